@@ -1,0 +1,1 @@
+"""What a model family speaks: templates, dialects, and reading its output."""

@@ -1,0 +1,135 @@
+"""Every setting of a server: its name, default, unit, bounds and one line of what it does.
+
+Owns the classes; each field is one setting of one table of `runtime.toml`, and carries its bounds as metadata. Refuses to
+know files, the environment and the command line: `tlserve.config.load` reads those and applies what is declared here.
+The reference pages and `specs/runtime.schema.json` are made from these classes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+
+def setting(
+    default: Any,
+    about: str,
+    *,
+    unit: str = "",
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """Declare one setting: its default, what it does, its unit, and what values it takes (`low` and `high` inclusive)."""
+    return attrs.field(
+        default=default, metadata={"about": about, "unit": unit, "low": low, "high": high, "choices": choices}
+    )
+
+
+@attrs.frozen(kw_only=True)
+class EngineSettings:
+    """The table `[engine]`: what is served, where, and how the engine schedules. 0 means "decide from the machine"."""
+
+    model_dir: str = setting(
+        "smol-135m", "directory or GGUF file of the model, or the name of a pulled or built-in one"
+    )
+    model_id: str = setting("", "id under which the model is served; empty: derived from model_dir")
+    model_aliases: tuple[str, ...] = setting((), "other ids that clients may use for the same model")
+    http_listen: str = setting(
+        "127.0.0.1:8000", "address of the API; ':8000' is every interface, port 0 picks a free one"
+    )
+    health_listen: str = setting("127.0.0.1:9464", "address of /healthz, /readyz and /metrics; empty: not served")
+    context_tokens: int = setting(
+        0, "longest prompt and answer together; 0: what the model was trained for", unit="tokens", low=0, high=1 << 20
+    )
+    max_num_seqs: int = setting(32, "sequences that run in one step", unit="sequences", low=1, high=1024)
+    queue_capacity: int = setting(
+        128, "requests that may wait beyond those that run; more are answered 429", unit="requests", low=0, high=100_000
+    )
+    queue_deadline_ms: int = setting(
+        30_000, "longest wait in the queue before 503 no_capacity", unit="ms", low=1, high=86_400_000
+    )
+    prefix_cache: str = setting("radix", "how prompts share keys and values", choices=("none", "hash", "radix"))
+    prefill_chunk: int = setting(
+        256, "prompt tokens of all sequences together in one step; 0: whole prompts", unit="tokens", low=0, high=1 << 20
+    )
+    block_size: int = setting(16, "positions in one block of keys and values", unit="tokens", low=1, high=1024)
+    kv_memory_bytes: int = setting(
+        0,
+        "memory for keys and values; 0: a quarter of what the machine has available, at "
+        "most what max_num_seqs full contexts need",
+        unit="bytes",
+        low=0,
+        high=1 << 44,
+    )
+    speculative: str = setting(
+        "none", "draft tokens from the prompt and answer so far", choices=("none", "prompt_lookup")
+    )
+    speculative_tokens: int = setting(
+        4, "most drafted tokens in one step of one sequence", unit="tokens", low=1, high=32
+    )
+    kernels: str = setting("auto", "which arithmetic runs", choices=("auto", "reference"))
+    threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
+    heartbeat_stale_ms: int = setting(
+        30_000, "a step that takes longer makes /readyz fail", unit="ms", low=100, high=86_400_000
+    )
+
+
+@attrs.frozen(kw_only=True)
+class HttpSettings:
+    """The table `[http]`: the limits of the server. A limit that is met answers with its status and says which it was."""
+
+    max_connections: int = setting(
+        1024, "open connections; more wait to be accepted", unit="connections", low=1, high=1_000_000
+    )
+    max_header_bytes: int = setting(
+        32_768, "request line and headers together; more is 431", unit="bytes", low=256, high=1 << 24
+    )
+    max_header_count: int = setting(100, "headers of one request; more is 431", unit="headers", low=1, high=10_000)
+    max_body_bytes: int = setting(8 << 20, "body of one request; more is 413", unit="bytes", low=1, high=1 << 34)
+    max_json_depth: int = setting(
+        64, "nesting of arrays and objects in a body; more is 400", unit="levels", low=1, high=1000
+    )
+    header_timeout_ms: int = setting(
+        30_000,
+        "from the first byte of a request to the end of its headers; then 408",
+        unit="ms",
+        low=1,
+        high=86_400_000,
+    )
+    body_timeout_ms: int = setting(
+        60_000, "from the headers to the end of the body; then 408", unit="ms", low=1, high=86_400_000
+    )
+    idle_timeout_ms: int = setting(
+        75_000, "a kept-alive connection without a request is closed", unit="ms", low=1, high=86_400_000
+    )
+    write_timeout_ms: int = setting(
+        30_000, "one write that a client does not read; then the connection is cut", unit="ms", low=1, high=86_400_000
+    )
+    ping_interval_ms: int = setting(
+        15_000, "a stream without a token for this long gets the comment ': ping'", unit="ms", low=1, high=86_400_000
+    )
+    drain_timeout_ms: int = setting(
+        30_000,
+        "time that open requests get after SIGTERM; then each is ended with an error",
+        unit="ms",
+        low=0,
+        high=86_400_000,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LogSettings:
+    """The table `[log]`: one line per request on standard error; never the text of a prompt or an answer."""
+
+    level: str = setting("info", "least severity that is written", choices=("debug", "info", "warning", "error"))
+
+
+@attrs.frozen(kw_only=True)
+class Settings:
+    """All tables of `runtime.toml`."""
+
+    engine: EngineSettings = EngineSettings()
+    http: HttpSettings = HttpSettings()
+    log: LogSettings = LogSettings()

@@ -1,0 +1,136 @@
+"""The error family: one class per kind of fault, so that whoever catches one knows whose fault it is.
+
+Owns the classes and the words they carry. Refuses to know HTTP: the table from class to (status, type, code) is
+`tlserve.openai.errors`; the table from class to exit code is `tlserve.cli.exit_codes`.
+"""
+
+from __future__ import annotations
+
+
+class TlserveError(Exception):
+    """Base of every error that this package raises on purpose; `message` is one sentence for a person."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+# --- the client's fault ------------------------------------------------------------------------------------------
+
+
+class ClientError(TlserveError):
+    """A request that can never succeed as it was sent; `param` names the field, `code` the kind where there is one."""
+
+    def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
+        super().__init__(message)
+        self.param = param
+        self.code = code
+
+
+class Refusal(ClientError):
+    """A public field with a value that this server does not serve (yet): named, never ignored."""
+
+    def __init__(self, message: str, *, param: str) -> None:
+        super().__init__(message, param=param, code="unsupported_parameter")
+
+
+class ContextLengthExceeded(ClientError):
+    """The prompt, or the prompt and the asked-for tokens, do not fit the model's context."""
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message, param=param, code="context_length_exceeded")
+
+
+class ModelNotFound(ClientError):
+    """The request names a model that is not served here."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param="model", code="model_not_found")
+
+
+class KvHandleNotFound(ClientError):
+    """The request names a KV handle that this node does not hold."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, param=None, code="kv_handle_not_found")
+
+
+# --- nobody's fault: too much at once, or the wrong moment ---------------------------------------------------------
+
+
+class Unavailable(TlserveError):
+    """The request is fine and may succeed later; `retry_after_s` is a whole number of seconds, at least 1."""
+
+    code = "unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = max(1, retry_after_s)
+
+
+class Overloaded(Unavailable):
+    """The admission queue is full: refused at once, nothing was queued."""
+
+    code = "rate_limit_exceeded"
+
+
+class NoCapacity(Unavailable):
+    """Admitted, but no KV blocks came free before the queue deadline."""
+
+    code = "no_capacity"
+
+
+class Draining(Unavailable):
+    """The server is shutting down: it finishes what it has and takes nothing new."""
+
+    code = "draining"
+
+
+class DeadlineExceeded(TlserveError):
+    """The request's own deadline passed before its answer was complete."""
+
+
+# --- the server's fault --------------------------------------------------------------------------------------------
+
+
+class ServerFault(TlserveError):
+    """Something here is broken; the client did nothing wrong."""
+
+
+class EngineFailed(ServerFault):
+    """The engine raised while it worked: every open request ends with this, and the process with a non-zero code."""
+
+
+class DrainCut(ServerFault):
+    """The drain ran past its limit, so an answer that was under way is cut, and says so."""
+
+
+# --- the operator's fault, found at start --------------------------------------------------------------------------
+
+
+class OperatorError(TlserveError):
+    """The server cannot start as it was asked to; the message says what to change."""
+
+
+class SettingsError(OperatorError):
+    """One or more settings are refused; `refusals` holds one line each, all found at once."""
+
+    def __init__(self, refusals: tuple[str, ...]) -> None:
+        super().__init__("; ".join(refusals))
+        self.refusals = refusals
+
+
+class ModelMissing(OperatorError):
+    """There is no model where the settings point."""
+
+
+class ModelRefused(OperatorError):
+    """The model's files are there, but cannot be served: damaged, or of an architecture not known here."""
+
+
+class AddressInUse(OperatorError):
+    """Another process already listens on the address."""
+
+
+class DownloadFailed(OperatorError):
+    """A model could not be fetched, or what came is not what was expected."""

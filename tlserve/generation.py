@@ -1,0 +1,197 @@
+"""The contract between the front (HTTP, OpenAI documents, text) and whatever produces tokens.
+
+Owns the request, the events, and the protocols `Backend` and `TokenConstraint`. The engine thread (`tlserve.worker`)
+and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Refuses to know text,
+HTTP, threads and trio: token ids in, token ids out.
+
+The exactness contract is stated over these types: for one `BackendInfo.system_fingerprint`, the tokens and the bits of the
+logprobs of an answer depend on the fields `prompt`, `emitted`, `sampling`, `seed`, `choice`, `max_tokens`,
+`stop_ids` and `constraint` of its `GenerationRequest`, and on nothing else.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+
+@attrs.frozen(kw_only=True)
+class SamplingParams:
+    """How one token is drawn from the logits; applied in the order of the fields, in float64.
+
+    `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+
+class TokenConstraint(Protocol):
+    """What a grammar allows next; made by `chat`, used by the engine, which never sees the grammar."""
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Return the allowed ids as a bit mask: bit `i % 32` of word `i // 32` stands for id `i`."""
+
+    def accept(self, token: int) -> None:
+        """Advance over `token`, which the mask allowed."""
+
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` accepted tokens (a drafted run that the sampler did not draw)."""
+
+
+@attrs.frozen(kw_only=True)
+class GenerationRequest:
+    """One sequence to continue. `emitted` are tokens already produced elsewhere: the sample index starts after them.
+
+    `logprobs` None: no log-probabilities are computed; k >= 0: the drawn token's, and the k best beside it, all from
+    the raw distribution (before temperature and filters). `stop_ids` end the answer; the one drawn is reported as a token
+    with `finish` STOP and is never part of the text. `max_tokens` counts `emitted` too.
+    """
+
+    prompt: tuple[int, ...]
+    max_tokens: int
+    seed: int
+    sampling: SamplingParams = SamplingParams()
+    emitted: tuple[int, ...] = ()
+    choice: int = 0
+    stop_ids: frozenset[int] = frozenset()
+    logprobs: int | None = None
+    priority: int = 0
+    constraint: TokenConstraint | None = None
+    request_id: str = ""
+
+
+class Finish(enum.Enum):
+    """Why an answer ended."""
+
+    STOP = "stop"
+    LENGTH = "length"
+
+
+@attrs.frozen
+class PrefillStarted:
+    """The request left the queue; `cached_tokens` of its prompt came from the prefix cache."""
+
+    cached_tokens: int = 0
+
+
+@attrs.frozen
+class TokenLogprob:
+    """A token id with its natural-log probability."""
+
+    token: int
+    logprob: float
+
+
+@attrs.frozen
+class TokenEvent:
+    """One drawn token; `index` counts from 0 and includes `emitted`. The event with `finish` set is the last one."""
+
+    index: int
+    token: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+    finish: Finish | None = None
+
+
+GenerationEvent = PrefillStarted | TokenEvent
+
+TokenStream = AsyncIterator[Sequence[GenerationEvent]]
+"""Batches of events, each at least one long, in order: all that is ready, so that it can leave in one write.
+
+The first event is `PrefillStarted`; the iteration ends after the event with `finish`. Raises `NoCapacity`,
+`EngineFailed` or `DrainCut`.
+"""
+
+
+@attrs.frozen(kw_only=True)
+class EmbeddingRequest:
+    """Sequences to encode: each becomes one vector, in the order given."""
+
+    inputs: tuple[tuple[int, ...], ...]
+    priority: int = 0
+    request_id: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class BackendInfo:
+    """What a backend serves. `context_tokens` bounds prompt and answer together.
+
+    `system_fingerprint` is a hash of all that the exactness contract lets an answer depend on besides the request.
+    """
+
+    model_id: str
+    context_tokens: int
+    vocabulary_size: int
+    embedding_size: int
+    system_fingerprint: str
+    kernels: str
+    ready: bool = True
+    not_ready_reason: str = ""
+
+
+@attrs.frozen(kw_only=True)
+class EngineStatistics:
+    """A snapshot of the engine's gauges and counters; counters (`*_total`) never fall.
+
+    `kv_used` counts blocks that live sequences hold; blocks that only the prefix cache holds are `kv_cached`.
+    """
+
+    kv_used: int = 0
+    kv_cached: int = 0
+    kv_free: int = 0
+    queue_depth: int = 0
+    active_sequences: int = 0
+    batch_tokens: int = 0
+    prefix_cache_queries_total: int = 0
+    prefix_cache_hits_total: int = 0
+    preemptions_total: int = 0
+    kv_evictions_total: int = 0
+    steps_total: int = 0
+    prompt_tokens_total: int = 0
+    generated_tokens_total: int = 0
+    drafted_tokens_total: int = 0
+    accepted_tokens_total: int = 0
+    finished_stop_total: int = 0
+    finished_length_total: int = 0
+    finished_aborted_total: int = 0
+    finished_failed_total: int = 0
+    step_seconds_total: float = 0.0
+    forward_seconds_total: float = 0.0
+
+    @property
+    def prefix_cache_hit_ratio(self) -> float:
+        """Prompt tokens that the prefix cache supplied, over prompt tokens asked of it; 0 before the first."""
+        return (
+            self.prefix_cache_hits_total / self.prefix_cache_queries_total if self.prefix_cache_queries_total else 0.0
+        )
+
+
+class Backend(Protocol):
+    """Something that continues token sequences: the local engine, or a fleet of them."""
+
+    def info(self) -> BackendInfo:
+        """Say what is served and whether it is ready."""
+
+    def statistics(self) -> EngineStatistics:
+        """Return the latest snapshot of gauges and counters."""
+
+    def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
+        """Admit `request` and stream its tokens; leaving the block is the abort.
+
+        Entering raises `Overloaded`, `Draining`, `ContextLengthExceeded` or `EngineFailed`; then nothing was admitted.
+        """
+
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        """Return one (embedding_size,) float32 unit vector per input; raises as `generate` and its stream do."""
+
+    async def drain(self) -> None:
+        """Take nothing new and return when all that was admitted has ended."""

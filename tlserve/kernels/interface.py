@@ -1,0 +1,85 @@
+"""The arithmetic's interface: one forward pass over one step's rows.
+
+Owns the shapes that cross between the engine and whatever computes: `StepBatch` in, `StepOutput` out, and the protocols
+`Model` and `KvStore`. Refuses to know how rows were chosen (engine) or where weights came from (model). The numpy
+reference and the native kernels both stand behind `Model.forward`, one call per engine step.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StepBatch:
+    """The rows of one step, grouped by sequence: T rows of S sequences.
+
+    Row r has token `tokens[r]` at position `positions[r]`. Sequence s owns rows `row_starts[s]:row_starts[s + 1]`, at
+    consecutive ascending positions; after the step its keys and values at positions `0 .. positions[last]` are stored.
+    Position p of sequence s lies in block `block_tables[s][p // block_size]`, slot `p % block_size`. Every row attends to
+    positions 0..its own.
+    """
+
+    tokens: NDArray[np.int32]  # (T,)
+    positions: NDArray[np.int32]  # (T,)
+    row_starts: NDArray[np.int32]  # (S + 1,)
+    block_tables: tuple[NDArray[np.int32], ...]  # S arrays, each (blocks of that sequence,)
+    logit_rows: NDArray[np.int32]  # (N,) rows whose logits are wanted, ascending
+    hidden_rows: NDArray[np.int32]  # (P,) rows whose final-normed hidden states are wanted, ascending
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class StepOutput:
+    """What a step gives back; rows in the order of `logit_rows` and `hidden_rows`."""
+
+    logits: NDArray[np.float32]  # (N, vocabulary_size)
+    hidden: NDArray[np.float32]  # (P, hidden_size)
+
+
+@attrs.frozen(kw_only=True)
+class ModelSpec:
+    """What the engine must know of a model to schedule it. `kv_bytes_per_token` is 0 for a model without attention.
+
+    `numerics` is a short hash of all that decides the bits of the logits: weights, precision, kernels, library builds.
+    """
+
+    architecture: str
+    vocabulary_size: int
+    hidden_size: int
+    context_tokens: int
+    kv_bytes_per_token: int
+    kernels: str
+    numerics: str
+
+
+class KvStore(Protocol):
+    """The keys and values of `blocks` blocks of `block_size` positions each; only `Model.forward` looks inside."""
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+
+    @property
+    def block_size(self) -> int:
+        """Positions per block."""
+
+
+class Model(Protocol):
+    """A model's forward pass. Not thread-safe: one caller at a time."""
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the engine must know of the model."""
+
+    def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
+        """Reserve room for `blocks` blocks (the memory is touched only when it is used)."""
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        """Run all rows of `batch`, write their keys and values into `kv`, and return what was asked for.
+
+        The bits of each output row depend on its sequence's tokens up to that row, and on nothing else in the batch.
+        """

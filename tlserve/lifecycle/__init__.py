@@ -1,0 +1,1 @@
+"""Signals, drain, and the health port."""

@@ -1,0 +1,1 @@
+"""Weights, and the forward pass over them."""

@@ -1,0 +1,1 @@
+"""A real server inside somebody's tests."""

@@ -1,0 +1,1 @@
+"""The only crossing between trio and the engine thread."""
