@@ -7,9 +7,12 @@ The reference pages and `specs/runtime.schema.json` are made from these classes.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import attrs
+
+from tlserve.config.addresses import parse_address
 
 
 def setting(
@@ -20,11 +23,23 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
+    check: Callable[[str], object] | None = None,
 ) -> Any:
-    """Declare one setting: its default, what it does, its unit, and what values it takes (`low` and `high` inclusive)."""
-    return attrs.field(
-        default=default, metadata={"about": about, "unit": unit, "low": low, "high": high, "choices": choices}
-    )
+    """Declare one setting: its default, what it does, its unit, and what values it takes (`low` and `high` inclusive).
+
+    `check` raises `SettingsError` for a text that has the wrong form.
+    """
+    bounds = {"low": low, "high": high, "choices": choices, "check": check}
+    return attrs.field(default=default, metadata={"about": about, "unit": unit, **bounds})
+
+
+def _check_listen(text: str) -> None:
+    parse_address(text)
+
+
+def _check_listen_or_empty(text: str) -> None:
+    if text:
+        parse_address(text)
 
 
 @attrs.frozen(kw_only=True)
@@ -37,9 +52,15 @@ class EngineSettings:
     model_id: str = setting("", "id under which the model is served; empty: derived from model_dir")
     model_aliases: tuple[str, ...] = setting((), "other ids that clients may use for the same model")
     http_listen: str = setting(
-        "127.0.0.1:8000", "address of the API; ':8000' is every interface, port 0 picks a free one"
+        "127.0.0.1:8000",
+        "address of the API; ':8000' is every interface, port 0 picks a free one",
+        check=_check_listen,
     )
-    health_listen: str = setting("127.0.0.1:9464", "address of /healthz, /readyz and /metrics; empty: not served")
+    health_listen: str = setting(
+        "127.0.0.1:9464",
+        "address of /healthz, /readyz and /metrics; empty: not served",
+        check=_check_listen_or_empty,
+    )
     context_tokens: int = setting(
         0, "longest prompt and answer together; 0: what the model was trained for", unit="tokens", low=0, high=1 << 20
     )

@@ -1,0 +1,149 @@
+"""The declared settings as a table, and one value checked against its row.
+
+Owns reading the attrs classes of `tlserve.config.settings`, what each type is called, and the sentence of every refusal of a
+value. Refuses to know where a value came from: `tlserve.config.load` puts the source in front.
+"""
+
+from __future__ import annotations
+
+import functools
+import typing
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+from tlserve.config.settings import Settings
+from tlserve.errors import SettingsError
+
+
+class Refused(Exception):
+    """A value that its setting does not take; the text says why, and what would be taken."""
+
+
+@attrs.frozen
+class Kind:
+    """A type of setting: what people call it, and how a TOML value or a text becomes it (None: it cannot)."""
+
+    called: str
+    schema: Mapping[str, object]
+    of_toml: Callable[[object], object | None]
+    of_text: Callable[[str], object | None]
+
+
+@attrs.frozen(kw_only=True)
+class Declared:
+    """One setting: a row of the table."""
+
+    table: str
+    key: str
+    kind: Kind
+    default: Any
+    about: str
+    unit: str
+    low: float | None
+    high: float | None
+    choices: tuple[str, ...]
+    check: Callable[[str], object] | None
+
+    @property
+    def name(self) -> str:
+        """The name with its table, as on the command line."""
+        return f"{self.table}.{self.key}"
+
+
+def _whole_number(text: str) -> int | None:
+    try:
+        return int(text)
+    except ValueError:
+        return None
+
+
+def _text_list(value: object) -> tuple[str, ...] | None:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return tuple(value)
+    return None
+
+
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(part.strip() for part in text.split(",") if part.strip())
+
+
+KINDS: dict[object, Kind] = {
+    str: Kind("a text", {"type": "string"}, lambda value: value if isinstance(value, str) else None, lambda text: text),
+    int: Kind(
+        "a whole number", {"type": "integer"}, lambda value: value if type(value) is int else None, _whole_number
+    ),
+    tuple[str, ...]: Kind("a list of texts", {"type": "array", "items": {"type": "string"}}, _text_list, _split),
+}
+
+
+@functools.cache
+def declared_settings() -> dict[str, dict[str, Declared]]:
+    """Return every setting: table name -> key -> row, in the order of the classes."""
+    tables = typing.get_type_hints(Settings)
+    return {table: _rows(table, cls) for table, cls in tables.items()}
+
+
+def _rows(table: str, cls: type[attrs.AttrsInstance]) -> dict[str, Declared]:
+    hints = typing.get_type_hints(cls)
+    return {
+        field.name: Declared(
+            table=table, key=field.name, kind=KINDS[hints[field.name]], default=field.default, **field.metadata
+        )
+        for field in attrs.fields(cls)
+    }
+
+
+def checked_toml(row: Declared, value: object) -> object:
+    """Return a TOML value as the setting's type; raises `Refused`."""
+    typed = row.kind.of_toml(value)
+    if typed is None:
+        raise Refused(f"must be {row.kind.called}, not {_called(value)}")
+    return _bounded(row, typed)
+
+
+def checked_text(row: Declared, text: str) -> object:
+    """Return the text of a variable or an argument as the setting's type; raises `Refused`."""
+    typed = row.kind.of_text(text)
+    if typed is None:
+        raise Refused(f"must be {row.kind.called}, not {text!r}")
+    return _bounded(row, typed)
+
+
+def _bounded(row: Declared, value: Any) -> object:
+    if row.choices and value not in row.choices:
+        raise Refused(f"must be one of {', '.join(row.choices)}, not {value!r}")
+    if row.low is not None and value < row.low:
+        raise Refused(f"must be at least {row.low:_}{_unit(row)}, not {value:_}")
+    if row.high is not None and value > row.high:
+        raise Refused(f"must be at most {row.high:_}{_unit(row)}, not {value:_}")
+    _check_form(row, value)
+    return value
+
+
+def _check_form(row: Declared, value: Any) -> None:
+    if row.check is None:
+        return
+    try:
+        row.check(value)
+    except SettingsError as error:
+        raise Refused(error.message) from None
+
+
+def _unit(row: Declared) -> str:
+    return f" {row.unit}" if row.unit else ""
+
+
+def _called(value: object) -> str:
+    """Say a TOML value as its writer would: its kind, and the value where it is short."""
+    kinds = {
+        bool: "a boolean",
+        str: "a text",
+        int: "a whole number",
+        float: "a fraction",
+        list: "a list",
+        dict: "a table",
+    }
+    kind = kinds.get(type(value), type(value).__name__)
+    return kind if isinstance(value, list | dict) else f"{kind} ({str(value)[:40]!r})"

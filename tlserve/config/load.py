@@ -1,0 +1,173 @@
+"""Settings from their four layers: defaults < file < environment < command line.
+
+Owns the precedence, the names of the layers, and collecting every refusal before one error is raised. Refuses to know what a
+setting means. The environment is handed in; only the file is read here.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os.path
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import attrs
+import tomli
+
+from tlserve.config.declared import Declared, Refused, checked_text, checked_toml, declared_settings
+from tlserve.config.settings import Settings
+from tlserve.errors import SettingsError
+
+_PREFIXES = {f"TL_{table.upper()}__": table for table in declared_settings()}
+
+
+@attrs.frozen
+class Given:
+    """One value as it was given: by which source, for which setting; `read` checks and types it."""
+
+    source: str
+    table: str
+    key: str
+    read: Callable[[Declared], object]
+
+
+@attrs.frozen
+class Loaded:
+    """The settings, and for each that was given ("http.max_body_bytes") the source that won."""
+
+    settings: Settings
+    sources: Mapping[str, str]
+
+
+def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Settings:
+    """Return the effective settings; raises `SettingsError` with every refusal of every layer.
+
+    `path` is a runtime.toml or None, `environ` holds the `TL_<TABLE>__<KEY>` variables, `overrides` the pairs of the command
+    line: a key without a table is one of [engine].
+    """
+    return load_with_sources(path, environ, overrides).settings
+
+
+def load_with_sources(path: Path | None, environ: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Loaded:
+    """Do as `load_settings`, and keep where each value came from."""
+    refusals: list[str] = []
+    given = chain(_file_layer(path, refusals), _environment_layer(environ), _command_line_layer(overrides))
+    values: dict[str, dict[str, object]] = {table: {} for table in declared_settings()}
+    sources: dict[str, str] = {}
+    for item in given:
+        _take(item, values, sources, refusals)
+    if refusals:
+        raise SettingsError(tuple(refusals))
+    return Loaded(_settings(values), sources)
+
+
+def _settings(values: Mapping[str, Mapping[str, object]]) -> Settings:
+    """Build the tables; a key that was not given keeps its default."""
+    defaults = Settings()
+    tables: dict[str, Any] = {
+        table: attrs.evolve(getattr(defaults, table), **given) for table, given in values.items() if given
+    }
+    return attrs.evolve(defaults, **tables)
+
+
+def _take(item: Given, values: dict[str, dict[str, object]], sources: dict[str, str], refusals: list[str]) -> None:
+    """Check one given value and let it win over the layers before it."""
+    row = declared_settings().get(item.table, {}).get(item.key)
+    if row is None:
+        refusals.append(f"{item.source}: {_unknown(item)}")
+        return
+    try:
+        values[item.table][item.key] = item.read(row)
+        sources[row.name] = item.source
+    except Refused as reason:
+        refusals.append(f"{item.source}: {row.name} {reason}")
+
+
+def _unknown(item: Given) -> str:
+    tables = declared_settings()
+    if item.table not in tables:
+        return f"there is no table [{item.table}]{_nearest(item.table, tables)}"
+    elsewhere = [table for table, rows in tables.items() if item.key in rows]
+    hint = f"; it belongs to [{elsewhere[0]}]" if elsewhere else _nearest(item.key, tables[item.table])
+    return f"there is no setting {item.key!r} in [{item.table}]{hint}"
+
+
+def _nearest(name: str, known: Mapping[str, object]) -> str:
+    close = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+
+
+# --- the file --------------------------------------------------------------------------------------------------------
+
+
+def _file_layer(path: Path | None, refusals: list[str]) -> Iterator[Given]:
+    if path is None:
+        return
+    try:
+        document = tomli.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        refusals.append(f"{path}: cannot be read: {error.strerror or error}")
+    except UnicodeDecodeError as error:
+        refusals.append(f"{path}: is not UTF-8: byte {error.start}")
+    except tomli.TOMLDecodeError as error:
+        refusals.append(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}")
+    else:
+        yield from _file_values(path, document, refusals)
+
+
+def _file_values(path: Path, document: Mapping[str, object], refusals: list[str]) -> Iterator[Given]:
+    for table, content in document.items():
+        if isinstance(content, dict) and not content and table not in declared_settings():
+            refusals.append(f"{path}: there is no table [{table}]{_nearest(table, declared_settings())}")
+        elif isinstance(content, dict):
+            yield from (Given(str(path), table, key, _toml_reader(path, value)) for key, value in content.items())
+        else:
+            refusals.append(f"{path}: {_outside_a_table(table)}")
+
+
+def _outside_a_table(key: str) -> str:
+    tables = declared_settings()
+    if key in tables:
+        return f"{key!r} must be a table: write [{key}] above its settings"
+    homes = [table for table, rows in tables.items() if key in rows]
+    return f"{key!r} stands outside a table" + (f": write it below [{homes[0]}]" if homes else "")
+
+
+def _toml_reader(path: Path, value: object) -> Callable[[Declared], object]:
+    def read(row: Declared) -> object:
+        typed = checked_toml(row, value)
+        return _beside(path, str(typed)) if row.name == "engine.model_dir" else typed
+
+    return read
+
+
+def _beside(file: Path, model_dir: str) -> str:
+    """Take a relative model_dir from the file's own folder if it is there; else it is a name, or relative to where we run."""
+    beside = file.parent / Path(model_dir).expanduser()
+    return str(beside) if model_dir and os.path.exists(beside) else model_dir
+
+
+# --- the environment and the command line --------------------------------------------------------------------------------
+
+
+def _environment_layer(environ: Mapping[str, str]) -> Iterator[Given]:
+    """Read `TL_ENGINE__KEY` and its kind.
+
+    One underscore is not ours: Kubernetes sets TL_ENGINE_PORT by itself for a service called tl-engine.
+    """
+    for name in sorted(environ):
+        for prefix, table in _PREFIXES.items():
+            if name.startswith(prefix):
+                yield Given(f"variable {name}", table, name.removeprefix(prefix).lower(), _text_reader(environ[name]))
+
+
+def _command_line_layer(overrides: Sequence[tuple[str, str]]) -> Iterator[Given]:
+    for name, text in overrides:
+        table, dot, key = name.rpartition(".")
+        yield Given("command line", table if dot else "engine", key, _text_reader(text))
+
+
+def _text_reader(text: str) -> Callable[[Declared], object]:
+    return lambda row: checked_text(row, text)

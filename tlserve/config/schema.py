@@ -1,0 +1,50 @@
+"""The JSON schema of runtime.toml, made from the settings classes: `python -m tlserve.config.schema`.
+
+Owns the translation alone; `specs/runtime.schema.json` is its output, and a test keeps the two equal. Source: JSON
+Schema 2020-12.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from tlserve.config.declared import Declared, declared_settings
+
+
+def runtime_schema() -> dict[str, object]:
+    """Return the schema of a whole runtime.toml."""
+    tables = {table: _closed_object({key: _property(row) for key, row in rows.items()}) for table, rows in _tables()}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "runtime.toml",
+        **_closed_object(tables),
+    }
+
+
+def runtime_schema_text() -> str:
+    """Return the schema as the text of its file."""
+    return json.dumps(runtime_schema(), indent=2) + "\n"
+
+
+def _tables() -> list[tuple[str, dict[str, Declared]]]:
+    return list(declared_settings().items())
+
+
+def _closed_object(properties: Mapping[str, object]) -> dict[str, object]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
+
+
+def _property(row: Declared) -> dict[str, object]:
+    unit = f" [{row.unit}]" if row.unit else ""
+    bounds = {"minimum": row.low, "maximum": row.high, "enum": list(row.choices) or None}
+    return {
+        **row.kind.schema,
+        "description": row.about + unit,
+        "default": list(row.default) if isinstance(row.default, tuple) else row.default,
+        **{name: bound for name, bound in bounds.items() if bound is not None},
+    }
+
+
+if __name__ == "__main__":
+    print(runtime_schema_text(), end="")
