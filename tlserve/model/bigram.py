@@ -1,0 +1,92 @@
+"""The bigram: the logits of a row are the table row of its token. No attention, so no keys and no values.
+
+Owns the model and its own `config.json`. Refuses to know where the file lies. It is a whole model behind
+`kernels.interface.Model`, small enough to follow by hand: the built-in `succ` continues "a" with "bcd".
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.errors import ModelRefused
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
+
+MAX_VOCABULARY = 4096
+
+
+@attrs.frozen(kw_only=True)
+class NoKvStore:
+    """The store of a model that remembers nothing: it counts blocks and holds no memory."""
+
+    blocks: int
+    block_size: int
+
+
+class BigramModel:
+    """A `kernels.interface.Model` over one table of logits; the hidden state of a row is its table row."""
+
+    def __init__(self, table: NDArray[np.float32], context_tokens: int) -> None:
+        self._table = np.ascontiguousarray(
+            table, dtype=np.float32
+        )  # (V, V): row of the last token -> logits of the next
+        self._spec = ModelSpec(
+            architecture="bigram",
+            vocabulary_size=table.shape[1],
+            hidden_size=table.shape[1],
+            context_tokens=context_tokens,
+            kv_bytes_per_token=0,
+            kernels="reference (table look-up)",
+            numerics=hashlib.blake2b(b"bigram" + self._table.tobytes(), digest_size=8).hexdigest(),
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the engine must know of the model."""
+        return self._spec
+
+    def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
+        """Return a store of `blocks` blocks that holds no memory."""
+        return NoKvStore(blocks=blocks, block_size=block_size)
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:  # noqa: ARG002 - the interface's; nothing to remember
+        """Look up the table row of every row that is asked for."""
+        return StepOutput(
+            logits=self._table[batch.tokens[batch.logit_rows]], hidden=self._table[batch.tokens[batch.hidden_rows]]
+        )
+
+
+def successor_table(vocabulary_size: int, offset: int, logit: float) -> NDArray[np.float32]:
+    """Make the (V, V) float32 table in which token i is followed by token (i + offset) % V with `logit`, else with 0."""
+    ids = np.arange(vocabulary_size)
+    table = np.zeros((vocabulary_size, vocabulary_size), np.float32)
+    table[ids, (ids + offset) % vocabulary_size] = logit
+    return table
+
+
+def bigram_from_config(config: Mapping[str, object], context_tokens: int = 0) -> BigramModel:
+    """Make the model that a bigram's `config.json` describes; raises `ModelRefused` where a value is not usable.
+
+    `context_tokens` above 0 replaces the file's, and must not exceed it.
+    """
+    vocabulary = _integer(config, "vocab_size", 2, MAX_VOCABULARY)
+    limit = _integer(config, "context_tokens", 1, 1 << 20)
+    if context_tokens > limit:
+        raise ModelRefused(f"context_tokens {context_tokens} is more than the model's {limit}")
+    offset = _integer(config, "successor_offset", 0, vocabulary - 1)
+    logit = config.get("successor_logit")
+    if not isinstance(logit, (int, float)) or isinstance(logit, bool) or not abs(logit) <= 1000:
+        raise ModelRefused("config.json: successor_logit must be a number between -1000 and 1000")
+    return BigramModel(successor_table(vocabulary, offset, float(logit)), context_tokens or limit)
+
+
+def _integer(config: Mapping[str, object], name: str, low: int, high: int) -> int:
+    """Return the whole number `name` of `config`, between `low` and `high`."""
+    value = config.get(name)
+    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+        raise ModelRefused(f"config.json: {name} must be a whole number between {low} and {high}")
+    return value
