@@ -1,1 +1,1 @@
-"""The metric catalogue and the request log."""
+"""The metric catalogue, the text of /metrics, the request log, and where log lines go."""

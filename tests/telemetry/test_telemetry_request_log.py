@@ -1,0 +1,103 @@
+"""The request log: one line, whatever a client sends, and never a text that was asked or answered."""
+
+import io
+import logging
+from collections.abc import Iterator
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlserve.telemetry.logs import set_up_logs
+from tlserve.telemetry.request_log import RequestRecord, log_request, request_line
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    """A log stream; the logger is put back afterwards."""
+    logger = logging.getLogger("tlserve")
+    before = (logger.handlers, logger.level, logger.propagate)
+    yield io.StringIO()
+    logger.handlers, logger.propagate = before[0], before[2]
+    logger.setLevel(before[1])
+
+
+def test_a_line_says_id_status_tokens_and_times() -> None:
+    record = RequestRecord(
+        request_id="req-1",
+        method="POST",
+        path="/v1/chat/completions",
+        status=200,
+        model="succ",
+        prompt_tokens=1,
+        cached_tokens=0,
+        completion_tokens=3,
+        finish="length",
+        queue_ms=0.04,
+        first_token_ms=1.25,
+        total_ms=10.0,
+    )
+    assert request_line(record) == (
+        "id=req-1 method=POST path=/v1/chat/completions status=200 model=succ prompt_tokens=1 cached_tokens=0 "
+        "completion_tokens=3 finish=length queue_ms=0.0 first_token_ms=1.2 total_ms=10.0"
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    record = RequestRecord(request_id="r", method="GET", path="/healthz", status=200)
+    assert request_line(record) == "id=r method=GET path=/healthz status=200"
+
+
+def test_a_query_is_cut_off() -> None:
+    assert "secret" not in request_line(RequestRecord(request_id="r", method="GET", path="/a?key=secret", status=200))
+
+
+@given(text=st.text(max_size=400))
+def test_no_client_text_can_break_out_of_its_value(text: str) -> None:
+    line = request_line(RequestRecord(request_id=text, method=text, path=text, status=400, model=text))
+    assert line.isascii()
+    assert line.isprintable()
+    rest = line.replace(r"\\", "").replace(r"\"", "")
+    outside = "".join(rest.split('"')[0::2])
+    assert outside.count("=") == 5
+
+
+def test_a_long_value_is_cut() -> None:
+    assert len(request_line(RequestRecord(request_id="x" * 10**6, method="GET", path="/", status=400))) < 300
+
+
+def test_the_record_has_no_field_for_text() -> None:
+    assert {field.name for field in attrs.fields(RequestRecord)} == {
+        *("request_id", "method", "path", "status", "model", "finish"),
+        *("prompt_tokens", "cached_tokens", "completion_tokens", "queue_ms", "first_token_ms", "total_ms"),
+    }
+
+
+def test_each_request_is_one_line_with_time_and_severity(stream: io.StringIO) -> None:
+    set_up_logs("info", stream)
+    log_request(RequestRecord(request_id="a\nb", method="GET", path="/", status=200))
+    log_request(RequestRecord(request_id="c", method="GET", path="/", status=500))
+    first, second = stream.getvalue().splitlines()
+    assert first.partition("Z ")[2] == r'info tlserve.request id="a\nb" method=GET path=/ status=200'
+    assert second.partition("Z ")[2] == "warning tlserve.request id=c method=GET path=/ status=500"
+
+
+def test_the_level_is_the_least_severity_that_is_written(stream: io.StringIO) -> None:
+    set_up_logs("error", stream)
+    log_request(RequestRecord(request_id="c", method="GET", path="/", status=500))
+    assert stream.getvalue() == ""
+
+
+def test_a_second_set_up_replaces_the_first(stream: io.StringIO) -> None:
+    set_up_logs("info", io.StringIO())
+    set_up_logs("info", stream)
+    log_request(RequestRecord(request_id="c", method="GET", path="/", status=200))
+    assert len(stream.getvalue().splitlines()) == 1
+
+
+def test_a_message_with_line_breaks_stays_one_line(stream: io.StringIO) -> None:
+    set_up_logs("info", stream)
+    logging.getLogger("tlserve.model").info("a\r\nb")
+    assert stream.getvalue().endswith("info tlserve.model a\\r\\nb\n")
+    assert stream.getvalue().count("\n") == 1

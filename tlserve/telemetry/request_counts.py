@@ -1,0 +1,39 @@
+"""How many requests were answered, by route, method and status.
+
+Owns the counts and the bounds of their labels: a route is one of those handed in, or "other", and so is a method, so that no
+client can make a new series by a name of its own. Refuses to know what a route does. One task counts: not thread-safe.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+OTHER = "other"
+METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
+
+
+class RequestCounts:
+    """Counts of answered requests. `routes` are paths; "/v1/models/{id}" stands for all one segment below."""
+
+    def __init__(self, routes: Iterable[str]) -> None:
+        self._routes = frozenset(routes)
+        self._parents = {route.rpartition("/")[0]: route for route in self._routes if route.endswith("}")}
+        self._counts: Counter[tuple[str, ...]] = Counter()
+
+    def count(self, method: str, path: str, status: int) -> None:
+        """Count one answered request; `path` is the request's own, with or without its query."""
+        label = method if method in METHODS else OTHER
+        self._counts[self.route_of(path), label, str(status)] += 1
+
+    def route_of(self, path: str) -> str:
+        """Return the route that `path` belongs to, or "other"."""
+        bare = path.partition("?")[0]
+        if bare in self._routes:
+            return bare
+        parent, _, last = bare.rpartition("/")
+        return self._parents.get(parent, OTHER) if last else OTHER
+
+    def totals(self) -> Mapping[tuple[str, ...], int]:
+        """Return (route, method, status) -> count."""
+        return self._counts

@@ -1,0 +1,58 @@
+"""One line per request: who, what, how it ended, how long it took; never the text of a prompt or an answer.
+
+Owns the record and how it is written. Everything that a client chose is quoted as a JSON string in ASCII as soon as it holds
+anything but plain characters, so that no request can begin a line of its own or move the cursor of a terminal.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+
+import attrs
+
+_log = logging.getLogger("tlserve.request")
+_PLAIN = re.compile(r"[A-Za-z0-9._:/@+-]+")
+_LONGEST = 200
+
+
+@attrs.frozen(kw_only=True)
+class RequestRecord:
+    """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line."""
+
+    request_id: str
+    method: str
+    path: str
+    status: int
+    model: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish: str | None = None
+    queue_ms: float | None = None
+    first_token_ms: float | None = None
+    total_ms: float | None = None
+
+
+def log_request(record: RequestRecord) -> None:
+    """Write the record's line: a warning if the fault was ours (status 5xx), else an information."""
+    _log.log(logging.WARNING if record.status >= 500 else logging.INFO, "%s", request_line(record))
+
+
+def request_line(record: RequestRecord) -> str:
+    """Return the record as `name=value` pairs on one line of printable ASCII; a query is cut off, as it may hold secrets."""
+    bare = attrs.evolve(record, path=record.path.partition("?")[0])
+    pairs = attrs.asdict(bare).items()
+    return " ".join(f"{_NAMES.get(name, name)}={_value(value)}" for name, value in pairs if value is not None)
+
+
+_NAMES = {"request_id": "id"}
+
+
+def _value(value: str | float) -> str:
+    if isinstance(value, float):
+        return f"{value:.1f}"
+    text = str(value)
+    cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    return cut if _PLAIN.fullmatch(cut) else json.dumps(cut)
