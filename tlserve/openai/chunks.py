@@ -1,0 +1,69 @@
+"""Chunks of a streamed answer as JSON, with little work for each.
+
+Owns the shape of `chat.completion.chunk` and of the chunk form of `text_completion`. What all chunks of an answer repeat is
+encoded once; a piece of text then costs one string encoding and one concatenation. Refuses to know SSE.
+
+Source: the public API reference, `stream_options` for the usage chunk: `usage` is null on every other chunk when it was
+asked for, absent when it was not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from tlserve.openai.documents import AnswerHead, LogprobEntry, Usage, encode, logprobs_fields
+
+
+@attrs.frozen(kw_only=True)
+class Chunks:
+    """The chunks of one answer: what is the same in each, ready as bytes.
+
+    `start` opens the list of choices and `end` closes it and the document; `before` and `after` stand around the text.
+    """
+
+    start: bytes
+    before: bytes
+    after: bytes
+    end: bytes
+    role: bytes | None = None
+
+    def opening(self) -> bytes | None:
+        """Return the chunk that names the role, if this kind of answer has one."""
+        return None if self.role is None else self.start + self.role + self.end
+
+    def piece(self, text: str, *, finish: str | None = None, logprobs: Iterable[LogprobEntry] | None = None) -> bytes:
+        """Return a chunk of text; the last one carries `finish`."""
+        return self.start + self.before + encode(text) + self.after + _tail(finish, logprobs) + self.end
+
+    def usage(self, usage: Usage) -> bytes:
+        """Return the chunk without choices that ends a stream whose usage was asked for."""
+        return self.start + b'],"usage":' + encode(usage.fields()) + b"}"
+
+
+_PLAIN_TAIL = b',"logprobs":null,"finish_reason":null}'
+
+
+def _tail(finish: str | None, logprobs: Iterable[LogprobEntry] | None) -> bytes:
+    if finish is None and logprobs is None:
+        return _PLAIN_TAIL
+    return b',"logprobs":' + encode(logprobs_fields(logprobs)) + b',"finish_reason":' + encode(finish) + b"}"
+
+
+def chat_chunks(head: AnswerHead, *, include_usage: bool) -> Chunks:
+    """Return the chunks of a chat answer: the role first, then pieces of content."""
+    start, end = _frame(head, "chat.completion.chunk", include_usage)
+    role = b'{"index":0,"delta":{"role":"assistant","content":""}' + _PLAIN_TAIL
+    return Chunks(start=start, before=b'{"index":0,"delta":{"content":', after=b"}", end=end, role=role)
+
+
+def completion_chunks(head: AnswerHead, *, include_usage: bool) -> Chunks:
+    """Return the chunks of a text completion: pieces only."""
+    start, end = _frame(head, "text_completion", include_usage)
+    return Chunks(start=start, before=b'{"index":0,"text":', after=b"", end=end)
+
+
+def _frame(head: AnswerHead, kind: str, include_usage: bool) -> tuple[bytes, bytes]:
+    start = encode(head.fields(kind))[:-1] + b',"choices":['
+    return start, b'],"usage":null}' if include_usage else b"]}"

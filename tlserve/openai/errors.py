@@ -1,0 +1,102 @@
+"""THE table from an error to (status, type, code), and the one error document.
+
+Owns what every failure looks like on the wire. Refuses to know where a failure came from: whoever raises chooses the class.
+
+Source: the public API's error object `{"error": {"message", "type", "param", "code"}}`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+import msgspec
+
+from tlserve import errors
+
+INVALID_REQUEST = "invalid_request_error"
+AUTHENTICATION = "authentication_error"
+RATE_LIMIT = "rate_limit_error"
+SERVER = "server_error"
+
+
+@attrs.frozen
+class Row:
+    """How one class of error answers; `code` None: the error's own, if it has one."""
+
+    status: int
+    type: str
+    code: str | None = None
+
+
+TABLE: dict[type[BaseException], Row] = {
+    errors.ClientError: Row(400, INVALID_REQUEST),
+    errors.ContextLengthExceeded: Row(400, INVALID_REQUEST, "context_length_exceeded"),
+    errors.Refusal: Row(422, INVALID_REQUEST, "unsupported_parameter"),
+    errors.ModelNotFound: Row(404, INVALID_REQUEST, "model_not_found"),
+    errors.KvHandleNotFound: Row(404, INVALID_REQUEST, "kv_handle_not_found"),
+    errors.Unavailable: Row(503, SERVER, "unavailable"),
+    errors.Overloaded: Row(429, RATE_LIMIT, "rate_limit_exceeded"),
+    errors.NoCapacity: Row(503, SERVER, "no_capacity"),
+    errors.Draining: Row(503, SERVER, "draining"),
+    errors.DeadlineExceeded: Row(504, SERVER, "deadline_exceeded"),
+    errors.ServerFault: Row(500, SERVER, "internal_error"),
+    errors.EngineFailed: Row(500, SERVER, "engine_failed"),
+    errors.DrainCut: Row(503, SERVER, "draining"),
+    Exception: Row(500, SERVER, "internal_error"),
+}
+"""The nearest class on an error's method resolution order decides; `Exception` is what nobody foresaw."""
+
+HTTP_CODES: dict[int, str] = {
+    401: "invalid_api_key",
+    404: "not_found",
+    405: "method_not_allowed",
+    408: "request_timeout",
+    413: "request_too_large",
+    415: "unsupported_media_type",
+    417: "expectation_failed",
+    429: "rate_limit_exceeded",
+    431: "headers_too_large",
+    503: "unavailable",
+}
+"""The code of a failure that HTTP itself found, by status; a status that is not here has none."""
+
+_HTTP_TYPES = {401: AUTHENTICATION, 403: AUTHENTICATION, 429: RATE_LIMIT}
+
+
+@attrs.frozen
+class ErrorAnswer:
+    """A failure, ready for the wire; `retry_after_s` is set where trying again may help."""
+
+    status: int
+    type: str
+    code: str | None
+    message: str
+    param: str | None = None
+    retry_after_s: int | None = None
+
+    def document(self) -> bytes:
+        """Return the error object as JSON."""
+        fields: dict[str, Any] = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
+        return msgspec.json.encode({"error": fields})
+
+
+def describe_error(error: BaseException) -> ErrorAnswer:
+    """Return the answer to `error`. An error that is not ours says nothing of itself to the client."""
+    row = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
+    if not isinstance(error, errors.TlserveError):
+        return ErrorAnswer(row.status, row.type, row.code, "the server failed to answer; the fault is on this side")
+    return ErrorAnswer(
+        row.status,
+        row.type,
+        row.code or getattr(error, "code", None),
+        error.message,
+        getattr(error, "param", None),
+        getattr(error, "retry_after_s", None),
+    )
+
+
+def describe_http_fault(status: int, message: str) -> ErrorAnswer:
+    """Return the answer to a failure of the HTTP layer: framing, limits, routing."""
+    kind = _HTTP_TYPES.get(status, SERVER if status >= 500 else INVALID_REQUEST)
+    return ErrorAnswer(status, kind, HTTP_CODES.get(status), message, retry_after_s=1 if status in (429, 503) else None)

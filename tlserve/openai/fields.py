@@ -1,0 +1,147 @@
+"""What a field is, and how the members of an object are read by a table of fields.
+
+A field is served now, or known and answered 422 until it is (unless its value asks for nothing), or accepted without effect.
+Members that no table names are ignored, and reported. Owns the reading and the words of its refusals; the tables are in
+`tlserve.openai.field_tables`. Refuses to know what a value is for.
+
+Rules: `null` is the default, for every optional field. A wrong type or value is 400, a known field with a value that is
+not served is 422; both name the field.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from urllib.parse import quote
+
+import attrs
+import msgspec
+
+from tlserve.errors import ClientError, Refusal
+from tlserve.openai.json_body import Members
+
+IGNORED_HEADER_BYTES = 512
+_NAME_BYTES = 64
+_SHOWN_BYTES = 40
+_NULL = b"null"
+
+
+class Kind(enum.Enum):
+    """What this server does with a public field."""
+
+    SERVED = "served"
+    LATER = "later"
+    INERT = "inert"
+
+
+def _never(_value: Any) -> bool:
+    return False
+
+
+@attrs.frozen
+class Field:
+    """One public field: its type, in words what it takes, and (LATER) which values ask for nothing."""
+
+    kind: Kind
+    decode: Callable[[msgspec.Raw], Any]
+    takes: str
+    required: bool = False
+    is_noop: Callable[[Any], bool] = _never
+
+
+Table = Mapping[str, Field]
+
+
+def served(shape: Any, takes: str, *, required: bool = False) -> Field:
+    """Declare a field that has its effect."""
+    return Field(Kind.SERVED, msgspec.json.Decoder(shape).decode, takes, required)
+
+
+def later(shape: Any, takes: str, *noop: Any, when: Callable[[Any], bool] | None = None) -> Field:
+    """Declare a field that answers 422, except for the values `noop` (or those for which `when` holds)."""
+    return Field(Kind.LATER, msgspec.json.Decoder(shape).decode, takes, is_noop=when or noop.__contains__)
+
+
+def inert(shape: Any, takes: str) -> Field:
+    """Declare a field that is accepted and has no effect here."""
+    return Field(Kind.INERT, msgspec.json.Decoder(shape).decode, takes)
+
+
+@attrs.frozen
+class Values:
+    """The served fields that were given (never null), and the names that no table holds."""
+
+    given: Mapping[str, Any]
+    unknown: tuple[str, ...]
+
+
+def read_fields(members: Members, table: Table, *, where: str = "") -> Values:
+    """Decode `members` by `table`; `where` stands before the names in errors ("messages[0].").
+
+    Raises ClientError naming the field for a wrong, missing or unserved one (`Refusal`).
+    """
+    present = {name: raw for name, raw in members.items() if name not in table or bytes(raw) != _NULL}
+    for name, field in table.items():
+        if field.required and name not in present:
+            raise ClientError(f"{where}{name} is missing; send {field.takes}", param=where + name)
+    given = {
+        name: value
+        for name, raw in present.items()
+        if name in table and (value := _read(raw, table[name], where + name)) is not None
+    }
+    return Values(given, tuple(where + name for name in present if name not in table))
+
+
+def _read(raw: msgspec.Raw, field: Field, param: str) -> Any:
+    value = decode(raw, field, param)
+    if field.kind is Kind.LATER and not field.is_noop(value):
+        raise Refusal(f"{param} is not served with this value; {_remedy(field)}", param=param)
+    return value if field.kind is Kind.SERVED else None
+
+
+def _remedy(field: Field) -> str:
+    return f"leave it out, or send {field.takes}" if field.takes else "leave it out"
+
+
+def decode(raw: msgspec.Raw, field: Field, param: str) -> Any:
+    """Decode one value by its field; raises ClientError: `param` is the field, the message names the place inside it."""
+    try:
+        return field.decode(raw)
+    except msgspec.DecodeError as fault:
+        words, _, path = str(fault).partition(" - at `$")
+        place = param + path.rstrip("`")
+        said = f"is {shown}" if not path and (shown := _show(raw)) else f"is refused: {words[:1].lower()}{words[1:]}"
+        raise ClientError(f"{place} {said}; send {field.takes or 'another value'}", param=param) from None
+
+
+def _show(raw: msgspec.Raw) -> str:
+    """Return a scalar as the client wrote it, or "" if it is long or has parts."""
+    text = bytes(raw)
+    plain = len(text) <= _SHOWN_BYTES and text[:1] not in (b"[", b"{") and text.isascii()
+    return text.decode() if plain else ""
+
+
+def ignored_header(names: Sequence[str]) -> str:
+    """Return the value of `X-TL-Ignored`: percent-encoded names, whole ones only, at most 512 ASCII bytes."""
+    pieces = [_header_name(name) for name in names[:IGNORED_HEADER_BYTES]]
+    for kept in range(len(pieces), -1, -1):
+        more = [f"+{len(names) - kept} more"] if kept < len(names) else []
+        value = ", ".join(pieces[:kept] + more)
+        if len(value) <= IGNORED_HEADER_BYTES:
+            return value
+    return ""
+
+
+def _header_name(name: str) -> str:
+    """Return `name` in characters that are safe in a header, cut between characters, never inside an escape."""
+    whole = quote(name, safe="[]._-", errors="replace") or '""'
+    if len(whole) <= _NAME_BYTES:
+        return whole
+    cut = ""
+    for character in name:
+        piece = quote(character, safe="[]._-", errors="replace")
+        if len(cut) + len(piece) > _NAME_BYTES - 1:
+            break
+        cut += piece
+    return cut + "~"

@@ -1,0 +1,136 @@
+"""The members of `messages` -> turns of a conversation.
+
+Owns the shape of each role's message and of content parts. Refuses to know templates: what a turn looks like to the model
+is `tlserve.chat`'s. Text parts are joined in order, so that they give the same prompt as the plain string.
+
+Source: the public API reference, `messages`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any
+
+import attrs
+from msgspec import Meta, Raw, Struct
+
+from tlserve.errors import ClientError, Refusal
+from tlserve.openai.fields import Table, inert, later, read_fields, served
+
+ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+@attrs.frozen
+class Turn:
+    """One message: who speaks and what; `name` and `tool_call_id` where they were given."""
+
+    role: str
+    content: str
+    name: str | None = None
+    tool_call_id: str | None = None
+
+
+class TextPart(Struct, tag_field="type", tag="text", frozen=True):
+    """A part of text."""
+
+    text: str
+
+
+class RefusalPart(Struct, tag_field="type", tag="refusal", frozen=True):
+    """What an assistant declined to say."""
+
+    refusal: str
+
+
+class ImagePart(Struct, tag_field="type", frozen=True, tag="image_url"):
+    """An image, in the body or by its address."""
+
+
+class AudioPart(Struct, tag_field="type", frozen=True, tag="input_audio"):
+    """Sound."""
+
+
+class VideoPart(Struct, tag_field="type", frozen=True, tag="video_url"):
+    """A film."""
+
+
+class FilePart(Struct, tag_field="type", frozen=True, tag="file"):
+    """A file."""
+
+
+Part = TextPart | RefusalPart | ImagePart | AudioPart | VideoPart | FilePart
+Content = str | Annotated[list[Part], Meta(min_length=1)]
+
+_TAKES_CONTENT = 'a string, or a list of at least one {"type": "text", "text": ...} part'
+_CONTENT = served(Content, _TAKES_CONTENT, required=True)
+_NAME = served(str, "a string")
+_ROLE = served(str, "one of " + ", ".join(ROLES), required=True)
+_PLAIN: Table = {"role": _ROLE, "content": _CONTENT, "name": _NAME}
+
+BY_ROLE: Mapping[str, Table] = {
+    "system": _PLAIN,
+    "developer": _PLAIN,
+    "user": _PLAIN,
+    "assistant": {
+        "role": _ROLE,
+        "content": served(Content, _TAKES_CONTENT),
+        "name": _NAME,
+        "tool_calls": later(list[dict[str, Any]], "[]", when=lambda calls: not calls),
+        "function_call": later(dict[str, Any], ""),
+        "refusal": inert(str, "a string"),
+        "audio": later(dict[str, Any], ""),
+        "annotations": inert(list[Any], "a list"),
+    },
+    "tool": {
+        "role": _ROLE,
+        "content": _CONTENT,
+        "tool_call_id": served(Annotated[str, Meta(min_length=1)], "the id of the call it answers", required=True),
+        "name": _NAME,
+    },
+    "function": {"role": later(str, ""), "content": _CONTENT, "name": _NAME},
+}
+
+
+def read_turns(messages: Iterable[Mapping[str, Raw]]) -> tuple[tuple[Turn, ...], tuple[str, ...]]:
+    """Return the turns, and the names in them that no table holds (`messages[].name`, each once).
+
+    Raises ClientError that names the message and the field: 400 for a wrong shape, 422 for media and tool calls.
+    """
+    turns: list[Turn] = []
+    unknown: dict[str, None] = {}
+    for index, members in enumerate(messages):
+        where = f"messages[{index}]."
+        turn, names = _read_turn(members, where)
+        turns.append(turn)
+        unknown.update(dict.fromkeys(f"messages[].{name.removeprefix(where)}" for name in names))
+    return tuple(turns), tuple(unknown)
+
+
+def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str, ...]]:
+    values = read_fields(members, BY_ROLE[_role(members, where)], where=where)
+    given = dict(values.given)
+    if "content" not in given:
+        raise ClientError(f"{where}content is missing; send {_TAKES_CONTENT}", param=where + "content")
+    given["content"] = _join(given["content"], where + "content")
+    return Turn(**given), values.unknown
+
+
+def _role(members: Mapping[str, Raw], where: str) -> str:
+    role = read_fields({"role": members["role"]} if "role" in members else {}, _ROLE_ONLY, where=where).given["role"]
+    if role not in BY_ROLE:
+        raise ClientError(f"{where}role is {role[:32]!r}; send {_ROLE.takes}", param=where + "role")
+    return str(role)
+
+
+_ROLE_ONLY: Table = {"role": _ROLE}
+
+
+def _join(content: str | list[Part], param: str) -> str:
+    return content if isinstance(content, str) else "".join(_text(part, param) for part in content)
+
+
+def _text(part: Part, param: str) -> str:
+    if isinstance(part, TextPart):
+        return part.text
+    kind = type(part).__struct_config__.tag
+    raise Refusal(f"{param} has a part of type {kind!r}, which is not served; send text parts", param=param)

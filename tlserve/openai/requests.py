@@ -1,0 +1,210 @@
+"""Bodies -> typed requests, each parsed once.
+
+Owns the request types that the endpoints work on, and the rules that hold between fields. Refuses to know models: limits
+that depend on one (context, vocabulary, dimensions) are the endpoints'.
+
+Source: the public API reference of chat completions, completions, embeddings; design section 9 for `/v1/tokenize`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from tlserve.errors import ClientError, Refusal
+from tlserve.generation import SamplingParams
+from tlserve.openai import field_tables
+from tlserve.openai.fields import Table, Values, read_fields
+from tlserve.openai.json_body import MAX_DEPTH, parse_object
+from tlserve.openai.messages import Turn, read_turns
+
+_SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
+
+
+@attrs.frozen(kw_only=True)
+class GenerationOptions:
+    """What chat and completions have in common.
+
+    `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
+    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each.
+    """
+
+    sampling: Mapping[str, Any] = attrs.field(factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    max_tokens_field: str = "max_tokens"
+    stop: tuple[str, ...] = ()
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    stream: bool = False
+    include_usage: bool = False
+
+    def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
+        """Return `defaults` with what the request gave laid over them."""
+        return attrs.evolve(defaults, **self.sampling)
+
+
+@attrs.frozen(kw_only=True)
+class ChatRequest:
+    """One body of POST /v1/chat/completions; `ignored` names what no table holds."""
+
+    model: str
+    messages: tuple[Turn, ...]
+    options: GenerationOptions
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class CompletionRequest:
+    """One body of POST /v1/completions; the prompt is text or token ids."""
+
+    model: str
+    prompt: str | tuple[int, ...]
+    options: GenerationOptions
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class EmbeddingsRequest:
+    """One body of POST /v1/embeddings."""
+
+    model: str
+    inputs: tuple[str, ...]
+    as_base64: bool = False
+    dimensions: int | None = None
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class TokenizeRequest:
+    """One body of POST /v1/tokenize."""
+
+    model: str
+    text: str
+    add_special_tokens: bool = True
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen
+class BodyRules:
+    """How bodies are read: the deepest nesting, and whether unknown fields are 400 instead of ignored."""
+
+    max_depth: int = MAX_DEPTH
+    strict: bool = False
+
+
+DEFAULT_RULES = BodyRules()
+
+
+def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
+    """Parse a body of POST /v1/chat/completions; raises ClientError that names the field."""
+    values = _read(body, field_tables.CHAT, rules)
+    turns, unknown_in_turns = read_turns(values.given["messages"])
+    options, unknown_in_options = _options(values.given)
+    ignored = _ignored((*values.unknown, *unknown_in_options, *unknown_in_turns), rules)
+    return ChatRequest(model=values.given["model"], messages=turns, options=options, ignored=ignored)
+
+
+def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> CompletionRequest:
+    """Parse a body of POST /v1/completions; raises ClientError that names the field."""
+    values = _read(body, field_tables.COMPLETION, rules)
+    options, unknown_in_options = _options(values.given)
+    return CompletionRequest(
+        model=values.given["model"],
+        prompt=_one_prompt(values.given["prompt"]),
+        options=options,
+        ignored=_ignored((*values.unknown, *unknown_in_options), rules),
+    )
+
+
+def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> EmbeddingsRequest:
+    """Parse a body of POST /v1/embeddings; raises ClientError that names the field."""
+    values = _read(body, field_tables.EMBEDDINGS, rules)
+    return EmbeddingsRequest(
+        model=values.given["model"],
+        inputs=_texts(values.given["input"]),
+        as_base64=values.given.get("encoding_format") == "base64",
+        dimensions=values.given.get("dimensions"),
+        ignored=_ignored(values.unknown, rules),
+    )
+
+
+def parse_tokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> TokenizeRequest:
+    """Parse a body of POST /v1/tokenize; raises ClientError that names the field."""
+    values = _read(body, field_tables.TOKENIZE, rules)
+    return TokenizeRequest(**values.given, ignored=_ignored(values.unknown, rules))
+
+
+def _read(body: bytes, table: Table, rules: BodyRules) -> Values:
+    return read_fields(parse_object(body, max_depth=rules.max_depth), table)
+
+
+def _ignored(names: tuple[str, ...], rules: BodyRules) -> tuple[str, ...]:
+    if names and rules.strict:
+        shown = names[0][:64]
+        raise ClientError(f"{shown} is not a field of this endpoint, and the request asked to be strict", param=shown)
+    return names
+
+
+def _options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:
+    """Return the generation options, and the unknown names inside `stream_options`."""
+    stream = given.get("stream", False)
+    if "stream_options" in given and not stream:
+        raise ClientError("stream_options goes only with stream true; leave it out", param="stream_options")
+    stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
+    field = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    options = GenerationOptions(
+        sampling=_sampling(given),
+        seed=given.get("seed"),
+        max_tokens=given.get(field),
+        max_tokens_field=field,
+        stop=_stops(given.get("stop", ())),
+        ignore_eos=given.get("ignore_eos", False),
+        logprobs=_logprobs(given),
+        stream=stream,
+        include_usage=stream_options.given.get("include_usage", False),
+    )
+    return options, stream_options.unknown
+
+
+def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
+    sampling = {name: given[name] for name in _SAMPLING_FIELDS if name in given}
+    if "top_k" in sampling:
+        sampling["top_k"] = max(0, sampling["top_k"])
+    return sampling
+
+
+def _stops(stop: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
+    return (stop,) if isinstance(stop, str) else tuple(stop)
+
+
+def _logprobs(given: Mapping[str, Any]) -> int | None:
+    top = given.get("top_logprobs", 0)
+    if given.get("logprobs"):
+        return int(top)
+    if top:
+        raise ClientError("top_logprobs goes only with logprobs true; send both, or neither", param="top_logprobs")
+    return None
+
+
+def _one_prompt(prompt: str | list[Any]) -> str | tuple[int, ...]:
+    if isinstance(prompt, str):
+        return prompt
+    if all(isinstance(token, int) for token in prompt):
+        return tuple(prompt)
+    if len(prompt) == 1 and isinstance(prompt[0], str):
+        return prompt[0]
+    if len({type(item) for item in prompt}) > 1:
+        raise ClientError("prompt mixes strings, token ids and lists; send one kind", param="prompt")
+    raise Refusal("prompt is a list of prompts, which is not served; send one request for each", param="prompt")
+
+
+def _texts(given: str | list[Any]) -> tuple[str, ...]:
+    texts = (given,) if isinstance(given, str) else tuple(given)
+    if all(isinstance(text, str) for text in texts):
+        return texts
+    if len({type(item) for item in texts}) > 1:
+        raise ClientError("input mixes strings, token ids and lists; send strings", param="input")
+    raise Refusal("input is token ids, which are not served; send the texts", param="input")
