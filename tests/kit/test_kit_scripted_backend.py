@@ -1,0 +1,125 @@
+"""The scripted backend keeps the contract of `generation.Backend`, at virtual times."""
+
+import attrs
+import pytest
+import trio
+import trio.testing
+
+from tests.kit.scripted_backend import INFO, QUEUE, Counts, Script, ScriptedBackend
+from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, NoCapacity, Overloaded
+from tlserve.generation import EmbeddingRequest, Finish, GenerationRequest, PrefillStarted, TokenEvent
+
+REQUEST = GenerationRequest(prompt=(97,), max_tokens=3, seed=0)
+
+
+async def collect(backend: ScriptedBackend, request: GenerationRequest = REQUEST) -> list[list[object]]:
+    async with backend.generate(request) as tokens:
+        return [list(batch) async for batch in tokens]
+
+
+async def test_a_request_starts_with_its_prefill_and_ends_with_the_one_event_that_has_a_finish() -> None:
+    backend = ScriptedBackend()
+    batches = await collect(backend)
+    assert batches == [
+        [PrefillStarted(0)],
+        [TokenEvent(0, 98)],
+        [TokenEvent(1, 99)],
+        [TokenEvent(2, 100, finish=Finish.LENGTH)],
+    ]
+    assert backend.counts == Counts(finished=1)
+
+
+async def test_a_stop_id_ends_the_answer_and_is_reported() -> None:
+    events = await collect(ScriptedBackend(), attrs.evolve(REQUEST, stop_ids=frozenset({99})))
+    assert events[-1] == [TokenEvent(1, 99, finish=Finish.STOP)]
+
+
+async def test_what_is_ready_together_comes_as_one_batch() -> None:
+    batches = await collect(ScriptedBackend(Script(batch_tokens=9)))
+    assert [len(batch) for batch in batches] == [4]
+
+
+async def test_logprobs_come_only_when_they_are_asked_for() -> None:
+    [[event]] = (await collect(ScriptedBackend(), attrs.evolve(REQUEST, max_tokens=1, logprobs=2)))[1:]
+    assert isinstance(event, TokenEvent)
+    assert event.logprob is not None
+    assert len(event.top) == 2
+
+
+async def test_a_script_plays_at_virtual_times(autojump_clock: trio.testing.MockClock) -> None:
+    start = trio.current_time()
+    async with ScriptedBackend(Script(queue_s=5, prefill_s=2, token_s=1)).generate(REQUEST) as tokens:
+        times = [trio.current_time() - start async for _ in tokens]
+    assert times == pytest.approx([5, 7, 8, 9])
+
+
+async def test_a_gate_holds_a_request_until_the_test_opens_it() -> None:
+    gates = {QUEUE: trio.Event(), 1: trio.Event()}
+    seen: list[object] = []
+    async with trio.open_nursery() as nursery:
+
+        async def consume() -> None:
+            async with ScriptedBackend(Script(gates=gates)).generate(REQUEST) as tokens:
+                async for batch in tokens:
+                    seen.extend(batch)
+
+        nursery.start_soon(consume)
+        await trio.testing.wait_all_tasks_blocked()
+        assert seen == []
+        gates[QUEUE].set()
+        await trio.testing.wait_all_tasks_blocked()
+        assert len(seen) == 2
+        gates[1].set()
+    assert len(seen) == 4
+
+
+async def test_leaving_the_block_early_is_an_abort() -> None:
+    backend = ScriptedBackend()
+    async with backend.generate(REQUEST):
+        assert backend.counts.open == 1
+    assert backend.counts == Counts(aborted=1)
+
+
+@pytest.mark.parametrize("error", [Overloaded("full"), Draining("stopping"), EngineFailed("dead")])
+async def test_a_refusal_is_raised_on_entering_and_admits_nothing(error: Exception) -> None:
+    backend = ScriptedBackend(Script(refusal=error))
+    with pytest.raises(type(error)):
+        await collect(backend)
+    assert backend.counts == Counts()
+
+
+async def test_a_failure_comes_after_the_tokens_before_it() -> None:
+    backend = ScriptedBackend(Script(failure=EngineFailed("dead"), fail_before=2, batch_tokens=9))
+    async with backend.generate(REQUEST) as tokens:
+        assert len(await anext(tokens)) == 3
+        with pytest.raises(EngineFailed):
+            await anext(tokens)
+    assert backend.counts == Counts(failed=1)
+
+
+async def test_a_failure_in_the_queue_comes_before_any_event() -> None:
+    with pytest.raises(NoCapacity):
+        await collect(ScriptedBackend(Script(failure=NoCapacity("late"), fail_before=QUEUE)))
+
+
+async def test_a_prompt_past_the_context_is_refused() -> None:
+    long = attrs.evolve(REQUEST, prompt=(1,) * (INFO.context_tokens + 1))
+    with pytest.raises(ContextLengthExceeded):
+        await collect(ScriptedBackend(), long)
+
+
+async def test_a_drain_refuses_new_requests_and_waits_for_the_open_ones(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    backend = ScriptedBackend()
+    async with trio.open_nursery() as nursery, backend.generate(REQUEST):
+        nursery.start_soon(backend.drain)
+        await trio.testing.wait_all_tasks_blocked()
+        with pytest.raises(Draining):
+            await collect(backend)
+
+
+async def test_embeddings_are_unit_vectors_in_the_order_of_the_inputs() -> None:
+    first, second = await ScriptedBackend().embed(EmbeddingRequest(inputs=((0,), (1, 1))))
+    assert first.tolist() == [1, 0, 0, 0]
+    assert second.tolist() == [0, 1, 0, 0]
