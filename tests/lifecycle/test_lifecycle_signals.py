@@ -1,0 +1,42 @@
+"""Stop signals, raised in this very process."""
+
+import signal
+
+import pytest
+import trio
+from trio.testing import wait_all_tasks_blocked
+
+from tlserve.lifecycle.signals import watch_stop_signals
+
+
+class Calls:
+    """The calls so far, and an event for each."""
+
+    def __init__(self) -> None:
+        self.drained = trio.Event()
+        self.cut = trio.Event()
+
+
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
+async def test_the_first_signal_drains_and_the_second_cuts(first: int, second: int) -> None:
+    calls = Calls()
+    with trio.fail_after(5):
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+            signal.raise_signal(first)
+            await calls.drained.wait()
+            await wait_all_tasks_blocked()
+            assert not calls.cut.is_set()
+            signal.raise_signal(second)
+            await calls.cut.wait()
+
+
+async def test_the_signals_do_what_they_did_before_once_the_watch_is_over() -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
+    calls = Calls()
+    async with trio.open_nursery() as inner:
+        await inner.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+        assert signal.getsignal(signal.SIGTERM) != before[0]
+        inner.cancel_scope.cancel()
+    assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before

@@ -1,0 +1,135 @@
+"""How a server ends: serving -> draining -> ended, or cut at the deadline or by a second signal.
+
+Owns the table of phases (pure), and `Drain`, which walks it: stop taking requests, wait for the open ones up to a
+deadline, then cut what is left. Refuses to know what a request is: it is handed four callables. Every wait has an end.
+Source: Kubernetes' pod termination.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Awaitable, Callable
+
+import attrs
+import trio
+
+from tlserve.errors import ServerFault
+
+CUT_GRACE_S = 5.0
+"""What cut requests get to send their error event, in seconds."""
+
+EXIT_DRAINED = 0
+EXIT_CUT = 3
+
+_log = logging.getLogger("tlserve.lifecycle")
+
+
+class Phase(enum.Enum):
+    """Where a server is in its life."""
+
+    SERVING = "serving"
+    DRAINING = "draining"
+    CUT = "cut"
+    ENDED = "ended"
+
+
+class Happening(enum.Enum):
+    """What moves a server from one phase to the next."""
+
+    STOP_ASKED = "stop asked"
+    DEADLINE_PASSED = "deadline passed"
+    ALL_ENDED = "all ended"
+
+
+@attrs.frozen
+class DrainState:
+    """A phase, and whether anything was cut on the way there."""
+
+    phase: Phase = Phase.SERVING
+    was_cut: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """Return the exit code of a server that ends here."""
+        return EXIT_CUT if self.was_cut else EXIT_DRAINED
+
+
+_NEXT = {
+    (Phase.SERVING, Happening.STOP_ASKED): Phase.DRAINING,
+    (Phase.DRAINING, Happening.STOP_ASKED): Phase.CUT,
+    (Phase.DRAINING, Happening.DEADLINE_PASSED): Phase.CUT,
+    (Phase.DRAINING, Happening.ALL_ENDED): Phase.ENDED,
+    (Phase.CUT, Happening.STOP_ASKED): Phase.CUT,
+    (Phase.CUT, Happening.DEADLINE_PASSED): Phase.CUT,
+    (Phase.CUT, Happening.ALL_ENDED): Phase.ENDED,
+    (Phase.ENDED, Happening.STOP_ASKED): Phase.ENDED,
+}
+
+
+def next_state(state: DrainState, happening: Happening) -> DrainState:
+    """Return the state after `happening`; raises `ServerFault` if it cannot happen in this phase."""
+    phase = _NEXT.get((state.phase, happening))
+    if phase is None:
+        raise ServerFault(f"{happening.value} cannot happen to a server that is {state.phase.value}")
+    return DrainState(phase, state.was_cut or phase is Phase.CUT)
+
+
+class Drain:
+    """The end of one server. `timeout_s`: how long open requests may go on after the first `stop`."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._state = DrainState()
+        self._asked = trio.Event()
+        self._patience = trio.CancelScope()
+
+    @property
+    def phase(self) -> Phase:
+        """Return where the server is now."""
+        return self._state.phase
+
+    def stop(self) -> None:
+        """Start the drain; called once more, cut what is still open. Called after the end it does nothing."""
+        self._state = next_state(self._state, Happening.STOP_ASKED)
+        self._asked.set()
+        if self._state.phase is Phase.CUT:
+            self._patience.cancel()
+
+    async def wait_asked(self) -> None:
+        """Return when the drain has begun."""
+        await self._asked.wait()
+
+    async def run(
+        self,
+        *,
+        close: Callable[[], Awaitable[None]],
+        open_requests: Callable[[], int],
+        wait_ended: Callable[[], Awaitable[None]],
+        cut: Callable[[], None],
+    ) -> int:
+        """Wait for `stop`, drain, and return the exit code: 0, or 3 if something was cut.
+
+        `close` ends the listeners and makes new requests be refused; `wait_ended` returns when no request is open, and
+        stands being cancelled; `cut` ends each open request with an error.
+        """
+        await self._asked.wait()
+        await close()
+        if open_requests():
+            await self._wait_or_cut(open_requests, wait_ended, cut)
+        self._state = next_state(self._state, Happening.ALL_ENDED)
+        return self._state.exit_code
+
+    async def _wait_or_cut(
+        self, open_requests: Callable[[], int], wait_ended: Callable[[], Awaitable[None]], cut: Callable[[], None]
+    ) -> None:
+        _log.info("draining: %d requests are open and get %.1f s", open_requests(), self._timeout_s)
+        self._patience.deadline = trio.current_time() + self._timeout_s
+        with self._patience:
+            await wait_ended()
+            return
+        self._state = next_state(self._state, Happening.DEADLINE_PASSED)
+        _log.warning("%d requests are cut", open_requests())
+        cut()
+        with trio.move_on_after(CUT_GRACE_S):
+            await wait_ended()

@@ -1,0 +1,39 @@
+"""SIGTERM and SIGINT become calls: the first starts the drain, the second cuts it, a third kills as if we were not there.
+
+Owns which signals stop a server. Refuses to know what stopping is. Source: POSIX; trio's `open_signal_receiver`, which must
+run in the main thread.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable
+
+import trio
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+_log = logging.getLogger("tlserve.lifecycle")
+
+
+async def watch_stop_signals(
+    drain: Callable[[], None],
+    cut: Callable[[], None],
+    *,
+    task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
+) -> None:
+    """Call `drain` at the first stop signal and `cut` at the second, then return.
+
+    Started once the signals are received; until then, and after the return, they do what they did before.
+    """
+    with trio.open_signal_receiver(*STOP_SIGNALS) as received:
+        task_status.started()
+        _say("draining", await anext(received))
+        drain()
+        _say("cutting", await anext(received))
+        cut()
+
+
+def _say(what: str, number: int) -> None:
+    _log.info("%s: %s", signal.Signals(number).name, what)
