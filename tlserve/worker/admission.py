@@ -1,0 +1,62 @@
+"""How many requests may be inside at once, counted in one place.
+
+Owns the count, and the words of the refusal. Refuses to know what a request does once it is inside. Lives on the event
+loop: no locks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import trio
+
+from tlserve.errors import Overloaded, TlserveError
+
+
+class Admission:
+    """Permits for requests that were admitted and have not ended, however they end."""
+
+    def __init__(self, limit: int) -> None:
+        """`limit`: sequences that run plus requests that may wait."""
+        self._limit = limit
+        self._inside = 0
+        self._refuse: Callable[[], TlserveError] | None = None
+        self._empty = trio.Event()
+        self._empty.set()
+
+    @property
+    def inside(self) -> int:
+        """Requests that hold a permit."""
+        return self._inside
+
+    @contextmanager
+    def permit(self) -> Iterator[None]:
+        """Hold one permit for the block; raises `Overloaded`, or what `close` was told to raise."""
+        if self._refuse is not None:
+            raise self._refuse()
+        if self._inside >= self._limit:
+            raise Overloaded(f"the queue is full: {self._inside} requests are running or waiting; retry after a moment")
+        self._take()
+        try:
+            yield
+        finally:
+            self._give_back()
+
+    def close(self, refuse: Callable[[], TlserveError]) -> None:
+        """Admit nothing more: later calls of `permit` raise what `refuse` makes."""
+        self._refuse = refuse
+
+    async def wait_empty(self) -> None:
+        """Return when nobody holds a permit."""
+        await self._empty.wait()
+
+    def _take(self) -> None:
+        if self._inside == 0:
+            self._empty = trio.Event()
+        self._inside += 1
+
+    def _give_back(self) -> None:
+        self._inside -= 1
+        if self._inside == 0:
+            self._empty.set()

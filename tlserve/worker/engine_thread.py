@@ -1,0 +1,167 @@
+"""The engine's own thread: take commands, step, report; until told to stop.
+
+Owns the loop and the map from tickets (the event loop's names of requests) to the engine's keys. Refuses to know who
+sent a command and where a report goes. Runs inside `trio.to_thread`; asks once per turn whether it was cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+import trio.from_thread
+
+from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
+from tlserve.errors import TlserveError
+from tlserve.generation import EngineStatistics, GenerationEvent, GenerationRequest, TokenEvent
+from tlserve.worker.mailbox import Mailbox
+
+Ticket = int
+
+
+@attrs.frozen
+class Generate:
+    """Start a generation."""
+
+    ticket: Ticket
+    request: GenerationRequest
+
+
+@attrs.frozen
+class Embed:
+    """Start one embedding sequence."""
+
+    ticket: Ticket
+    tokens: tuple[int, ...]
+    priority: int
+
+
+@attrs.frozen
+class Abort:
+    """Forget a request; its blocks are free within the step. Unknown tickets are ignored: the request has ended."""
+
+    ticket: Ticket
+
+
+@attrs.frozen
+class Stop:
+    """Leave the loop."""
+
+
+Command = Generate | Embed | Abort | Stop
+
+
+@attrs.frozen(eq=False)
+class Ended:
+    """One request ended here, before or beside the engine: refused by it, cut by a drain, or its engine is gone."""
+
+    error: TlserveError
+
+
+Outcome = GenerationEvent | EmbeddingReady | Failed | Ended
+Batch = tuple[Outcome, ...]
+
+
+@attrs.frozen(eq=False)
+class Report:
+    """What one turn of the loop brought: events by ticket, in order, and the statistics after it."""
+
+    outcomes: Sequence[tuple[Ticket, Batch]]
+    statistics: EngineStatistics
+
+
+class SteppingEngine(Protocol):
+    """What the loop needs of an engine; `tlserve.engine.Engine` is one."""
+
+    @property
+    def has_work(self) -> bool:
+        """Whether a step would do something."""
+
+    def add_request(self, request: GenerationRequest) -> int:
+        """Queue a generation and return its key."""
+
+    def add_embedding(self, tokens: Sequence[int], priority: int = 0) -> int:
+        """Queue an embedding sequence and return its key."""
+
+    def abort(self, key: int) -> None:
+        """Forget a request, whatever its state."""
+
+    def step(self) -> Sequence[EngineEvent]:
+        """Run one step and say what happened."""
+
+    def statistics(self) -> EngineStatistics:
+        """Return the gauges and counters."""
+
+
+class EngineThread:
+    """The loop; `run` is called on the engine's thread, everything else happens inside it."""
+
+    def __init__(self, engine: SteppingEngine, mailbox: Mailbox[Command, Report]) -> None:
+        self._engine = engine
+        self._mailbox = mailbox
+        self._keys: dict[Ticket, int] = {}
+        self._tickets: dict[int, Ticket] = {}
+        self._stopped = False
+
+    def run(self) -> None:
+        """Loop until `Stop` or cancellation; an exception of the engine leaves through here."""
+        while True:
+            refused = self._apply_all(self._mailbox.take(wait=not self._engine.has_work))
+            trio.from_thread.check_cancelled()
+            if self._stopped:
+                return
+            outcomes = self._outcomes(self._engine.step()) if self._engine.has_work else []
+            self._mailbox.post(Report(refused + outcomes, self._engine.statistics()))
+
+    def _apply_all(self, commands: Sequence[Command]) -> list[tuple[Ticket, Batch]]:
+        refused: list[tuple[Ticket, Batch]] = []
+        for command in commands:
+            try:
+                self._apply(command)
+            except TlserveError as error:
+                if isinstance(command, Generate | Embed):
+                    refused.append((command.ticket, (Ended(error),)))
+        return refused
+
+    def _apply(self, command: Command) -> None:
+        match command:
+            case Generate(ticket, request):
+                self._bind(ticket, self._engine.add_request(request))
+            case Embed(ticket, tokens, priority):
+                self._bind(ticket, self._engine.add_embedding(tokens, priority))
+            case Abort(ticket):
+                self._abort(ticket)
+            case Stop():
+                self._stopped = True
+
+    def _bind(self, ticket: Ticket, key: int) -> None:
+        self._keys[ticket] = key
+        self._tickets[key] = ticket
+
+    def _unbind(self, ticket: Ticket) -> int | None:
+        key = self._keys.pop(ticket, None)
+        if key is not None:
+            del self._tickets[key]
+        return key
+
+    def _abort(self, ticket: Ticket) -> None:
+        key = self._unbind(ticket)
+        if key is not None:
+            self._engine.abort(key)
+
+    def _outcomes(self, events: Sequence[EngineEvent]) -> list[tuple[Ticket, Batch]]:
+        by_ticket: dict[Ticket, list[Outcome]] = {}
+        for event in events:
+            ticket = self._tickets[event.key]
+            by_ticket.setdefault(ticket, []).append(event.what)
+            if is_last(event.what):
+                self._unbind(ticket)
+        return [(ticket, tuple(outcomes)) for ticket, outcomes in by_ticket.items()]
+
+
+def is_last(outcome: Outcome) -> bool:
+    """Return whether nothing follows `outcome` in its request."""
+    return isinstance(outcome, EmbeddingReady | Failed | Ended) or (
+        isinstance(outcome, TokenEvent) and outcome.finish is not None
+    )

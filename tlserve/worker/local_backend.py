@@ -1,0 +1,227 @@
+"""The `Backend` that runs the engine on one thread of this process.
+
+Owns the tickets of open requests, their channels, and the life of the engine thread. Refuses to know HTTP and text.
+
+The nursery of `run`:
+
+    run
+    |- the engine's loop, in a thread          ends: Stop, cancellation, or its own failure
+    `- _stop_when_cancelled                    wakes an idle engine, which is blocked on its mailbox
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+
+import attrs
+import numpy as np
+import trio
+from numpy.typing import NDArray
+
+from tlserve.engine.events import EmbeddingReady, Failed
+from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFailed, TlserveError
+from tlserve.generation import (
+    BackendInfo,
+    EmbeddingRequest,
+    EngineStatistics,
+    GenerationRequest,
+    TokenStream,
+)
+from tlserve.worker.admission import Admission
+from tlserve.worker.engine_thread import (
+    Abort,
+    Batch,
+    Command,
+    Embed,
+    Ended,
+    EngineThread,
+    Generate,
+    Report,
+    SteppingEngine,
+    Stop,
+    Ticket,
+)
+from tlserve.worker.mailbox import Mailbox
+from tlserve.worker.token_stream import LocalTokenStream, OutcomeReader
+
+log = logging.getLogger("tlserve.worker")
+
+
+@attrs.frozen(kw_only=True)
+class BackendLimits:
+    """What a local backend bounds. `admission`: requests inside at once; the times are in seconds."""
+
+    admission: int
+    queue_deadline_s: float = 30.0
+    heartbeat_stale_s: float = 30.0
+
+
+class LocalBackend:
+    """Serve `generation.Backend` from one engine. Make it on the event loop, then `run` it."""
+
+    def __init__(self, engine: SteppingEngine, info: BackendInfo, limits: BackendLimits) -> None:
+        self._info = info
+        self._limits = limits
+        self._admission = Admission(limits.admission)
+        self._open: dict[Ticket, trio.MemorySendChannel[Batch]] = {}
+        self._tickets = itertools.count(1)
+        self._statistics = engine.statistics()
+        self._mailbox: Mailbox[Command, Report] = Mailbox(self._deliver)
+        self._thread = EngineThread(engine, self._mailbox)
+        self._started = False
+        self._failure: EngineFailed | None = None
+
+    # --- generation.Backend
+
+    def info(self) -> BackendInfo:
+        """Say what is served, and whether the engine thread is alive and its heartbeat fresh."""
+        reason = self._not_ready_reason()
+        return attrs.evolve(self._info, ready=not reason, not_ready_reason=reason)
+
+    def statistics(self) -> EngineStatistics:
+        """Return the engine's figures after its latest step."""
+        return self._statistics
+
+    def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
+        """Admit `request` and stream its tokens; leaving the block aborts what is left of it."""
+        return self._generate(request)
+
+    @asynccontextmanager
+    async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+        self._check_context(len(request.prompt), "messages")
+        with self._admission.permit(), self._channel(request.max_tokens + 2) as (ticket, receive):
+            self._mailbox.put(Generate(ticket, request))
+            stream = LocalTokenStream(OutcomeReader(receive, self._queue_deadline()))
+            try:
+                yield stream
+            finally:
+                if not stream.engine_is_done:
+                    self._mailbox.put(Abort(ticket))
+
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        """Encode every input as a sequence of its own; all of them together hold one permit."""
+        for tokens in request.inputs:
+            self._check_context(len(tokens), "input")
+        with self._admission.permit():
+            vectors: list[NDArray[np.float32] | None] = [None] * len(request.inputs)
+
+            async def encode(index: int, tokens: tuple[int, ...]) -> None:
+                vectors[index] = await self._embed_one(tokens, request.priority)
+
+            async with trio.open_nursery(strict_exception_groups=False) as nursery:
+                for index, tokens in enumerate(request.inputs):
+                    nursery.start_soon(encode, index, tokens)
+            return tuple(vector for vector in vectors if vector is not None)
+
+    async def _embed_one(self, tokens: tuple[int, ...], priority: int) -> NDArray[np.float32]:
+        with self._channel(2) as (ticket, receive):
+            self._mailbox.put(Embed(ticket, tokens, priority))
+            reader = OutcomeReader(receive, self._queue_deadline())
+            try:
+                while True:
+                    last = (await reader.next_batch())[-1]
+                    if isinstance(last, EmbeddingReady):
+                        return last.vector
+                    if isinstance(last, Failed | Ended):
+                        raise last.error
+            finally:
+                self._mailbox.put(Abort(ticket))
+
+    async def drain(self) -> None:
+        """Admit nothing more and return when all that was admitted has ended."""
+        self._admission.close(
+            lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
+        )
+        await self._admission.wait_empty()
+
+    # --- the life of the engine
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Run the engine until `stop` or cancellation; raises `EngineFailed`, after every open request got it."""
+        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+            nursery.start_soon(self._stop_when_cancelled)
+            self._started = True
+            task_status.started()
+            try:
+                await trio.to_thread.run_sync(self._thread.run, limiter=trio.CapacityLimiter(1))
+            except Exception as error:
+                log.exception("the engine failed")
+                self._fail(error)
+                raise self._failure or error from error
+            finally:
+                self._started = False
+                nursery.cancel_scope.cancel()
+
+    def stop(self) -> None:
+        """Let `run` return after the current step."""
+        self._mailbox.put(Stop())
+
+    def cut(self) -> None:
+        """End every open request with `DrainCut`."""
+        self._end_all(lambda: DrainCut("the server had to stop before this answer was complete"))
+
+    async def _stop_when_cancelled(self) -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            self._mailbox.put(Stop())
+
+    def _fail(self, error: Exception) -> None:
+        message = f"the engine failed and every open request ended: {type(error).__name__}"
+        self._failure = EngineFailed(message)
+        self._admission.close(lambda: EngineFailed(message))
+        self._end_all(lambda: EngineFailed(message))
+
+    def _end_all(self, make_error: Callable[[], TlserveError]) -> None:
+        for ticket in tuple(self._open):
+            self._send(ticket, (Ended(make_error()),))
+            del self._open[ticket]  # it was the last word: what the engine still has to say is not delivered
+
+    # --- channels
+
+    @contextmanager
+    def _channel(self, capacity: int) -> Iterator[tuple[Ticket, trio.MemoryReceiveChannel[Batch]]]:
+        ticket = next(self._tickets)
+        send, receive = trio.open_memory_channel[Batch](capacity)
+        self._open[ticket] = send
+        with send, receive:
+            try:
+                yield ticket, receive
+            finally:
+                self._open.pop(ticket, None)
+
+    def _deliver(self, report: Report) -> None:
+        self._statistics = report.statistics
+        for ticket, outcomes in report.outcomes:
+            self._send(ticket, outcomes)
+
+    def _send(self, ticket: Ticket, outcomes: Batch) -> None:
+        channel = self._open.get(ticket)
+        if channel is not None:  # else its consumer has gone, and the abort is on its way
+            channel.send_nowait(outcomes)
+
+    # --- decisions
+
+    def _queue_deadline(self) -> float:
+        return trio.current_time() + self._limits.queue_deadline_s
+
+    def _check_context(self, prompt_tokens: int, param: str) -> None:
+        if prompt_tokens > self._info.context_tokens:
+            raise ContextLengthExceeded(
+                f"the input has {prompt_tokens} tokens, and this model's context holds {self._info.context_tokens}",
+                param=param,
+            )
+
+    def _not_ready_reason(self) -> str:
+        if self._failure is not None:
+            return self._failure.message
+        if not self._started:
+            return "the engine is not running"
+        busy_s = self._mailbox.busy_s()
+        if busy_s > self._limits.heartbeat_stale_s:
+            return f"the engine's current step has taken {math.floor(busy_s)} s"
+        return ""
