@@ -1,0 +1,53 @@
+"""GGUF metadata of the kind "gpt2" -> a byte-level BPE tokenizer.
+
+Owns how the tokens and merges become the library's model. `tlserve.text.pre_tokenizers` owns the cuts into words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tlserve.errors import ModelRefused
+from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
+from tlserve.text.spellings import byte_level_bytes, literal_bytes
+from tlserve.text.tokenizer import Tokenizer
+from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, is_steering, read_list, read_text, read_vocabulary
+
+
+def build(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer; raises ModelRefused."""
+    pre = pre_tokenizer(read_text(metadata, "pre", default="default"))
+    vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
+    merges = _merges(read_list(metadata, "merges", str, most=MAX_MERGES), vocabulary.ids())
+    library = build_in_library("the BPE merges", lambda: _library(vocabulary, merges, pre))
+    controls, defined = vocabulary.control_tokens(), vocabulary.user_defined_tokens()
+    return LibraryTokenizer(
+        library,
+        pieces=literal_bytes(vocabulary.tokens, list(map(byte_level_bytes, vocabulary.tokens)), controls | defined),
+        special=controls | {spelling: i for spelling, i in defined.items() if is_steering(spelling)},
+        hidden=frozenset(controls.values()),
+        marks=Marks(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+    )
+
+
+def _merges(lines: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    merges = []
+    for line in lines:
+        left, space, right = line.partition(" ")
+        if not (space and left in ids and right in ids and left + right in ids):
+            raise ModelRefused(f"tokenizer.ggml.merges has {line[:64]!r}, whose parts or whole are not tokens")
+        merges.append((left, right))
+    return merges
+
+
+def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], pre: PreTokenizer) -> Any:
+    from tokenizers import AddedToken, models
+    from tokenizers import Tokenizer as Library
+
+    library = Library(models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=pre.whole_words))
+    library.pre_tokenizer = library_pre_tokenizer(pre)
+    plain = [spelling for spelling in vocabulary.user_defined_tokens() if not is_steering(spelling)]
+    library.add_tokens([AddedToken(spelling, normalized=False) for spelling in plain])
+    return library

@@ -1,0 +1,140 @@
+"""The text of a tokenizer.json -> a tokenizer.
+
+Owns what is taken out before the library sees it: the special tokens (`tlserve.text.special_tokens` finds them), truncation
+and padding. Also how its decoder spells bytes.
+
+Source: the `tokenizers` package's serialisation, version 1.0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from tlserve.errors import ModelRefused
+from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.spellings import SPACE, byte_level_bytes, byte_value, sentencepiece_bytes
+from tlserve.text.tokenizer import HUGGINGFACE, Tokenizer
+from tlserve.text.vocabulary import MAX_TOKENS, is_steering, read_flag, read_token_id
+
+MAX_JSON_CHARS = 1 << 26
+
+
+def build(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer; the ids of BOS and EOS come from `tokenizer.ggml.*`. Raises ModelRefused."""
+    document = _read(metadata[HUGGINGFACE])
+    added = list(map(_added_token, _members(document, "added_tokens")))
+    spell = _spelling(document)
+    special = {token["content"]: token["id"] for token in added if token["special"] or is_steering(token["content"])}
+    whole = build_in_library(HUGGINGFACE, lambda: _library(document, added))
+    text_tokens = [token for token in added if token["content"] not in special]
+    plain = build_in_library(HUGGINGFACE, lambda: _library(document, text_tokens))
+    _check_added(plain.get_vocab(), text_tokens)
+    return LibraryTokenizer(
+        plain,
+        pieces=_pieces(whole.get_vocab(), added, spell),
+        special=special,
+        hidden=frozenset(token["id"] for token in added if token["special"]),
+        marks=_marks(metadata, whole),
+        trims={token["id"]: str.lstrip for token in added if token["rstrip"]},
+    )
+
+
+def _read(text: object) -> dict[str, Any]:
+    if not isinstance(text, str) or len(text) > MAX_JSON_CHARS:
+        raise ModelRefused(f"{HUGGINGFACE} is not a text of at most {MAX_JSON_CHARS} characters")
+    document = build_in_library(HUGGINGFACE, lambda: json.loads(text))
+    if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
+        raise ModelRefused(f"{HUGGINGFACE} has no model")
+    return document
+
+
+def _members(document: Mapping[str, Any], key: str) -> list[Any]:
+    members = document.get(key) or []
+    if not isinstance(members, list) or len(members) > MAX_TOKENS:
+        raise ModelRefused(f"{HUGGINGFACE}: {key} is not a list of a fair length")
+    return members
+
+
+def _added_token(token: Any) -> dict[str, Any]:
+    if not isinstance(token, dict):
+        raise ModelRefused(f"{HUGGINGFACE}: an added token is not an object")
+    content, number = token.get("content"), token.get("id")
+    if not isinstance(content, str) or not content or type(number) is not int or not 0 <= number < MAX_TOKENS:
+        raise ModelRefused(f"{HUGGINGFACE}: an added token has no content or no id")
+    if token.get("single_word") or token.get("lstrip"):
+        raise ModelRefused(
+            f"{HUGGINGFACE}: the added token {content[:64]!r} is single_word or lstrip, which is not served"
+        )
+    flags = {flag: bool(token.get(flag)) for flag in ("special", "rstrip", "normalized")}
+    return {"content": content, "id": number, "single_word": False, "lstrip": False, **flags}
+
+
+def _library(document: Mapping[str, Any], added: list[dict[str, Any]]) -> Any:
+    from tokenizers import Tokenizer as Library
+
+    changed = {**document, "added_tokens": added, "truncation": None, "padding": None}
+    return Library.from_str(json.dumps(changed))
+
+
+def _parts(node: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
+    """Yield `node` and, where it is a Sequence, its parts."""
+    if isinstance(node, dict) and depth < 8:
+        yield node
+        for key in ("decoders", "pretokenizers", "normalizers"):
+            for part in node.get(key) or ():
+                yield from _parts(part, depth + 1)
+
+
+def _spelling(document: Mapping[str, Any]) -> Callable[[str], bytes]:
+    parts = [part for key in ("decoder", "pre_tokenizer") for part in _parts(document.get(key))]
+    types = {str(part.get("type")) for part in parts}
+    if "ByteLevel" in types:
+        return byte_level_bytes
+    if "Metaspace" in types or any(part.get("pattern") == {"String": SPACE} for part in parts):
+        return _sentencepiece
+    if "WordPiece" in types:
+        return _word_piece
+    raise ModelRefused(f"{HUGGINGFACE}: its decoder is not known here ({', '.join(sorted(types)) or 'none'})")
+
+
+def _sentencepiece(token: str) -> bytes:
+    byte = byte_value(token)
+    return sentencepiece_bytes(token) if byte is None else bytes((byte,))
+
+
+def _word_piece(token: str) -> bytes:
+    return token[2:].encode() if token.startswith("##") else (" " + token).encode()
+
+
+def _pieces(vocabulary: Mapping[str, int], added: list[dict[str, Any]], spell: Callable[[str], bytes]) -> list[bytes]:
+    """Return the bytes of every id; an id that no token has is a hole."""
+    size = 1 + max(vocabulary.values(), default=-1)
+    if not 0 < size <= MAX_TOKENS:
+        raise ModelRefused(f"{HUGGINGFACE}: its vocabulary has no tokens, or ids past {MAX_TOKENS}")
+    _check_added(vocabulary, added)
+    pieces = [b""] * size
+    for spelling, i in vocabulary.items():
+        pieces[i] = spell(spelling)
+    for token in added:
+        pieces[token["id"]] = token["content"].encode()
+    return pieces
+
+
+def _check_added(vocabulary: Mapping[str, int], added: list[dict[str, Any]]) -> None:
+    """Refuse added tokens that the library numbered otherwise than they claim."""
+    for token in added:
+        if vocabulary.get(token["content"]) != token["id"]:
+            raise ModelRefused(f"{HUGGINGFACE}: the added token {token['content'][:64]!r} cannot have the id it claims")
+
+
+def _marks(metadata: Mapping[str, object], whole: Any) -> Marks:
+    size = 1 + max(whole.get_vocab().values(), default=-1)
+    bos_id = read_token_id(metadata, "bos_token_id", size)
+    framed = build_in_library(HUGGINGFACE, lambda: whole.encode("")).ids
+    by_template = bos_id is not None and framed[:1] == [bos_id]
+    add_bos = read_flag(metadata, "add_bos_token", default=by_template)
+    return Marks(
+        bos_id=bos_id, eos_id=read_token_id(metadata, "eos_token_id", size), add_bos=add_bos and bos_id is not None
+    )

@@ -1,0 +1,115 @@
+"""A tokenizer whose algorithm runs in the `tokenizers` package, with what that package leaves to us.
+
+Owns special-token safety and the bytes of each token. Refuses to know where the vocabulary came from: the builders beside
+this file (`gpt2`, `sentencepiece`, `huggingface`) give it a library tokenizer that knows no special tokens, and the special
+tokens apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import attrs
+
+from tlserve.errors import ModelRefused
+from tlserve.text.special_tokens import SpecialTokens
+
+
+@attrs.frozen(kw_only=True)
+class Marks:
+    """The ids that frame a text; `add_bos` says that a prompt begins with `bos_id`."""
+
+    bos_id: int | None
+    eos_id: int | None
+    add_bos: bool
+
+
+class LibraryTokenizer:
+    """The `Tokenizer` protocol over `tokenizers.Tokenizer`.
+
+    `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text.
+    Characters that the vocabulary cannot spell are left out, as the library and llama.cpp do.
+    """
+
+    def __init__(
+        self,
+        library: Any,
+        *,
+        pieces: Sequence[bytes],
+        special: Mapping[str, int],
+        hidden: frozenset[int],
+        marks: Marks,
+        trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
+    ) -> None:
+        self._library = library
+        self._pieces = pieces
+        self._hidden = hidden
+        self._special = SpecialTokens(special)
+        self._trims = trims
+        self.vocabulary_size = len(pieces)
+        self.special_tokens: Mapping[str, int] = MappingProxyType(self._special.ids)
+        self.bos_id = marks.bos_id
+        self.eos_id = marks.eos_id
+        self.add_bos = marks.add_bos
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of `text` as ordinary text."""
+        encoding = self._library.encode(_unicode(text), add_special_tokens=False)
+        ids: list[int] = encoding.ids
+        if self._special.id_set.isdisjoint(ids):
+            return ids
+        return self._encode_apart(_unicode(text), ids, encoding.offsets)
+
+    def _encode_apart(self, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> list[int]:
+        """Encode again in two parts, cut inside the first token that turned out to be a special one."""
+        first = next(place for place, token in enumerate(ids) if token in self._special.id_set)
+        begin, end = offsets[first]
+        cut = begin + 1 if begin + 1 < end else end
+        if not 0 < cut < len(text):
+            return [token for token in ids if token not in self._special.id_set]
+        return self.encode(text[:cut]) + self.encode(text[cut:])
+
+    def encode_with_specials(self, text: str) -> list[int]:
+        """Return the ids of `text`, its special tokens among them."""
+        ids: list[int] = []
+        trim: Callable[[str], str] | None = None
+        for piece in self._special.split(text):
+            if isinstance(piece, int):
+                ids.append(piece)
+                trim = self._trims.get(piece)
+            else:
+                ids.extend(self.encode(trim(piece) if trim else piece))
+                trim = None
+        return ids
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return what `token` adds to the visible text; raises IndexError."""
+        return b"" if token in self._hidden else self.token_spelling(token)
+
+    def token_spelling(self, token: int) -> bytes:
+        """Return the bytes that spell `token`; raises IndexError."""
+        if not 0 <= token < self.vocabulary_size:
+            raise IndexError(f"there is no token {token}")
+        return self._pieces[token]
+
+
+def _unicode(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def build_in_library(what: str, build: Callable[[], Any]) -> Any:
+    """Return `build()`; whatever the library thinks of its input, its panics too, becomes ModelRefused."""
+    try:
+        return build()
+    except Exception as error:
+        raise ModelRefused(f"{what}: {str(error)[:200]}") from error
+    except BaseException as error:
+        if type(error).__name__ != "PanicException":
+            raise
+        raise ModelRefused(f"{what}: the tokenizers library could not read it") from error

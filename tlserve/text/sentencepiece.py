@@ -1,0 +1,90 @@
+"""GGUF metadata of the kind "llama" -> a SentencePiece BPE tokenizer.
+
+Owns how scores become merges: two neighbours join where their union is a token, the best score first. The library wants
+ranked pairs, so every way to cut a token into two others becomes a pair, in the order of the token's score.
+
+Source: the SentencePiece paper, section 3.1; byte fallback as in sentencepiece's `--byte_fallback`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from tlserve.errors import ModelRefused
+from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.spellings import SPACE, byte_value, literal_bytes, sentencepiece_bytes
+from tlserve.text.tokenizer import Tokenizer
+from tlserve.text.vocabulary import (
+    MAX_TOKENS,
+    TokenKind,
+    Vocabulary,
+    is_steering,
+    read_flag,
+    read_list,
+    read_vocabulary,
+)
+
+MAX_MERGED_CHARS = 256
+
+
+def build(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer; raises ModelRefused."""
+    vocabulary = read_vocabulary(metadata, add_bos=True)
+    bytes_of = _byte_tokens(vocabulary)
+    merges = _merges(vocabulary, _scores(metadata, len(vocabulary.tokens)))
+    prefix = read_flag(metadata, "add_space_prefix", default=True)
+    library = build_in_library("the SentencePiece merges", lambda: _library(vocabulary, merges, prefix=prefix))
+    controls, defined = vocabulary.control_tokens(), vocabulary.user_defined_tokens()
+    pieces = literal_bytes(vocabulary.tokens, list(map(sentencepiece_bytes, vocabulary.tokens)), controls)
+    for token, byte in bytes_of.items():
+        pieces[token] = bytes((byte,))
+    return LibraryTokenizer(
+        library,
+        pieces=pieces,
+        special=controls | {spelling: i for spelling, i in defined.items() if is_steering(spelling)},
+        hidden=frozenset(controls.values()),
+        marks=Marks(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+    )
+
+
+def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+    """Return id -> byte; all 256 must be there, or text outside the vocabulary could not be written."""
+    spelled = vocabulary.of_kinds(frozenset({TokenKind.BYTE}))
+    bytes_of = {i: value for token, i in spelled.items() if (value := byte_value(token)) is not None}
+    if set(bytes_of.values()) != set(range(256)) or not all(f"<0x{byte:02X}>" in spelled for byte in range(256)):
+        raise ModelRefused("the vocabulary of kind 'llama' has not all 256 byte tokens <0x00> to <0xFF>")
+    return bytes_of
+
+
+def _scores(metadata: Mapping[str, object], size: int) -> list[float]:
+    scores = read_list(metadata, "scores", (float, int), most=MAX_TOKENS)
+    if len(scores) != size:
+        raise ModelRefused(f"tokenizer.ggml.scores has {len(scores)} entries for {size} tokens")
+    if not all(map(math.isfinite, scores)):
+        raise ModelRefused("tokenizer.ggml.scores has an entry that is not a finite number")
+    return scores
+
+
+def _merges(vocabulary: Vocabulary, scores: list[float]) -> list[tuple[str, str]]:
+    ids = vocabulary.of_kinds(frozenset({TokenKind.NORMAL}))
+    ranked = sorted(ids.items(), key=lambda item: (-scores[item[1]], item[1]))
+    return [pair for token, _ in ranked if len(token) <= MAX_MERGED_CHARS for pair in _cuts(token, ids)]
+
+
+def _cuts(token: str, ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    cuts = ((token[:at], token[at:]) for at in range(1, len(token)))
+    return sorted((cut for cut in cuts if cut[0] in ids and cut[1] in ids), key=lambda cut: (ids[cut[0]], ids[cut[1]]))
+
+
+def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], *, prefix: bool) -> Any:
+    from tokenizers import AddedToken, models, normalizers
+    from tokenizers import Tokenizer as Library
+
+    library = Library(models.BPE(vocab=vocabulary.ids(), merges=merges, byte_fallback=True))
+    spaces = normalizers.Replace(" ", SPACE)
+    library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if prefix else spaces
+    plain = [spelling for spelling in vocabulary.user_defined_tokens() if not is_steering(spelling)]
+    library.add_tokens([AddedToken(spelling, normalized=not prefix) for spelling in plain])
+    return library

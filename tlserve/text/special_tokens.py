@@ -1,0 +1,73 @@
+"""Text -> the special tokens in it, and the text between.
+
+Owns the search: at each place from the left the longest special token wins. Refuses to know how the text between is encoded.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+from tlserve.errors import ModelRefused
+
+Piece = str | int
+"""A run of ordinary text, or the id of a special token."""
+
+
+class SpecialTokens:
+    """The tokens of a vocabulary that steer the model; each is spelled by at least two characters.
+
+    A spelling of one character could not be written as ordinary text, so it is refused (ModelRefused).
+    """
+
+    def __init__(self, ids: Mapping[str, int]) -> None:
+        for spelling in ids:
+            if len(spelling) < 2:
+                raise ModelRefused(f"the vocabulary declares the single character {spelling!r} as a control token")
+        self.ids = dict(sorted(ids.items(), key=lambda item: (-len(item[0]), item[0])))
+        self.id_set = frozenset(ids.values())
+        self.longest = max(map(len, ids), default=0)
+        self._lengths = {first: _lengths(ids, first) for first in {spelling[0] for spelling in ids}}
+        self._starts = re.compile("[" + re.escape("".join(sorted(self._lengths))) + "]") if ids else None
+
+    def split(self, text: str) -> Iterator[Piece]:
+        """Yield the pieces of `text` in order, without empty runs."""
+        begin = 0
+        for start, end in self.spans(text):
+            if start > begin:
+                yield text[begin:start]
+            yield self.ids[text[start:end]]
+            begin = end
+        if begin < len(text):
+            yield text[begin:]
+
+    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) of each special token, from the left, the longest first, none overlapping another."""
+        begin = 0
+        for start in self._places(text):
+            end = self._longest_end(text, start) if start >= begin else 0
+            if end:
+                yield start, end
+                begin = end
+
+    def occurrences(self, text: str) -> Iterator[tuple[int, int]]:
+        """Yield (start, end) of every spelling of a special token in `text`, overlapping ones too."""
+        for start in self._places(text):
+            for length in self._lengths[text[start]]:
+                if text[start : start + length] in self.ids:
+                    yield start, start + length
+
+    def _places(self, text: str) -> Iterator[int]:
+        if self._starts is not None:
+            for found in self._starts.finditer(text):
+                yield found.start()
+
+    def _longest_end(self, text: str, start: int) -> int:
+        for length in self._lengths[text[start]]:
+            if text[start : start + length] in self.ids:
+                return start + length
+        return 0
+
+
+def _lengths(ids: Mapping[str, int], first: str) -> tuple[int, ...]:
+    return tuple(sorted({len(spelling) for spelling in ids if spelling[0] == first}, reverse=True))

@@ -1,0 +1,52 @@
+"""How vocabularies spell bytes in their tokens, and how to read that back.
+
+Owns the two alphabets: GPT-2's, where each byte has one printable character, and SentencePiece's, where U+2581 is a space and
+`<0x0A>` a byte.
+
+Source: `bytes_to_unicode` of the GPT-2 release; the SentencePiece paper, sections 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+SPACE = "\u2581"
+_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>\Z")
+
+
+def _byte_characters() -> dict[str, int]:
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in frozenset(printable)]
+    return {chr(b): b for b in printable} | {chr(256 + n): b for n, b in enumerate(others)}
+
+
+BYTE_CHARACTERS: Mapping[str, int] = _byte_characters()
+"""GPT-2's alphabet: character -> byte."""
+
+_TO_LATIN1 = {ord(character): chr(byte) for character, byte in BYTE_CHARACTERS.items()}
+
+
+def byte_level_bytes(token: str) -> bytes:
+    """Return the bytes that `token` spells in GPT-2's alphabet; a token outside it stands for its own text."""
+    if all(map(BYTE_CHARACTERS.__contains__, token)):
+        return token.translate(_TO_LATIN1).encode("latin-1")
+    return token.encode("utf-8", "replace")
+
+
+def byte_value(token: str) -> int | None:
+    """Return the byte that a token such as `<0x0A>` stands for, or None."""
+    found = _BYTE.match(token)
+    return int(found[1], 16) if found else None
+
+
+def sentencepiece_bytes(token: str) -> bytes:
+    """Return the text of a SentencePiece token as bytes."""
+    return token.replace(SPACE, " ").encode()
+
+
+def literal_bytes(tokens: Sequence[str], pieces: list[bytes], ids: Mapping[str, int]) -> list[bytes]:
+    """Return `pieces` with the tokens of `ids` spelled as they stand."""
+    for i in ids.values():
+        pieces[i] = tokens[i].encode()
+    return pieces

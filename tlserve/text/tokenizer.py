@@ -1,0 +1,89 @@
+"""What a tokenizer is, and which one a model's metadata asks for.
+
+Owns the protocol, the choice between the builders, and the one rule for BOS. Refuses to know files: the metadata comes as a
+mapping with GGUF's own key names. Each kind of vocabulary has its own module, imported when it is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Protocol
+
+from tlserve.errors import ModelRefused
+
+MODEL = "tokenizer.ggml.model"
+HUGGINGFACE = "tokenizer.huggingface.json"
+
+
+class Tokenizer(Protocol):
+    """Text to token ids and back. Ids are below `vocabulary_size`. Safe for use by several threads at once.
+
+    `special_tokens` maps the spelling of each control token, and of each user-defined token that is more than whitespace or
+    one character, to its id, the longest spelling first. `add_bos` says that a prompt begins with `bos_id`.
+    """
+
+    @property
+    def vocabulary_size(self) -> int:
+        """Return the number of ids, holes included."""
+
+    @property
+    def special_tokens(self) -> Mapping[str, int]:
+        """Return spelling -> id, the longest spelling first."""
+
+    @property
+    def bos_id(self) -> int | None:
+        """Return the id that begins a text, or None."""
+
+    @property
+    def eos_id(self) -> int | None:
+        """Return the id that ends a text, or None."""
+
+    @property
+    def add_bos(self) -> bool:
+        """Say whether a prompt begins with `bos_id`."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
+
+    def encode_with_specials(self, text: str) -> list[int]:
+        """Return the ids of `text`, its special tokens among them where it spells them; no BOS."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return what `token` adds to the visible text: b"" for a control token. Raises IndexError."""
+
+    def token_spelling(self, token: int) -> bytes:
+        """Return the bytes that spell `token`, control tokens too. Raises IndexError."""
+
+
+_BUILDERS: Mapping[str, str] = {
+    "bytes": "tlserve.text.byte_tokenizer",
+    "gpt2": "tlserve.text.gpt2",
+    "llama": "tlserve.text.sentencepiece",
+}
+
+
+def build_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer that `metadata` describes.
+
+    `tokenizer.huggingface.json` (the text of a tokenizer.json) wins over `tokenizer.ggml.model`. Raises ModelRefused with the
+    reason for what is missing, damaged or not known here.
+    """
+    if HUGGINGFACE in metadata:
+        return _build("tlserve.text.huggingface", metadata)
+    kind = metadata.get(MODEL)
+    if not isinstance(kind, str) or kind not in _BUILDERS:
+        known = ", ".join(sorted(_BUILDERS))
+        raise ModelRefused(f"{MODEL} is {str(kind)[:64]!r}, which is not known here (known: {known})")
+    return _build(_BUILDERS[kind], metadata)
+
+
+def _build(module: str, metadata: Mapping[str, object]) -> Tokenizer:
+    tokenizer: Tokenizer = import_module(module).build(metadata)
+    return tokenizer
+
+
+def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """Return `ids` with BOS at its head where the model wants one, and never a second one."""
+    bos = tokenizer.bos_id
+    return [bos, *ids] if tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids

@@ -1,0 +1,153 @@
+"""GGUF metadata -> a checked vocabulary.
+
+Owns the shapes of the keys `tokenizer.ggml.*` and their bounds. Refuses to know what the tokens mean to an algorithm. The
+metadata is not trusted: whatever is wrong with it is ModelRefused.
+
+Source: the GGUF specification, "Tokenizer".
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tlserve.errors import ModelRefused
+
+MAX_TOKENS = 1 << 20
+MAX_MERGES = 1 << 21
+MAX_TOKEN_CHARS = 1 << 12
+_PREFIX = "tokenizer.ggml."
+
+
+class TokenKind(enum.IntEnum):
+    """What a token is for, by GGUF's numbers."""
+
+    NORMAL = 1
+    UNKNOWN = 2
+    CONTROL = 3
+    USER_DEFINED = 4
+    UNUSED = 5
+    BYTE = 6
+
+
+_KINDS = frozenset(TokenKind)
+_CONTROLS = frozenset({TokenKind.CONTROL, TokenKind.UNKNOWN})
+
+
+@attrs.frozen(kw_only=True)
+class Vocabulary:
+    """Tokens by id, with their kinds; no two share a spelling, except that empty ones are holes."""
+
+    tokens: Sequence[str]
+    kinds: Sequence[int]
+    bos_id: int | None
+    eos_id: int | None
+    add_bos: bool
+
+    def of_kinds(self, kinds: frozenset[TokenKind]) -> dict[str, int]:
+        """Return spelling -> id of the tokens of `kinds`."""
+        return {t: i for i, (t, kind) in enumerate(zip(self.tokens, self.kinds, strict=True)) if kind in kinds and t}
+
+    def control_tokens(self) -> dict[str, int]:
+        """Return the tokens that have no visible text."""
+        return self.of_kinds(_CONTROLS)
+
+    def user_defined_tokens(self) -> dict[str, int]:
+        """Return the tokens that stand for their own spelling, whole."""
+        return self.of_kinds(frozenset({TokenKind.USER_DEFINED}))
+
+    def ids(self) -> dict[str, int]:
+        """Return spelling -> id of all tokens."""
+        return {token: i for i, token in enumerate(self.tokens) if token}
+
+
+def is_steering(spelling: str) -> bool:
+    """Say whether a user-defined token steers the model, as `<tool_call>` does.
+
+    Runs of whitespace and single characters are text: their tokens are taken wherever text spells them.
+    """
+    return len(spelling) > 1 and bool(spelling.replace("\u2581", "").strip())
+
+
+def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabulary:
+    """Return the vocabulary of `metadata`; `add_bos` holds where the metadata do not say. Raises ModelRefused."""
+    tokens = read_list(metadata, "tokens", str, most=MAX_TOKENS)
+    if not tokens:
+        raise ModelRefused(f"{_PREFIX}tokens is missing or empty")
+    _check_spellings(tokens)
+    kinds = read_list(metadata, "token_type", int, most=MAX_TOKENS) or [TokenKind.NORMAL] * len(tokens)
+    if len(kinds) != len(tokens):
+        raise ModelRefused(f"{_PREFIX}token_type has {len(kinds)} entries for {len(tokens)} tokens")
+    if not set(kinds) <= _KINDS:
+        raise ModelRefused(f"{_PREFIX}token_type has a kind that is not known: {min(set(kinds) - _KINDS)}")
+    bos_id = read_token_id(metadata, "bos_token_id", len(tokens))
+    return Vocabulary(
+        tokens=tokens,
+        kinds=kinds,
+        bos_id=bos_id,
+        eos_id=read_token_id(metadata, "eos_token_id", len(tokens)),
+        add_bos=read_flag(metadata, "add_bos_token", default=add_bos) and bos_id is not None,
+    )
+
+
+def _check_spellings(tokens: Sequence[str]) -> None:
+    if max(map(len, tokens)) > MAX_TOKEN_CHARS:
+        raise ModelRefused(f"{_PREFIX}tokens has a token of more than {MAX_TOKEN_CHARS} characters")
+    spelled = [token for token in tokens if token]
+    if len(set(spelled)) != len(spelled):
+        raise ModelRefused(f"{_PREFIX}tokens has the same token twice")
+    try:
+        "".join(spelled).encode()
+    except UnicodeEncodeError as error:
+        raise ModelRefused(f"{_PREFIX}tokens has a token that is not Unicode text") from error
+
+
+def read_list(metadata: Mapping[str, object], key: str, kind: type | tuple[type, ...], *, most: int) -> list[Any]:
+    """Return the list under `tokenizer.ggml.<key>`, empty where it is missing; all entries are of `kind`."""
+    value = metadata.get(_PREFIX + key)
+    if value is None:
+        return []
+    values = _as_list(value, key)
+    if len(values) > most:
+        raise ModelRefused(f"{_PREFIX}{key} has {len(values)} entries; at most {most} are read")
+    allowed = frozenset(kind if isinstance(kind, tuple) else (kind,))
+    if not set(map(type, values)) <= allowed:
+        raise ModelRefused(f"{_PREFIX}{key} has an entry of the wrong type")
+    return values
+
+
+def _as_list(value: object, key: str) -> list[Any]:
+    if hasattr(value, "tolist"):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise ModelRefused(f"{_PREFIX}{key} is not a list")
+    return list(value)
+
+
+def read_token_id(metadata: Mapping[str, object], key: str, size: int) -> int | None:
+    """Return the id under `tokenizer.ggml.<key>`, or None; raises ModelRefused outside the vocabulary."""
+    value = metadata.get(_PREFIX + key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+        raise ModelRefused(f"{_PREFIX}{key} is {str(value)[:32]}, not one of the {size} tokens")
+    return value
+
+
+def read_flag(metadata: Mapping[str, object], key: str, *, default: bool) -> bool:
+    """Return the truth value under `tokenizer.ggml.<key>`, or `default`."""
+    value = metadata.get(_PREFIX + key, default)
+    if not isinstance(value, bool):
+        raise ModelRefused(f"{_PREFIX}{key} is not true or false")
+    return value
+
+
+def read_text(metadata: Mapping[str, object], key: str, *, default: str) -> str:
+    """Return the string under `tokenizer.ggml.<key>`, or `default`."""
+    value = metadata.get(_PREFIX + key, default)
+    if not isinstance(value, str):
+        raise ModelRefused(f"{_PREFIX}{key} is not a string")
+    return value
