@@ -1,0 +1,99 @@
+"""Streams that behave as the worst peers do, for tests of whatever reads from or writes to a stream.
+
+`BrittleStream` breaks at a chosen operation, as a reset does. `TricklingStream` gives its bytes in pieces of chosen sizes.
+`DeafStream` never reads: a write to it never returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import trio
+
+
+class DeafStream(trio.abc.Stream):
+    """The other side says `heard` and then nothing, and never reads: sending waits for ever."""
+
+    def __init__(self, heard: bytes = b"") -> None:
+        self._heard = heard
+        self.closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.sleep_forever()
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.sleep_forever()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if not self._heard:
+            await trio.sleep_forever()
+        data, self._heard = self._heard[:max_bytes], self._heard[max_bytes or len(self._heard) :]
+        return data
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await trio.lowlevel.checkpoint()
+
+
+class TricklingStream(trio.abc.Stream):
+    """Reads from the other side are `pieces`, one each, then the end; what is sent is kept in `sent`."""
+
+    def __init__(self, pieces: Iterable[bytes]) -> None:
+        self._pieces = iter(pieces)
+        self.sent = bytearray()
+        self.writes: list[bytes] = []
+        self.closed = False
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        if self.closed:
+            raise trio.ClosedResourceError
+        self.writes.append(bytes(data))
+        self.sent += data
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await trio.lowlevel.checkpoint()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes:
+        await trio.lowlevel.checkpoint()
+        if self.closed:
+            raise trio.ClosedResourceError
+        return next((piece for piece in self._pieces if piece), b"")
+
+    async def aclose(self) -> None:
+        self.closed = True
+        await trio.lowlevel.checkpoint()
+
+
+class BrittleStream(trio.abc.HalfCloseableStream):
+    """Passes everything to `inner` and counts the operations; number `breaks_at` and all after it see a reset."""
+
+    def __init__(self, inner: trio.abc.Stream, breaks_at: int) -> None:
+        self._inner = inner
+        self._left = breaks_at
+
+    def _count(self) -> None:
+        self._left -= 1
+        if self._left < 0:
+            raise trio.BrokenResourceError("reset by the test")
+
+    async def send_all(self, data: bytes | bytearray | memoryview) -> None:
+        await trio.lowlevel.checkpoint()
+        self._count()
+        await self._inner.send_all(data)
+
+    async def wait_send_all_might_not_block(self) -> None:
+        await self._inner.wait_send_all_might_not_block()
+
+    async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
+        await trio.lowlevel.checkpoint()
+        self._count()
+        return await self._inner.receive_some(max_bytes)
+
+    async def send_eof(self) -> None:
+        await trio.lowlevel.checkpoint()
+        self._count()
+
+    async def aclose(self) -> None:
+        await trio.aclose_forcefully(self._inner)

@@ -1,0 +1,139 @@
+"""A small HTTP/1.1 client over one stream: what the bench and the tests need to talk to a server.
+
+Owns one connection: requests one after the other, answers whole or piece by piece. Refuses to know names, TLS, redirects
+and retries. Source: h11's client side.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+import attrs
+import h11
+import trio
+
+from tlserve.http.messages import Headers
+
+_RECEIVE_BYTES = 65_536
+_MAX_HEAD_BYTES = 1 << 20
+
+
+class AnswerBroken(Exception):
+    """The connection ended before the answer did, or what came is not HTTP."""
+
+
+@attrs.frozen
+class Answer:
+    """A whole answer."""
+
+    status: int
+    headers: Headers
+    body: bytes
+
+
+@contextmanager
+def _broken_is_one_error() -> Iterator[None]:
+    try:
+        yield
+    except (h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
+        raise AnswerBroken(str(error) or "the connection is gone") from error
+
+
+class AnswerStream:
+    """An answer whose head has come; the body is read in pieces, in order, once."""
+
+    def __init__(self, status: int, headers: Headers, machine: h11.Connection, stream: trio.abc.Stream) -> None:
+        self.status = status
+        self.headers = headers
+        self._machine = machine
+        self._stream = stream
+
+    async def receive(self) -> bytes:
+        """Return the next bytes of the body as they come, b"" at its end; raises `AnswerBroken`."""
+        event = await _next_event(self._machine, self._stream)
+        return bytes(event.data) if isinstance(event, h11.Data) else b""
+
+    async def read(self) -> bytes:
+        """Return all that is left of the body."""
+        parts = []
+        while part := await self.receive():
+            parts.append(part)
+        return b"".join(parts)
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield the lines of the body without their ends, each as soon as it is complete."""
+        rest = b""
+        while part := await self.receive():
+            *whole, rest = (rest + part).split(b"\n")
+            for line in whole:
+                yield line
+        if rest:
+            yield rest
+
+
+class HttpClient:
+    """One connection to a server, open until `aclose`; `async with` closes it."""
+
+    def __init__(self, stream: trio.abc.Stream, host: str = "localhost") -> None:
+        self.stream = stream
+        self._host = host
+        self._machine = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MAX_HEAD_BYTES)
+
+    async def request(
+        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
+    ) -> Answer:
+        """Send a request and return its whole answer; raises `AnswerBroken`."""
+        answer = await self.open(method, target, headers, body)
+        return Answer(answer.status, answer.headers, await answer.read())
+
+    async def open(
+        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
+    ) -> AnswerStream:
+        """Send a request and return its answer as soon as the head has come; raises `AnswerBroken`."""
+        with _broken_is_one_error():
+            if self._machine.our_state is h11.DONE:
+                self._machine.start_next_cycle()
+            await self.stream.send_all(self._request_bytes(method, target, Headers(headers), body))
+        event: object = h11.InformationalResponse(status_code=100, headers=[])
+        while isinstance(event, h11.InformationalResponse):
+            event = await _next_event(self._machine, self.stream)
+        if not isinstance(event, h11.Response):
+            raise AnswerBroken("the connection was closed before an answer came")
+        pairs = ((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers.raw_items())
+        return AnswerStream(event.status_code, Headers(pairs), self._machine, self.stream)
+
+    def _request_bytes(self, method: str, target: str, headers: Headers, body: bytes) -> bytes:
+        fields = [("Host", self._host), *headers]
+        if (body or method == "POST") and "transfer-encoding" not in headers:
+            fields.append(("Content-Length", str(len(body))))
+        parts = [self._machine.send(h11.Request(method=method, target=target, headers=fields))]
+        if body:
+            parts.append(self._machine.send(h11.Data(data=body)))
+        parts.append(self._machine.send(h11.EndOfMessage()))
+        return b"".join(parts)
+
+    async def aclose(self) -> None:
+        """Close the connection at once."""
+        await trio.aclose_forcefully(self.stream)
+
+    async def __aenter__(self) -> HttpClient:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+
+async def connect(host: str, port: int) -> HttpClient:
+    """Connect to a server over TCP; raises `OSError`."""
+    return HttpClient(await trio.open_tcp_stream(host, port), f"{host}:{port}")
+
+
+async def _next_event(machine: h11.Connection, stream: trio.abc.Stream) -> object:
+    with _broken_is_one_error():
+        while (event := machine.next_event()) is h11.NEED_DATA:
+            machine.receive_data(bytes(await stream.receive_some(_RECEIVE_BYTES)))
+        return event

@@ -1,0 +1,169 @@
+"""One connection from its first byte to its last: wait, parse a head, exchange, again.
+
+Owns the loop, its waiting times, and the answer to what is not a request at all. Refuses to know what is served and how
+many connections there are. Each request has an h11 machine of its own, which is given exactly that request's bytes; the
+bytes of the next one stay in the wire. Sources: RFC 9112 sections 2.2, 9.3 to 9.6; RFC 9110 section 15.5.9.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import h11
+import trio
+
+from tlserve.http import limits
+from tlserve.http.exchange import Ending, Exchange, Service
+from tlserve.http.messages import HttpFault, parse_target
+from tlserve.http.responder import Responder, Surroundings
+from tlserve.http.wire import Wire
+
+logger = logging.getLogger("tlserve.http")
+
+
+class Phase:
+    """Whether the server takes new work, who idles, and what is open: shared by all connections of a server."""
+
+    def __init__(self) -> None:
+        self.draining = False
+        self.open_connections = 0
+        self.open_requests = 0
+        self._idle: set[trio.CancelScope] = set()
+
+    def drain(self) -> None:
+        """Take nothing new: connections that wait for a request end at once."""
+        self.draining = True
+        for scope in tuple(self._idle):
+            scope.cancel()
+
+    @contextmanager
+    def idle(self, timeout_s: float) -> Iterator[None]:
+        """Wait inside for at most `timeout_s`, and not at all in a drain."""
+        with trio.move_on_after(timeout_s) as scope:
+            self._idle.add(scope)
+            if self.draining:
+                scope.cancel()
+            try:
+                yield
+            finally:
+                self._idle.discard(scope)
+
+    @contextmanager
+    def open_request(self) -> Iterator[None]:
+        """Count one request as open."""
+        self.open_requests += 1
+        try:
+            yield
+        finally:
+            self.open_requests -= 1
+
+
+class Connection:
+    """Serves the requests that come over `stream`, one after the other."""
+
+    def __init__(self, stream: trio.abc.Stream, service: Service, phase: Phase) -> None:
+        self._wire = Wire(stream, service.settings.write_timeout_ms / 1000)
+        self._service = service
+        self._settings = service.settings
+        self._phase = phase
+        self._peer = peer_name(stream)
+
+    async def run(self) -> None:
+        """Serve until the client, a limit or the drain ends the connection; raises nothing but cancellation."""
+        ending = Ending.CUT
+        try:
+            ending = await self._serve()
+        except Exception:
+            logger.exception("a connection from %s failed", self._peer)
+        finally:
+            await self._end(ending)
+
+    async def _end(self, ending: Ending) -> None:
+        if ending is Ending.LINGER:
+            await self._wire.linger()
+        elif ending is Ending.CLOSE:
+            await self._wire.close()
+        else:
+            await self._wire.abort()
+
+    async def _serve(self) -> Ending:
+        ending = Ending.KEEP
+        while ending is Ending.KEEP:
+            ending = await self._serve_next() if await self._wait_request() else Ending.CLOSE
+        return ending
+
+    async def _wait_request(self) -> bool:
+        """Wait for the first byte of a request; False when there will be none."""
+        self._skip_empty_lines()
+        if not self._wire.received:
+            with self._phase.idle(self._settings.idle_timeout_ms / 1000):
+                while not self._wire.received and await self._wire.receive():
+                    self._skip_empty_lines()
+        return bool(self._wire.received)
+
+    def _skip_empty_lines(self) -> None:
+        self._wire.take(limits.empty_lines_length(self._wire.received))
+
+    async def _serve_next(self) -> Ending:
+        machine = h11.Connection(h11.SERVER, max_incomplete_event_size=sys.maxsize)
+        head: h11.Request | None = None
+        with self._phase.open_request():
+            try:
+                head = await self._read_head(machine)
+                if head is None:
+                    return Ending.CLOSE
+                limits.check_head(head)
+                target = parse_target(head.target.decode("ascii"))
+            except HttpFault as fault:
+                return await self._refuse(machine, head, fault)
+            draining = lambda: self._phase.draining  # noqa: E731
+            return await Exchange(machine, self._wire, head, target, self._service, self._peer, draining).run()
+
+    async def _read_head(self, machine: h11.Connection) -> h11.Request | None:
+        """Read and parse one head; None if the input ends before it does. Raises `HttpFault`."""
+        length = await self._find_head()
+        if length is None:
+            return None
+        machine.receive_data(self._wire.take(length))
+        try:
+            event = machine.next_event()
+        except h11.RemoteProtocolError as error:
+            raise limits.fault_of_protocol_error(error) from None
+        assert isinstance(event, h11.Request)
+        return event
+
+    async def _find_head(self) -> int | None:
+        timeout_ms = self._settings.header_timeout_ms
+        searched = 0
+        with trio.move_on_after(timeout_ms / 1000):
+            while (length := limits.find_head(self._wire.received, searched, self._settings)) is None:
+                searched = len(self._wire.received)
+                if not await self._wire.receive():
+                    return None
+            return length
+        raise HttpFault(408, f"the request headers did not arrive within {timeout_ms} ms (header_timeout_ms)")
+
+    async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> Ending:
+        """Answer what is not a request that could be handled; the connection cannot be trusted after it."""
+        method = head.method.decode("ascii") if head else ""
+        responder = Responder(machine, self._wire, method, Surroundings())
+        try:
+            await responder.send(self._service.render_fault(fault, None))
+        except trio.BrokenResourceError:
+            return Ending.CUT
+        return Ending.LINGER
+
+
+def peer_name(stream: trio.abc.Stream) -> str:
+    """Return "address:port" of the other side, as the kernel knows it; empty for a stream without one."""
+    if not isinstance(stream, trio.SocketStream):
+        return ""
+    try:
+        host, port, *_ = stream.socket.getpeername()
+    except (OSError, ValueError):
+        return ""
+    host = host.removeprefix("::ffff:")
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

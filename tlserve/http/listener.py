@@ -1,0 +1,87 @@
+"""Open the sockets that an address names, and say which were bound.
+
+Owns the way from "127.0.0.1:8000" to listening sockets, and the one clear line when that cannot be. Refuses to know what is
+served. An empty host is every interface; a name may stand for several addresses, which then share one port.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+from collections.abc import Iterable
+
+import trio
+
+from tlserve.config.addresses import Address, parse_address
+from tlserve.errors import AddressInUse, OperatorError
+
+BACKLOG = 1024
+
+_NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+
+async def open_listeners(text: str, *, backlog: int = BACKLOG) -> list[trio.SocketListener]:
+    """Listen on "host:port"; raises `SettingsError`, `AddressInUse`, or `OperatorError` for any other reason."""
+    address = parse_address(text)
+    if not address.host:
+        return [_listener(_open_every_interface(address, backlog))]
+    return [_listener(opened) for opened in _open_all(address, await _look_up(address), backlog)]
+
+
+def bound_addresses(listeners: Iterable[trio.SocketListener]) -> tuple[str, ...]:
+    """Return "host:port" of every listener, with the ports that were really bound."""
+    return tuple(str(Address(*listener.socket.getsockname()[:2])) for listener in listeners)
+
+
+def _listener(opened: socket.socket) -> trio.SocketListener:
+    return trio.SocketListener(trio.socket.from_stdlib_socket(opened))
+
+
+async def _look_up(address: Address) -> list[tuple[socket.AddressFamily, str]]:
+    """Return the addresses that the host stands for, IPv4 first, each once."""
+    try:
+        found = await trio.socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    except socket.gaierror as error:
+        raise OperatorError(f"cannot listen on {address}: the host is not known ({error.strerror})") from None
+    families = {str(entry[4][0]): entry[0] for entry in found}
+    return sorted(((family, host) for host, family in families.items()), key=lambda pair: pair[0])
+
+
+def _open_all(
+    address: Address, places: list[tuple[socket.AddressFamily, str]], backlog: int
+) -> Iterable[socket.socket]:
+    """Open every place on one port; a family that this machine does not have is left out if another one works."""
+    opened: list[socket.socket] = []
+    refused: OSError | None = None
+    port = address.port
+    for family, host in places:
+        try:
+            opened.append(socket.create_server((host, port), family=family, backlog=backlog))
+            port = opened[0].getsockname()[1]
+        except OSError as error:
+            refused = error
+            if error.errno not in _NOT_HERE:
+                break
+    if refused is not None and (not opened or refused.errno not in _NOT_HERE):
+        for one in opened:
+            one.close()
+        raise _refusal(address, refused)
+    return opened
+
+
+def _open_every_interface(address: Address, backlog: int) -> socket.socket:
+    """Open one socket for IPv6 and IPv4 where there is IPv6, so that port 0 means one port."""
+    both = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if both else socket.AF_INET
+    try:
+        return socket.create_server(("", address.port), family=family, dualstack_ipv6=both, backlog=backlog)
+    except OSError as error:
+        raise _refusal(address, error) from None
+
+
+def _refusal(address: Address, error: OSError) -> OperatorError:
+    if error.errno == errno.EADDRINUSE:
+        return AddressInUse(
+            f"{address} is in use by another process: stop that one, or listen elsewhere (port 0 picks a free port)"
+        )
+    return OperatorError(f"cannot listen on {address}: {error.strerror}")

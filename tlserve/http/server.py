@@ -1,0 +1,110 @@
+"""The server: accept connections within the limit, drain, cut.
+
+Owns the two nurseries: acceptors end when the drain begins, connections end when their requests have; a deadline on the
+second one is the cut. Refuses to know addresses and what is served.
+
+    connections nursery                      deadline set by `cut`
+      |- acceptors nursery                   cancelled by `drain`
+      |    |- one task per listener
+      |- one task per connection
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Sequence
+
+import trio
+
+from tlserve.config.settings import HttpSettings
+from tlserve.http.connection import Connection, Phase
+from tlserve.http.exchange import Handler, RenderFault, Service
+from tlserve.http.messages import render_plain_fault
+
+logger = logging.getLogger("tlserve.http")
+
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+_EXHAUSTED_PAUSE_S = 0.1
+
+Listener = trio.abc.Listener[trio.abc.Stream]
+
+
+class Server:
+    """Serves `handler` over listeners; `cutting` is set when open requests have only their grace left."""
+
+    def __init__(
+        self, settings: HttpSettings, handler: Handler, render_fault: RenderFault = render_plain_fault
+    ) -> None:
+        self._service = Service(settings=settings, handler=handler, render_fault=render_fault)
+        self._phase = Phase()
+        self._accepting = trio.CancelScope()
+        self._connections = trio.CancelScope()
+        self.cutting = trio.Event()
+
+    @property
+    def open_connections(self) -> int:
+        """Return the number of connections that are being served."""
+        return self._phase.open_connections
+
+    @property
+    def open_requests(self) -> int:
+        """Return the number of requests that have begun to arrive and are not answered to the end."""
+        return self._phase.open_requests
+
+    @property
+    def draining(self) -> bool:
+        """Say whether the drain has begun."""
+        return self._phase.draining
+
+    async def serve(
+        self, listeners: Sequence[Listener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
+    ) -> None:
+        """Accept and serve until `drain` was called and the last request is done, or `cut` was. Closes `listeners`."""
+        room = trio.Semaphore(self._service.settings.max_connections + len(listeners) - 1)
+        with self._connections:
+            async with trio.open_nursery() as connections:
+                with self._accepting:
+                    async with trio.open_nursery() as acceptors:
+                        for listener in listeners:
+                            acceptors.start_soon(self._accept, listener, room, connections)
+                        task_status.started()
+
+    def drain(self) -> None:
+        """Close the listeners and the idle connections; open requests finish, and each is the last of its connection."""
+        self._phase.drain()
+        self._accepting.cancel()
+
+    def cut(self, grace_s: float = 0.0) -> None:
+        """Drain, set `cutting`, and cancel what is still open after `grace_s`."""
+        self.drain()
+        self.cutting.set()
+        self._connections.deadline = min(self._connections.deadline, trio.current_time() + max(grace_s, 0.0))
+
+    async def _accept(self, listener: Listener, room: trio.Semaphore, connections: trio.Nursery) -> None:
+        """Accept while there is room: each listener holds one place while it waits, and hands it to the connection."""
+        async with listener:
+            while True:
+                await room.acquire()
+                stream = await _accept_one(listener)
+                connections.start_soon(self._serve_connection, stream, room)
+
+    async def _serve_connection(self, stream: trio.abc.Stream, room: trio.Semaphore) -> None:
+        self._phase.open_connections += 1
+        try:
+            await Connection(stream, self._service, self._phase).run()
+        finally:
+            self._phase.open_connections -= 1
+            room.release()
+
+
+async def _accept_one(listener: Listener) -> trio.abc.Stream:
+    """Accept one connection; when the machine has no descriptors or memory left, say so and try again."""
+    while True:
+        try:
+            return await listener.accept()
+        except OSError as error:
+            if error.errno not in _EXHAUSTED:
+                raise
+            logger.error("cannot accept a connection: %s; trying again", error.strerror)
+            await trio.sleep(_EXHAUSTED_PAUSE_S)

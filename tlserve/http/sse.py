@@ -1,0 +1,100 @@
+"""Server-sent events: how an event is written, and a stream of them that is never silent for long.
+
+Owns the bytes between events and the pings. Refuses to know what the payloads say. Only `data:` lines and the comment
+`: ping` are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+
+import trio
+
+from tlserve.http.responder import BodyWriter, Responder
+
+DONE = b"data: [DONE]\n\n"
+PING = b": ping\n\n"
+
+_HEADERS = (
+    ("Content-Type", "text/event-stream; charset=utf-8"),
+    ("Cache-Control", "no-cache"),
+    ("X-Accel-Buffering", "no"),
+)
+
+
+def event(payload: str | bytes) -> bytes:
+    """Write one event; raises `ValueError` if `payload` has a line break, which would end the line early."""
+    data = payload.encode() if isinstance(payload, str) else payload
+    if b"\n" in data or b"\r" in data:
+        raise ValueError("the payload of an event must be one line")
+    return b"data: " + data + b"\n\n"
+
+
+class EventStream:
+    """An answer made of events: `async with EventStream(responder, ping_interval_ms=15_000) as events`.
+
+    The head goes out on entering. Events and pings never mix: a ping is written only while no event is, and an event
+    waits for a ping that is under way.
+    """
+
+    def __init__(self, responder: Responder, *, ping_interval_ms: int, headers: Iterable[tuple[str, str]] = ()) -> None:
+        self._responder = responder
+        self._body: BodyWriter = responder.stream(200, (*_HEADERS, *headers))
+        self._interval_s = ping_interval_ms / 1000
+        self._last_s = 0.0
+        self._sending = False
+        self._ping_done: trio.Event | None = None
+        self._pinging = trio.CancelScope()
+
+    async def send(self, *payloads: str | bytes) -> None:
+        """Send one event per payload, all in one write."""
+        await self.send_raw(b"".join(map(event, payloads)))
+
+    async def send_raw(self, data: bytes) -> None:
+        """Send events that are already written, such as `DONE`, in one write."""
+        if self._ping_done is not None:
+            await self._ping_done.wait()
+        self._sending = True
+        try:
+            await self._body.send(data)
+        finally:
+            self._sending = False
+            self._last_s = trio.current_time()
+
+    async def __aenter__(self) -> EventStream:
+        await self._body.__aenter__()
+        self._last_s = trio.current_time()
+        self._responder.start_soon(self._ping)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._ping_done is None:
+            self._pinging.cancel()
+        else:
+            self._sending = True  # no further ping; the one under way ends within the write time
+            await self._ping_done.wait()
+            self._pinging.cancel()
+        await self._body.__aexit__(kind, error, traceback)
+
+    async def _ping(self) -> None:
+        with self._pinging:
+            while True:
+                await trio.sleep_until(self._last_s + self._interval_s)
+                if self._sending:
+                    self._last_s = trio.current_time()
+                elif trio.current_time() >= self._last_s + self._interval_s:
+                    await self._ping_once()
+
+    async def _ping_once(self) -> None:
+        self._ping_done = trio.Event()
+        try:
+            await self._body.send(PING)
+        except trio.BrokenResourceError:
+            self._pinging.cancel()  # the client has gone, and the handler's scope is cancelled already
+        finally:
+            self._last_s = trio.current_time()
+            self._ping_done.set()
+            self._ping_done = None

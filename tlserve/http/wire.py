@@ -1,0 +1,101 @@
+"""One connection's bytes: what came and is not parsed yet, whether the peer is still there, and every write's deadline.
+
+Owns the stream and the way it ends. Refuses to know HTTP. A write that did not complete makes the sending side unusable
+for good: nothing may follow half a chunk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+
+import trio
+
+RECEIVE_BYTES = 16_384
+"""One read: small, so that a body in tiny chunks is parsed in slices between which the other tasks run."""
+
+LINGER_S = 2.0
+LINGER_BYTES = 16 << 20
+
+_LINGER_ZERO = struct.pack("ii", 1, 0)
+
+
+class PeerGone(Exception):
+    """The peer closed, reset, or does not read: nothing more can be sent."""
+
+
+class Wire:
+    """A stream with its unparsed bytes. `ended`: nothing more comes; `broken`: nothing more can be sent."""
+
+    def __init__(self, stream: trio.abc.Stream, write_timeout_s: float) -> None:
+        self.stream = stream
+        self.received = bytearray()
+        self.ended = False
+        self.broken = False
+        self._write_timeout_s = write_timeout_s
+
+    async def receive(self) -> bool:
+        """Wait for bytes and keep them; return False at the end of the input. Cancelling it loses nothing."""
+        data = await self._receive_some()
+        self.received += data
+        return not self.ended
+
+    async def _receive_some(self) -> bytes | bytearray:
+        try:
+            data = await self.stream.receive_some(RECEIVE_BYTES)
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            data = b""
+        self.ended = self.ended or not data
+        return data
+
+    def take(self, count: int) -> bytes:
+        """Remove and return the first `count` unparsed bytes."""
+        taken = bytes(self.received[:count])
+        del self.received[:count]
+        return taken
+
+    async def send(self, data: bytes) -> None:
+        """Send all of `data` within the write time; raises `PeerGone`."""
+        if self.broken:
+            raise PeerGone
+        self.broken = True  # until the last byte is out
+        with trio.move_on_after(self._write_timeout_s):
+            try:
+                await self.stream.send_all(data)
+            except (trio.BrokenResourceError, trio.ClosedResourceError):
+                raise PeerGone from None
+            self.broken = False
+        if self.broken:
+            raise PeerGone
+
+    async def close(self) -> None:
+        """Close in the ordinary way: the peer has nothing under way that a reset could destroy."""
+        await trio.aclose_forcefully(self.stream)
+
+    async def linger(self) -> None:
+        """Close so that the peer can read the last answer: end our side, drop what still comes, for a bounded while.
+
+        Closing with unread bytes would send a reset, which destroys an answer that the peer has not read
+        (RFC 9112 section 9.6).
+        """
+        if isinstance(self.stream, trio.abc.HalfCloseableStream):
+            with trio.move_on_after(LINGER_S):
+                await self._drop_the_rest(self.stream)
+        await self.close()
+
+    async def _drop_the_rest(self, stream: trio.abc.HalfCloseableStream) -> None:
+        try:
+            await stream.send_eof()
+        except (trio.BrokenResourceError, trio.ClosedResourceError):
+            return
+        dropped = 0
+        while not self.ended and dropped < LINGER_BYTES:
+            dropped += len(await self._receive_some())
+
+    async def abort(self) -> None:
+        """Cut: what is unsent is thrown away, and a TCP peer sees a reset, never something like a proper end."""
+        if isinstance(self.stream, trio.SocketStream):
+            with contextlib.suppress(OSError, trio.ClosedResourceError):
+                self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+        await trio.aclose_forcefully(self.stream)
