@@ -13,7 +13,8 @@ number of bytes; `connect_raw(lockstep=True)` gives one whose writer waits for t
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator, Callable, Iterable
+import re
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 
 import trio
@@ -138,3 +139,21 @@ async def memory_server(
         await nursery.start(serve)
         yield MemoryServer(server, listener, ended)
         nursery.cancel_scope.cancel()
+
+
+def ways_to_cut(data: bytes) -> Iterator[tuple[bytes, ...]]:
+    """Yield `data` whole, byte by byte, and cut in two at every place."""
+    yield (data,)
+    yield tuple(data[place : place + 1] for place in range(len(data)))
+    for place in range(1, len(data)):
+        yield (data[:place], data[place:])
+
+
+def undated(answer: bytes) -> bytes:
+    """Return raw answers without their Date fields, so that two of them can be compared."""
+    return re.sub(rb"Date: [^\r\n]*\r\n", b"", answer)
+
+
+def statuses(answer: bytes) -> list[int]:
+    """Return the statuses of all answers in raw bytes, interim ones too."""
+    return [int(code) for code in re.findall(rb"HTTP/1\.1 (\d{3}) [A-Z]", answer)]

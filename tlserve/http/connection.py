@@ -97,15 +97,17 @@ class Connection:
 
     async def _wait_request(self) -> bool:
         """Wait for the first byte of a request; False when there will be none."""
-        self._skip_empty_lines()
-        if not self._wire.received:
-            with self._phase.idle(self._settings.idle_timeout_ms / 1000):
-                while not self._wire.received and await self._wire.receive():
-                    self._skip_empty_lines()
-        return bool(self._wire.received)
+        if self._has_begun():
+            return True
+        with self._phase.idle(self._settings.idle_timeout_ms / 1000):
+            while not self._has_begun() and await self._wire.receive():
+                pass
+        return self._has_begun()
 
-    def _skip_empty_lines(self) -> None:
+    def _has_begun(self) -> bool:
+        """Say whether a byte of a request is there; empty lines before it, or half of one, are none."""
         self._wire.take(limits.empty_lines_length(self._wire.received))
+        return self._wire.received not in (b"", b"\r")
 
     async def _serve_next(self) -> Ending:
         machine = h11.Connection(h11.SERVER, max_incomplete_event_size=sys.maxsize)

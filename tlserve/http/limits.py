@@ -17,7 +17,6 @@ from tlserve.http.messages import Headers, HttpFault
 _EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _REQUEST_LINE = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r?\n")
-_SHOWN_CHARACTERS = 200
 
 
 def empty_lines_length(received: bytearray) -> int:
@@ -63,8 +62,12 @@ def _head_too_large(settings: HttpSettings) -> HttpFault:
 
 
 def fault_of_protocol_error(error: h11.RemoteProtocolError) -> HttpFault:
-    """Turn what h11 refused into a fault; 501 for a transfer coding other than chunked (RFC 9112 section 6.1)."""
-    return HttpFault(error.error_status_hint, f"malformed request: {error}"[:_SHOWN_CHARACTERS])
+    """Turn what h11 refused into a fault; 501 for a transfer coding other than chunked (RFC 9112 section 6.1).
+
+    h11 quotes the bytes that it did not like; how many it saw depends on the reads, so they are left out.
+    """
+    reason, _, _ = str(error).partition(": b")
+    return HttpFault(error.error_status_hint, f"malformed request: {reason}")
 
 
 def check_head(head: h11.Request) -> None:
