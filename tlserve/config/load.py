@@ -21,6 +21,7 @@ from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError
 
 _PREFIXES = {f"TL_{table.upper()}__": table for table in declared_settings()}
+_FEW = 6
 
 
 @attrs.frozen
@@ -96,7 +97,9 @@ def _unknown(item: Given) -> str:
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(name.lower(), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known are {', '.join(known)}"
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; known are {', '.join(known)}" if len(known) <= _FEW else "; `tlserve check-config` prints all there are"
 
 
 # --- the file --------------------------------------------------------------------------------------------------------

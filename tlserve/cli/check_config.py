@@ -1,0 +1,43 @@
+"""`tlserve check-config`: print the settings in effect as a runtime.toml, with the source of each that was given.
+
+Owns how a setting is written in TOML. What it prints, read again, gives the same settings.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tlserve.cli.settings_arguments import add_settings_arguments, loaded_settings_of
+from tlserve.config.declared import declared_settings
+from tlserve.config.load import Loaded
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments: those of `serve` that become settings."""
+    add_settings_arguments(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the settings and return 0; raises `SettingsError` as a start would."""
+    print(effective_toml(loaded_settings_of(arguments)))
+    return 0
+
+
+def effective_toml(loaded: Loaded) -> str:
+    """Return the settings as TOML, a comment behind each that is not a default."""
+    return "\n\n".join(_table(table, loaded) for table in declared_settings())
+
+
+def _table(table: str, loaded: Loaded) -> str:
+    values = getattr(loaded.settings, table)
+    lines = [
+        _line(key, getattr(values, key), loaded.sources.get(f"{table}.{key}")) for key in declared_settings()[table]
+    ]
+    return "\n".join((f"[{table}]", *lines))
+
+
+def _line(key: str, value: object, source: str | None) -> str:
+    # A JSON string without escapes beyond ASCII is a TOML basic string; lists and whole numbers are written alike, too.
+    text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+    return f"{key} = {text}" + (f"  # {json.dumps(source)[1:-1]}" if source else "")

@@ -1,0 +1,44 @@
+"""The table of commands: `tlserve NAME ...`, each in a module of its own that is imported when it is called.
+
+Owns the names and one line about each. A command's module has `add_arguments(parser)` and `run(arguments) -> exit code`; a new
+command is a row here and its module.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Protocol, cast
+
+import attrs
+
+
+class CommandModule(Protocol):
+    """What the module of a command offers."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Declare the command's arguments."""
+
+    def run(self, arguments: argparse.Namespace) -> int:
+        """Do it and return the exit code; raises `TlserveError` for a fault that a person can mend."""
+
+
+@attrs.frozen
+class Command:
+    """A row: the module and what the command does."""
+
+    module: str
+    about: str
+
+    def load(self) -> CommandModule:
+        """Import the module."""
+        return cast("CommandModule", importlib.import_module(self.module))
+
+
+DEFAULT_COMMAND = "serve"
+
+COMMANDS = {
+    "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
+    "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
+    "check-config": Command("tlserve.cli.check_config", "print the settings in effect, and where each comes from"),
+}

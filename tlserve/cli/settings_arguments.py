@@ -1,0 +1,84 @@
+"""The arguments that become settings: `--config`, `--model`, `--host`, `--port`, `--health-port`, `--set`.
+
+Owns their names, and that a host or a port alone replaces its half of the listening address. Every command that needs settings
+takes the same ones from here.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import attrs
+
+from tlserve.config.addresses import parse_address
+from tlserve.config.environment import process_environ
+from tlserve.config.load import Loaded, load_with_sources
+from tlserve.config.settings import Settings
+from tlserve.errors import SettingsError
+
+Overrides = list[tuple[str, str]]
+
+
+def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments on `parser`."""
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a runtime.toml; without it the defaults hold")
+    parser.add_argument("--model", "--model-dir", metavar="PATH", help="directory, GGUF file, or name of a model")
+    parser.add_argument("--host", help="host of the API; an empty one is every interface")
+    parser.add_argument("--port", type=_port, help="port of the API; 0 picks a free one")
+    parser.add_argument("--health-port", type=_port, help="port of /healthz, /readyz and /metrics")
+    parser.add_argument(
+        "--set",
+        dest="pairs",
+        action="append",
+        default=[],
+        type=_pair,
+        metavar="KEY=VALUE",
+        help="any setting, such as http.max_body_bytes=1000; without a table it is one of [engine]",
+    )
+
+
+def settings_of(arguments: argparse.Namespace) -> Settings:
+    """Return the settings that file, environment and `arguments` give together; raises `SettingsError`."""
+    return loaded_settings_of(arguments).settings
+
+
+def loaded_settings_of(arguments: argparse.Namespace) -> Loaded:
+    """Do as `settings_of`, and keep where each value came from."""
+    overrides: Overrides = list(arguments.pairs)
+    if arguments.model is not None:
+        overrides.append(("engine.model_dir", arguments.model))
+    loaded = load_with_sources(arguments.config, process_environ(), overrides)
+    moved = _moved_addresses(arguments, loaded.settings)
+    return load_with_sources(arguments.config, process_environ(), overrides + moved) if moved else loaded
+
+
+def _moved_addresses(arguments: argparse.Namespace, settings: Settings) -> Overrides:
+    """Return the listening addresses with the halves that the arguments replace."""
+    engine = settings.engine
+    return [
+        *_moved("engine.http_listen", engine.http_listen, arguments.host, arguments.port),
+        *_moved("engine.health_listen", engine.health_listen, None, arguments.health_port),
+    ]
+
+
+def _moved(name: str, text: str, host: str | None, port: int | None) -> Overrides:
+    if host is None and port is None:
+        return []
+    address = parse_address(text or "127.0.0.1:0")
+    host = address.host if host is None else host.removeprefix("[").removesuffix("]")
+    return [(name, str(attrs.evolve(address, host=host, port=address.port if port is None else port)))]
+
+
+def _port(text: str) -> int:
+    try:
+        return parse_address(f":{text}").port
+    except SettingsError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 to 65535") from None
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not (equals and key):
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
