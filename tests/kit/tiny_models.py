@@ -1,13 +1,124 @@
 """Small models for tests: the successor bigram, and a seeded two-layer llama in memory or as a real GGUF file.
 
 They are real models behind `kernels.interface.Model`, not stand-ins: whatever holds for them by contract holds for big ones.
+The arrays of `tiny_tensors` are the one source of the llama: `tiny_llama` runs them, `write_tiny_gguf` writes them, and the
+naive forward of the parity tests reads them.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import attrs
+import gguf
+import numpy as np
+from numpy.typing import NDArray
+
 from tlserve.model.bigram import BigramModel, successor_table
+from tlserve.model.llama import LlamaModel, LlamaShape
+from tlserve.model.llama_weights import weights_from_tensors
+
+Tensors = dict[str, NDArray[np.float32]]
 
 
 def succ_model(context_tokens: int = 4096, vocabulary_size: int = 256) -> BigramModel:
     """Return the bigram in which token i is followed by token (i + 1) % vocabulary_size."""
     return BigramModel(successor_table(vocabulary_size, 1, 32.0), context_tokens)
+
+
+def tiny_shape(layers: int = 2, context_tokens: int = 512, **changes: object) -> LlamaShape:
+    """Return the sizes of the tiny llama: a byte vocabulary, four query heads on two key heads."""
+    return attrs.evolve(
+        LlamaShape(
+            layers=layers,
+            hidden=32,
+            intermediate=64,
+            heads=4,
+            kv_heads=2,
+            head_size=16,
+            rotated=16,
+            vocabulary=256,
+            context_tokens=context_tokens,
+            rope_base=10000.0,
+            epsilon=1e-5,
+        ),
+        **changes,
+    )
+
+
+def tiny_tensors(shape: LlamaShape, seed: int = 0, *, tied: bool = False) -> Tensors:
+    """Return GGUF's tensors of a llama of `shape`, (outputs, inputs) each, drawn from `seed`."""
+    random = np.random.default_rng(seed)
+
+    def matrix(outputs: int, inputs: int, gain: float = 1.0) -> NDArray[np.float32]:
+        return (random.standard_normal((outputs, inputs)) * (gain / np.sqrt(inputs))).astype(np.float32)
+
+    def norm() -> NDArray[np.float32]:
+        return random.uniform(0.5, 1.5, shape.hidden).astype(np.float32)
+
+    tensors = {"token_embd.weight": matrix(shape.vocabulary, shape.hidden, 4.0), "output_norm.weight": norm()}
+    if not tied:
+        tensors["output.weight"] = matrix(shape.vocabulary, shape.hidden, 3.0)
+    for layer in range(shape.layers):
+        tensors |= {
+            f"blk.{layer}.{name}": value
+            for name, value in {
+                "attn_norm.weight": norm(),
+                "attn_q.weight": matrix(shape.heads * shape.head_size, shape.hidden, 2.0),
+                "attn_k.weight": matrix(shape.kv_heads * shape.head_size, shape.hidden, 2.0),
+                "attn_v.weight": matrix(shape.kv_heads * shape.head_size, shape.hidden),
+                "attn_output.weight": matrix(shape.hidden, shape.heads * shape.head_size),
+                "ffn_norm.weight": norm(),
+                "ffn_gate.weight": matrix(shape.intermediate, shape.hidden, 2.0),
+                "ffn_up.weight": matrix(shape.intermediate, shape.hidden),
+                "ffn_down.weight": matrix(shape.hidden, shape.intermediate),
+            }.items()
+        }
+    return tensors
+
+
+def tiny_llama(seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1) -> LlamaModel:
+    """Return a seeded llama over bytes, in memory."""
+    shape = tiny_shape(layers, context_tokens)
+    return LlamaModel(shape, weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}"), threads)
+
+
+def write_tiny_gguf(
+    path: Path,
+    seed: int = 0,
+    *,
+    shape: LlamaShape | None = None,
+    quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
+    tied: bool = False,
+    chat_template: str = "{% for m in messages %}{{ m.content }}{% endfor %}",
+) -> Path:
+    """Write the tiny llama as a GGUF file with the byte tokenizer, its matrices as `quantization`; return `path`."""
+    shape = shape or tiny_shape()
+    writer = gguf.GGUFWriter(path, "llama")
+    _add_metadata(writer, shape)
+    writer.add_chat_template(chat_template)
+    for name, tensor in tiny_tensors(shape, seed, tied=tied).items():
+        kind = quantization if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
+        writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _add_metadata(writer: gguf.GGUFWriter, shape: LlamaShape) -> None:
+    writer.add_name("tiny")
+    writer.add_context_length(shape.context_tokens)
+    writer.add_embedding_length(shape.hidden)
+    writer.add_block_count(shape.layers)
+    writer.add_feed_forward_length(shape.intermediate)
+    writer.add_head_count(shape.heads)
+    writer.add_head_count_kv(shape.kv_heads)
+    writer.add_key_length(shape.head_size)
+    writer.add_value_length(shape.head_size)
+    writer.add_rope_dimension_count(shape.rotated)
+    writer.add_rope_freq_base(shape.rope_base)
+    writer.add_layer_norm_rms_eps(shape.epsilon)
+    writer.add_vocab_size(shape.vocabulary)
+    writer.add_tokenizer_model("bytes")

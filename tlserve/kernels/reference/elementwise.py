@@ -1,0 +1,89 @@
+"""Sums, exponentials, norms: float32, in one stated order, from operations that round alike on every machine.
+
+Owns the order. Uses only: add, subtract, multiply, divide, square root, round to nearest, minimum, maximum (each
+correctly rounded by IEEE 754), and exact changes of representation. Never a math library's exp, never a fused
+multiply-add, never a library's sum; so native kernels can agree to the bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+
+LOG2_E = np.float32(1.4426950408889634)
+
+# 2**f for f in [-0.5, 0.5], highest power first: least greatest relative error (9e-8, before rounding), with the last
+# coefficient fixed at 1 so that 2**0 is exactly 1. Applied by Horner's rule.
+EXP2_COEFFICIENTS = tuple(
+    np.float32(c)
+    for c in (
+        0.001326472731307149,
+        0.009671512991189957,
+        0.05550733581185341,
+        0.24022242426872253,
+        0.6931470036506653,
+        1.0,
+    )
+)
+_EXPONENT_BIAS = np.float32(127 << 23)
+_ONE_EXPONENT = np.float32(1 << 23)
+
+
+def sum_in_halves(terms: F32) -> F32:
+    """Sum over the last axis: add the upper half to the lower one, until one term is left.
+
+    Of n terms, the last n // 2 are added to the first n // 2; a middle term (n odd) stays where it is, behind them.
+    terms: (..., n), n at least 1 -> (...).
+    """
+    count = terms.shape[-1]
+    while count > 1:
+        half = count // 2
+        folded = terms[..., :half] + terms[..., count - half : count]
+        terms = np.concatenate([folded, terms[..., half : half + 1]], axis=-1) if count % 2 else folded
+        count -= half
+    return terms[..., 0]
+
+
+def exp2(x: F32, out: F32 | None = None) -> F32:
+    """Return 2**x, elementwise; uses `x` up. Relative error at most 2e-7.
+
+    x is clipped to [-127, 126] first; what rounds to -127 gives exactly 0, so -inf gives 0; nan stays nan.
+    2**x = 2**n * 2**f with n = rint(x) and f = x - n (exact); 2**f by Horner's rule; 2**n made from its exponent bits.
+    """
+    np.clip(x, np.float32(-127), np.float32(126), out=x)
+    n = np.rint(x)
+    np.subtract(x, n, out=x)
+    power = np.multiply(x, EXP2_COEFFICIENTS[0])
+    for coefficient in EXP2_COEFFICIENTS[1:-1]:
+        np.add(power, coefficient, out=power)
+        np.multiply(power, x, out=power)
+    np.add(power, EXP2_COEFFICIENTS[-1], out=power)
+    np.multiply(n, _ONE_EXPONENT, out=n)
+    np.add(n, _EXPONENT_BIAS, out=n)
+    with np.errstate(invalid="ignore"):  # nan has no integer; the product below is nan all the same
+        bits = n.astype(np.int32)
+    result: F32 = power if out is None else out
+    np.multiply(power, bits.view(np.float32), out=result)
+    return result
+
+
+def rms_norm(x: F32, weight: F32, epsilon: np.float32) -> F32:
+    """Return x / sqrt(mean(x**2) + epsilon) * weight over the last axis; the mean by `sum_in_halves`.
+
+    x: (R, F), weight: (F,) -> (R, F). Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
+    """
+    mean = sum_in_halves(np.multiply(x, x)) / np.float32(x.shape[-1])
+    scale = np.float32(1) / np.sqrt(mean + epsilon)
+    normed: F32 = x * scale[:, None]
+    normed *= weight
+    return normed
+
+
+def silu_times(gate: F32, up: F32, out: F32) -> None:
+    """Write gate / (1 + 2**(-gate * log2 e)) * up into `out`; all (..., F)."""
+    denominator = exp2(np.multiply(gate, -LOG2_E))
+    np.add(denominator, np.float32(1), out=denominator)
+    np.divide(gate, denominator, out=denominator)
+    np.multiply(denominator, up, out=out)
