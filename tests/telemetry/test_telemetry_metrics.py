@@ -13,7 +13,7 @@ from tlserve.telemetry.catalogue import METRICS, catalogue_yaml
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 
-ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{id}")
+ROUTES = ("/v1/chat/completions", "/v1/models", "/v1/models/{id}", "/v1/files/{path+}")
 
 
 def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
@@ -100,6 +100,9 @@ def test_a_thousand_names_of_clients_make_no_series() -> None:
         ("/v1/models/", "other"),
         ("/v1/models/a/b", "other"),
         ("/V1/models", "other"),
+        ("/v1/files/a", "/v1/files/{path+}"),
+        ("/v1/files/a/b\nc", "/v1/files/{path+}"),
+        ("/v1/files/", "other"),
         ("*", "other"),
         ("", "other"),
     ],

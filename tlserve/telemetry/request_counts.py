@@ -6,6 +6,8 @@ client can make a new series by a name of its own. Refuses to know what a route 
 
 from __future__ import annotations
 
+import re
+import string
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
@@ -14,11 +16,10 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class RequestCounts:
-    """Counts of answered requests. `routes` are paths; "/v1/models/{id}" stands for all one segment below."""
+    """Counts of answered requests. `routes` are paths; a last `{name}` stands for one segment, `{name+}` for one or more."""
 
     def __init__(self, routes: Iterable[str]) -> None:
-        self._routes = frozenset(routes)
-        self._parents = {route.rpartition("/")[0]: route for route in self._routes if route.endswith("}")}
+        self._routes = {route: _pattern(route) for route in routes}
         self._counts: Counter[tuple[str, ...]] = Counter()
 
     def count(self, method: str, path: str, status: int) -> None:
@@ -29,11 +30,15 @@ class RequestCounts:
     def route_of(self, path: str) -> str:
         """Return the route that `path` belongs to, or "other"."""
         bare = path.partition("?")[0]
-        if bare in self._routes:
-            return bare
-        parent, _, last = bare.rpartition("/")
-        return self._parents.get(parent, OTHER) if last else OTHER
+        matching = (route for route, pattern in self._routes.items() if pattern.fullmatch(bare))
+        return next(matching, OTHER)
 
     def totals(self) -> Mapping[tuple[str, ...], int]:
         """Return (route, method, status) -> count."""
         return self._counts
+
+
+def _pattern(route: str) -> re.Pattern[str]:
+    fixed, _, name = route.partition("{")
+    segments = {"": "", "}": "[^/]+", "+}": "(?s:.+)"}
+    return re.compile(re.escape(fixed) + segments[name.lstrip(string.ascii_letters + "_")])

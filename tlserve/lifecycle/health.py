@@ -1,0 +1,65 @@
+"""The health port: is the process alive, may it be sent requests, and what are its numbers.
+
+Owns the three routes and their statuses. Refuses to know what makes a server ready: it asks the callables it is handed, at
+every request. /healthz says 200 as long as it can say anything, in a drain and with a stuck engine too, so that a pod which
+finishes its streams is not killed for it. Source: Kubernetes' liveness and readiness probes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+
+from tlserve.http.exchange import Handler
+from tlserve.http.messages import Request, Response
+from tlserve.http.responder import Responder
+from tlserve.http.routing import Route, Router
+from tlserve.telemetry.metrics import CONTENT_TYPE
+
+JSON_TYPE = "application/json"
+
+
+def make_health_handler(
+    *,
+    not_ready_reason: Callable[[], str],
+    metrics: Callable[[], str],
+    about: Callable[[], Mapping[str, object]] = dict,
+) -> Handler:
+    """Return the handler of GET /healthz, /readyz and /metrics.
+
+    `not_ready_reason` returns "" when requests may come, else why not; `metrics` the exposition; `about` what /healthz says
+    besides, such as the kernels.
+    """
+
+    async def healthz(_request: Request, responder: Responder) -> None:
+        await responder.send(_document(200, {"status": "ok", **about()}))
+
+    async def readyz(_request: Request, responder: Responder) -> None:
+        await responder.send(readiness_response(not_ready_reason()))
+
+    async def show_metrics(_request: Request, responder: Responder) -> None:
+        await responder.send(_answer(200, metrics(), CONTENT_TYPE))
+
+    endpoints = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
+    return Router(Route("GET", path, endpoint) for path, endpoint in endpoints.items())
+
+
+def readiness_response(reason: str) -> Response:
+    """Return the answer of /readyz: 200, or 503 with the reason."""
+    if reason:
+        return _document(503, {"status": "not ready", "reason": reason})
+    return _document(200, {"status": "ready"})
+
+
+def stale_heartbeat_reason(age_s: float, limit_s: float) -> str:
+    """Return "" while the engine's last sign of life is `age_s` young enough, else the reason."""
+    return "" if age_s <= limit_s else f"the engine has been in one step for {age_s:.1f} s"
+
+
+def _document(status: int, content: Mapping[str, object]) -> Response:
+    return _answer(status, json.dumps(content) + "\n", JSON_TYPE)
+
+
+def _answer(status: int, text: str, content_type: str) -> Response:
+    # A probe must never be answered from a cache on the way.
+    return Response(status, text.encode(), [("Content-Type", content_type), ("Cache-Control", "no-store")])
