@@ -1,0 +1,50 @@
+"""The rules that the engine's blocks keep after every step, checked against its tables one by one."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+
+def check_blocks(engine) -> None:
+    """Assert that every block is free, idle in the cache, or held, exactly once, and that all counts agree."""
+    kv, pool, scheduler = engine.kv, engine.kv.pool, engine.scheduler
+    sequences = scheduler.running + scheduler.waiting
+    held = Counter(block for sequence in sequences for block in sequence.table.blocks)
+    free = {block for block in range(pool.blocks) if pool.is_free(block)}
+    idle = set(kv.idle)
+
+    assert all(pool.holders(block) == held[block] for block in range(pool.blocks))
+    assert sorted([*free, *idle, *set(held)]) == list(range(pool.blocks))
+    assert pool.free_count == len(free)
+    statistics = engine.statistics()
+    assert (statistics.kv_used, statistics.kv_cached, statistics.kv_free) == (len(held), len(idle), len(free))
+    for sequence in sequences:
+        _check_table(kv, sequence)
+    _check_idle_order(kv)
+    assert len(scheduler.running) <= engine.config.max_num_seqs
+    for queue in (scheduler.running, scheduler.waiting):
+        assert [s.order for s in queue] == sorted(s.order for s in queue)
+    assert all(not s.table.blocks and s.computed == 0 for s in scheduler.waiting)
+
+
+def _check_table(kv, sequence) -> None:
+    table = sequence.table
+    assert len(set(table.blocks)) == len(table.blocks)
+    assert 0 <= sequence.computed < len(sequence.tokens) or sequence.hidden_sum is not None
+    assert len(table.blocks) * kv.block_size >= sequence.computed
+    assert table.as_array().tolist() == table.blocks
+    assert [prefix.block for prefix in table.path] == table.blocks[: len(table.path)]
+    full = sequence.computed // kv.block_size
+    assert len(table.path) == (full if table.root is not None else 0)
+    for i, prefix in enumerate(table.path):
+        assert prefix.tokens == tuple(sequence.tokens[i * kv.block_size : (i + 1) * kv.block_size])
+        assert prefix.parent is (table.path[i - 1] if i else table.root) or not i
+
+
+def _check_idle_order(kv) -> None:
+    """A cached block leaves before its parent: nothing unreachable is ever kept."""
+    place = {block: i for i, block in enumerate(kv.idle)}
+    for block, prefix in kv.idle.items():
+        parent = prefix.parent.block
+        assert parent == -1 or place.get(parent, len(place)) > place[block]
+        assert kv.cache.find(prefix.parent, prefix.tokens) is prefix

@@ -1,0 +1,135 @@
+"""From one row of logits to one token, and to the log-probabilities that are reported.
+
+Owns the order of the filters, the rule for ties, and the random number of each draw. Refuses to know sequences and batches: a
+row is worked on by itself, so that no bit of it can depend on its neighbours.
+
+The order: constraint mask, temperature, top-k, top-p, min-p, draw; float64 from the temperature on; `fixed_math` has the
+sums. Wherever logits are equal the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
+(seed, choice) and counter i (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its upper 53 bits as a
+fraction: nothing is carried over from one draw to the next.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.engine import fixed_math
+from tlserve.engine.constraint import allowed_ids
+from tlserve.errors import ServerFault
+from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
+
+_COLUMN = 64  # logits that one maximum stands for when the best are looked for
+
+
+class NotSampled(ServerFault):
+    """No token can be drawn from this row: its logits are not numbers."""
+
+
+@attrs.frozen
+class Draw:
+    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, when asked for."""
+
+    token: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
+def draw(logits: NDArray[np.float32], request: GenerationRequest, index: int) -> Draw:
+    """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` asks.
+
+    Raises NotSampled if the best logit is not finite, ConstraintFailed if the constraint allows no token.
+    """
+    best = int(logits.argmax())
+    if not np.isfinite(logits[best]):  # argmax finds a NaN first
+        raise NotSampled("the model's output is not a number")
+    allowed = allowed_ids(request.constraint, len(logits)) if request.constraint else None
+    greedy = request.sampling.temperature == 0
+    if greedy and allowed is None and request.logprobs is None:
+        return Draw(best)
+    raw = _weights(logits, best, 1.0) if request.logprobs is not None else None
+    if greedy:
+        token = best if allowed is None else int(allowed[logits[allowed].argmax()])
+    else:
+        u = uniform(request.seed, request.choice, index)
+        token = _draw_token(logits, allowed, request.sampling, raw, u)
+    return Draw(token) if raw is None else _with_logprobs(token, logits, best, raw, request.logprobs or 0)
+
+
+def uniform(seed: int, choice: int, index: int) -> float:
+    """Return the random number of one draw, in [0, 1)."""
+    key = seed % 2**64 | choice % 2**64 << 64
+    return (int(np.random.Philox(key=key, counter=index).random_raw()) >> 11) * 2.0**-53
+
+
+def best_ids(logits: NDArray[np.float32], count: int) -> NDArray[np.intp]:
+    """Return the ids of the `count` largest of logits: (n,) float32, the largest first, the lower id first among equals."""
+    columns = len(logits) // _COLUMN
+    tops = logits[: columns * _COLUMN].reshape(_COLUMN, columns).max(axis=0) if count <= columns else logits
+    bound = np.partition(tops, len(tops) - count)[len(tops) - count] if count < len(tops) else tops.min()
+    candidates = np.flatnonzero(logits >= bound)  # the count-th largest maximum is at most the count-th largest logit
+    return candidates[np.argsort(-logits[candidates], kind="stable")[:count]]
+
+
+def _weights(logits: NDArray[np.float32], best: int, temperature: float) -> NDArray[np.float64]:
+    """Return exp((logit - best logit) / temperature): (n,) float64; the best weighs exactly 1."""
+    scaled = logits.astype(np.float64)
+    scaled -= scaled[best]
+    if temperature != 1.0:
+        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to minus infinity
+            scaled /= temperature
+    fixed_math.exp_in_place(scaled)
+    return scaled
+
+
+def _draw_token(
+    logits: NDArray[np.float32],
+    allowed: NDArray[np.intp] | None,
+    sampling: SamplingParams,
+    raw: NDArray[np.float64] | None,
+    u: float,
+) -> int:
+    """Filter and draw: `ids` are the tokens that are still in, ascending (None: all), `logits` and `weights` theirs."""
+    ids, logits = allowed, logits if allowed is None else logits[allowed]
+    if 0 < sampling.top_k < len(logits):
+        kept = np.sort(best_ids(logits, sampling.top_k))
+        ids, logits = _keep(ids, kept), logits[kept]
+    if raw is not None and ids is None and sampling.temperature == 1:
+        weights = raw
+    else:
+        weights = _weights(logits, int(logits.argmax()), sampling.temperature)
+    if sampling.top_p < 1:
+        kept = _nucleus(logits, weights, sampling.top_p)
+        ids, weights = _keep(ids, kept), weights[kept]
+    if sampling.min_p > 0:
+        kept = np.flatnonzero(weights >= sampling.min_p)
+        ids, weights = _keep(ids, kept), weights[kept]
+    place = fixed_math.inverse_cdf(weights, u)
+    return place if ids is None else int(ids[place])
+
+
+def _keep(ids: NDArray[np.intp] | None, kept: NDArray[np.intp]) -> NDArray[np.intp]:
+    return kept if ids is None else ids[kept]
+
+
+def _nucleus(logits: NDArray[np.float32], weights: NDArray[np.float64], top_p: float) -> NDArray[np.intp]:
+    """Return the places, ascending, of the fewest best whose weights reach the share `top_p`; at least one."""
+    enough = top_p * fixed_math.total(weights)
+    count = min(256, len(logits))
+    while True:  # a few of the best are nearly always enough, and far cheaper than sorting all
+        order = best_ids(logits, count)
+        reached = int(np.searchsorted(np.add.accumulate(weights[order]), enough, side="left")) + 1
+        if reached <= count or count == len(logits):
+            return np.sort(order[:reached])
+        count = min(8 * count, len(logits))
+
+
+def _with_logprobs(token: int, logits: NDArray[np.float32], best: int, raw: NDArray[np.float64], count: int) -> Draw:
+    log_total = fixed_math.log(fixed_math.total(raw))
+
+    def logprob(id_: int) -> float:
+        return (float(logits[id_]) - float(logits[best])) - log_total
+
+    top = best_ids(logits, min(count, len(logits))) if count else ()
+    return Draw(token, logprob(token), tuple(TokenLogprob(int(i), logprob(int(i))) for i in top))

@@ -1,0 +1,180 @@
+"""Which sequences run in the next step, and how many rows each gets.
+
+Owns the queue, the running set, and the rules between them. Refuses to know models and sampling. The rules:
+
+- Order is everywhere the same: higher priority first, then first come first served.
+- Every decoding sequence gets its row in every step; prompts share what `prefill_chunk` allows beside them.
+- A sequence that needs blocks takes them from those after it in the order, never from one before it; if that is not enough it
+  waits for a step. So the first one always gets on, and every sequence becomes the first one day.
+- A preempted sequence gives all its blocks back, keeps its tokens, and waits at its old place in the order.
+- Two prompts with a common beginning do not compute it twice: the later one waits while the earlier one computes the block
+  that both need next, then finds it in the cache.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Sequence as Items
+
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.kv_blocks import KvBlocks
+from tlserve.engine.prompt_lookup import PromptLookup
+from tlserve.engine.sequence import Sequence
+from tlserve.engine.step_plan import SequenceRows
+
+
+def share_prefill(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
+    """Share `budget` rows among prompts, each a (priority, pending tokens), given in order; return the rows of each.
+
+    A higher priority is served first. Inside one priority the first prompt is sure of half, so that it never starves; the
+    rest goes to the shortest first, so that a short prompt does not wait behind a long one.
+    """
+    shares = [0] * len(prompts)
+    for priority in sorted({priority for priority, _ in prompts}, reverse=True):
+        members = [i for i, (own, pending) in enumerate(prompts) if own == priority and pending]
+        turns = [(members[0], (budget + 1) // 2)] if members else []
+        turns += [(i, budget) for i in sorted(members, key=lambda i: prompts[i][1])]
+        for i, most in turns:
+            rows = min(most, budget, prompts[i][1] - shares[i])
+            shares[i] += rows
+            budget -= rows
+    return shares
+
+
+class Scheduler:
+    """The waiting and the running sequences, both kept in order."""
+
+    def __init__(self, config: EngineConfig, kv: KvBlocks) -> None:
+        self.waiting: list[Sequence] = []
+        self.running: list[Sequence] = []
+        self.preemptions = 0
+        self.cache_queries = 0
+        self.cache_hits = 0
+        self._config = config
+        self._kv = kv
+        self._plan: dict[Sequence, SequenceRows] = {}
+
+    @property
+    def full(self) -> bool:
+        """As many generations are admitted and unfinished as may be."""
+        unfinished = sum(sequence.request is not None for queue in (self.waiting, self.running) for sequence in queue)
+        return unfinished >= self._config.max_num_seqs + self._config.max_waiting
+
+    def add(self, sequence: Sequence) -> None:
+        """Let `sequence` wait at its place."""
+        bisect.insort(self.waiting, sequence, key=_order)
+
+    def remove(self, sequence: Sequence) -> None:
+        """Take `sequence` out, wherever it is, and its blocks from it."""
+        (self.running if sequence in self.running else self.waiting).remove(sequence)
+        self._kv.release(sequence.table)
+
+    def schedule(self) -> list[SequenceRows]:
+        """Decide one step: decodes, then prompts that run, then prompts that may begin. Rows come in order of sequence."""
+        self._plan = {}
+        preemptions = self.preemptions
+        for sequence in tuple(self.running):
+            if sequence.decoding and sequence in self.running:
+                self._plan_decode(sequence)
+        self._plan_prefills(may_admit=self.preemptions == preemptions)
+        return [self._plan[sequence] for sequence in self.running if sequence in self._plan]
+
+    # --- decodes ---------------------------------------------------------------------------------------------------
+
+    def _plan_decode(self, sequence: Sequence) -> None:
+        if not self._obtain(sequence, len(sequence.tokens)):
+            return
+        drafts = self._draft(sequence)
+        if drafts and not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
+            drafts = ()  # a guess is never worth another sequence's blocks
+        self._plan[sequence] = SequenceRows(sequence, 1, drafts)
+
+    def _draft(self, sequence: Sequence) -> tuple[int, ...]:
+        room = sequence.limit - len(sequence.tokens) - 1
+        if self._config.speculative == "none" or room < 1:
+            return ()
+        sequence.lookup = sequence.lookup or PromptLookup()
+        return sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens))
+
+    # --- prompts ---------------------------------------------------------------------------------------------------
+
+    def _plan_prefills(self, *, may_admit: bool) -> None:
+        prompts = [sequence for sequence in self.running if not sequence.decoding]
+        claims: set[object] = set()
+        pending = [self._claim(sequence, claims) for sequence in prompts]
+        while may_admit and self.waiting and len(self.running) < self._config.max_num_seqs:
+            if not self._try_to_admit(prompts, pending, claims):
+                break
+        shares = self._share(prompts, pending)
+        for sequence, rows in zip(prompts, shares, strict=True):
+            if rows and sequence in self.running and self._obtain(sequence, sequence.computed + rows):
+                self._plan[sequence] = SequenceRows(sequence, rows)
+
+    def _claim(self, sequence: Sequence, claims: set[object]) -> int:
+        """Skip what the cache has by now; return the tokens to compute, 0 if another one computes the next block."""
+        cached = self._kv.extend_from_cache(sequence.table, sequence.tokens)
+        self.cache_hits += max(0, cached - sequence.computed)
+        sequence.computed = max(sequence.computed, cached)
+        following = self._kv.next_block(sequence.table, sequence.tokens)
+        if following is None:
+            return sequence.pending
+        if following in claims:
+            return 0
+        claims.add(following)
+        return sequence.pending
+
+    def _share(self, prompts: Items[Sequence], pending: Items[int]) -> list[int]:
+        budget = self._config.prefill_chunk or sum(pending)
+        return share_prefill([(s.priority, tokens) for s, tokens in zip(prompts, pending, strict=True)], budget)
+
+    def _try_to_admit(self, prompts: list[Sequence], pending: list[int], claims: set[object]) -> bool:
+        """Let the first waiting sequence run if it gets a row (or waits for a common block) and the blocks suffice."""
+        candidate = self.waiting[0]
+        place = bisect.bisect(prompts, candidate.order, key=_order)
+        hits, claimed = self.cache_hits, set(claims)
+        own = self._claim(candidate, claimed)
+        tried = [*pending[:place], own, *pending[place:]]
+        served = own == 0 or self._share([*prompts[:place], candidate, *prompts[place:]], tried)[place] > 0
+        if not (served and self._has_room(candidate)):
+            self._give_back(candidate)
+            self.cache_hits = hits
+            return False
+        self.cache_queries += len(candidate.tokens) if candidate.table.root else 0
+        bisect.insort(self.running, self.waiting.pop(0), key=_order)
+        prompts.insert(place, candidate)
+        pending[:] = tried
+        claims |= claimed
+        return True
+
+    def _has_room(self, candidate: Sequence) -> bool:
+        """Count what the running ones are still going to need: a sequence is not let in to be thrown out at once."""
+        if not self.running:
+            return True
+        promised = sum(self._kv.missing(s.table, len(s.tokens)) + s.decoding for s in self.running)
+        own = self._kv.missing(candidate.table, min(len(candidate.tokens) + 1, candidate.limit))
+        return own + promised <= self._kv.available
+
+    # --- blocks ----------------------------------------------------------------------------------------------------
+
+    def _obtain(self, sequence: Sequence, tokens: int) -> bool:
+        """Get room for `tokens` positions, preempting from the end of the order; False if those before it hold the rest."""
+        while not self._kv.grow(sequence.table, tokens):
+            if self.running[-1] is sequence:
+                return False
+            self._preempt(self.running[-1])
+        return True
+
+    def _preempt(self, victim: Sequence) -> None:
+        self.running.remove(victim)
+        self._plan.pop(victim, None)
+        self._give_back(victim)
+        self.add(victim)
+        self.preemptions += 1
+
+    def _give_back(self, sequence: Sequence) -> None:
+        self._kv.release(sequence.table)
+        sequence.restart()
+
+
+def _order(sequence: Sequence) -> tuple[int, int]:
+    return sequence.order

@@ -1,0 +1,65 @@
+"""What one step computes, as rows of sequences, and the arrays of it.
+
+Owns the layout of a step: which rows there are, and of which ones logits or hidden states are wanted. Refuses to decide
+anything: the scheduler did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Items
+
+import attrs
+import numpy as np
+
+from tlserve.engine.sequence import Sequence
+from tlserve.kernels.interface import StepBatch
+
+
+@attrs.frozen(eq=False)
+class SequenceRows:
+    """The rows of one sequence: its next `count` known tokens, then the guessed `drafts`."""
+
+    sequence: Sequence
+    count: int
+    drafts: tuple[int, ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows in all."""
+        return self.count + len(self.drafts)
+
+    @property
+    def sampled(self) -> int:
+        """Rows whose logits are wanted: the last known token's, and each draft's."""
+        reaches_end = self.count == self.sequence.pending
+        return 1 + len(self.drafts) if self.sequence.request and reaches_end else 0
+
+    @property
+    def tokens(self) -> list[int]:
+        """The tokens of the rows."""
+        start = self.sequence.computed
+        return [*self.sequence.tokens[start : start + self.count], *self.drafts]
+
+
+def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
+    """Lay the rows out for `Model.forward`; sequences keep the order of `planned`."""
+    tokens: list[int] = []
+    positions: list[int] = []
+    logit_rows: list[int] = []
+    hidden_rows: list[int] = []
+    starts = [0]
+    for item in planned:
+        first, end = len(tokens), len(tokens) + item.rows
+        tokens += item.tokens
+        positions += range(item.sequence.computed, item.sequence.computed + item.rows)
+        starts.append(end)
+        logit_rows += range(end - item.sampled, end)
+        hidden_rows += range(first, end) if item.sequence.hidden_sum else ()
+    return StepBatch(
+        tokens=np.array(tokens, dtype=np.int32),
+        positions=np.array(positions, dtype=np.int32),
+        row_starts=np.array(starts, dtype=np.int32),
+        block_tables=tuple(item.sequence.table.as_array() for item in planned),
+        logit_rows=np.array(logit_rows, dtype=np.int32),
+        hidden_rows=np.array(hidden_rows, dtype=np.int32),
+    )
