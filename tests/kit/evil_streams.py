@@ -37,11 +37,11 @@ class DeafStream(trio.abc.Stream):
 
 
 class TricklingStream(trio.abc.Stream):
-    """Reads from the other side are `pieces`, one each, then the end; what is sent is kept in `sent`."""
+    """Reads give `pieces`, one each, then the end, or with `ends=False` nothing ever; what is sent is in `writes`."""
 
-    def __init__(self, pieces: Iterable[bytes]) -> None:
+    def __init__(self, pieces: Iterable[bytes], *, ends: bool = True) -> None:
         self._pieces = iter(pieces)
-        self.sent = bytearray()
+        self._ends = ends
         self.writes: list[bytes] = []
         self.closed = False
 
@@ -50,7 +50,6 @@ class TricklingStream(trio.abc.Stream):
         if self.closed:
             raise trio.ClosedResourceError
         self.writes.append(bytes(data))
-        self.sent += data
 
     async def wait_send_all_might_not_block(self) -> None:
         await trio.lowlevel.checkpoint()
@@ -59,7 +58,10 @@ class TricklingStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
         if self.closed:
             raise trio.ClosedResourceError
-        return next((piece for piece in self._pieces if piece), b"")
+        piece = next((piece for piece in self._pieces if piece), b"")
+        if not piece and not self._ends:
+            await trio.sleep_forever()
+        return piece
 
     async def aclose(self) -> None:
         self.closed = True

@@ -105,9 +105,11 @@ class HttpClient:
         return AnswerStream(event.status_code, Headers(pairs), self._machine, self.stream)
 
     def _request_bytes(self, method: str, target: str, headers: Headers, body: bytes) -> bytes:
-        fields = [("Host", self._host), *headers]
+        fields = [
+            (name.encode("ascii"), value.encode("latin-1")) for name, value in headers.adding(("Host", self._host))
+        ]
         if (body or method == "POST") and "transfer-encoding" not in headers:
-            fields.append(("Content-Length", str(len(body))))
+            fields.append((b"Content-Length", b"%d" % len(body)))
         parts = [self._machine.send(h11.Request(method=method, target=target, headers=fields))]
         if body:
             parts.append(self._machine.send(h11.Data(data=body)))

@@ -107,7 +107,7 @@ class Connection:
     def _has_begun(self) -> bool:
         """Say whether a byte of a request is there; empty lines before it, or half of one, are none."""
         self._wire.take(limits.empty_lines_length(self._wire.received))
-        return self._wire.received not in (b"", b"\r")
+        return bytes(self._wire.received[:2]) not in (b"", b"\r")
 
     async def _serve_next(self) -> Ending:
         machine = h11.Connection(h11.SERVER, max_incomplete_event_size=sys.maxsize)
