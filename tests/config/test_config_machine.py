@@ -1,3 +1,5 @@
+"""What the machine has to offer: memory within its container, and cores."""
+
 from tlserve.config.machine import available_memory_bytes, usable_cores
 
 

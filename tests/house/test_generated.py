@@ -1,0 +1,15 @@
+"""The files of specs/ that are made from code are what the code makes now."""
+
+from tests.kit.source_tree import CHECKOUT
+from tlserve.config.schema import runtime_schema_text
+from tlserve.telemetry.catalogue import catalogue_yaml
+
+
+def test_the_runtime_schema_is_current() -> None:
+    """Mend it by `python -m tlserve.config.schema > specs/runtime.schema.json`."""
+    assert (CHECKOUT / "specs" / "runtime.schema.json").read_text(encoding="utf-8") == runtime_schema_text()
+
+
+def test_the_metric_catalogue_is_current() -> None:
+    """Mend it by `python -m tlserve.telemetry.catalogue > specs/metrics.yaml`."""
+    assert (CHECKOUT / "specs" / "metrics.yaml").read_text(encoding="utf-8") == catalogue_yaml()
