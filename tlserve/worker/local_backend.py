@@ -107,15 +107,25 @@ class LocalBackend:
         for tokens in request.inputs:
             self._check_context(len(tokens), "input")
         with self._admission.permit():
-            vectors: list[NDArray[np.float32] | None] = [None] * len(request.inputs)
+            return await self._embed_all(request)
 
-            async def encode(index: int, tokens: tuple[int, ...]) -> None:
+    async def _embed_all(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        vectors: dict[int, NDArray[np.float32]] = {}
+        failures: list[TlserveError] = []
+
+        async def encode(index: int, tokens: tuple[int, ...]) -> None:
+            try:
                 vectors[index] = await self._embed_one(tokens, request.priority)
+            except TlserveError as error:  # one input's failure is the request's
+                failures.append(error)
+                nursery.cancel_scope.cancel()
 
-            async with trio.open_nursery(strict_exception_groups=False) as nursery:
-                for index, tokens in enumerate(request.inputs):
-                    nursery.start_soon(encode, index, tokens)
-            return tuple(vector for vector in vectors if vector is not None)
+        async with trio.open_nursery() as nursery:
+            for index, tokens in enumerate(request.inputs):
+                nursery.start_soon(encode, index, tokens)
+        if failures:
+            raise failures[0]
+        return tuple(vectors[index] for index in range(len(request.inputs)))
 
     async def _embed_one(self, tokens: tuple[int, ...], priority: int) -> NDArray[np.float32]:
         with self._channel(2) as (ticket, receive):
@@ -133,16 +143,21 @@ class LocalBackend:
 
     async def drain(self) -> None:
         """Admit nothing more and return when all that was admitted has ended."""
-        self._admission.close(
-            lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
-        )
+        self.close()
         await self._admission.wait_empty()
+
+    def close(self) -> None:
+        """Admit nothing more: new requests raise `Draining`; those inside go on."""
+        if self._failure is None:
+            self._admission.close(
+                lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
+            )
 
     # --- the life of the engine
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Run the engine until `stop` or cancellation; raises `EngineFailed`, after every open request got it."""
-        async with trio.open_nursery(strict_exception_groups=False) as nursery:
+        async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_when_cancelled)
             self._started = True
             task_status.started()
@@ -151,10 +166,11 @@ class LocalBackend:
             except Exception as error:
                 log.exception("the engine failed")
                 self._fail(error)
-                raise self._failure or error from error
             finally:
                 self._started = False
                 nursery.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
 
     def stop(self) -> None:
         """Let `run` return after the current step."""
