@@ -1,7 +1,7 @@
 """Addresses: the forms that are taken, and the remedy in every refusal."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlserve.config.addresses import Address, parse_address
@@ -46,12 +46,14 @@ def test_a_refused_address_names_the_remedy(text: str, remedy: str) -> None:
     assert remedy in caught.value.message
 
 
+@settings(deadline=None)
 @given(host=st.from_regex(r"[a-z0-9.-]*", fullmatch=True) | st.ip_addresses(v=6).map(str), port=st.integers(0, 65535))
 def test_an_address_written_back_parses_to_itself(host: str, port: int) -> None:
     address = Address(host, port)
     assert parse_address(str(address)) == address
 
 
+@settings(deadline=None)
 @given(text=st.text(max_size=30))
 def test_any_text_is_an_address_or_one_refusal(text: str) -> None:
     refusals: tuple[str, ...] = ("",)

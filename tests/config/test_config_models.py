@@ -54,6 +54,6 @@ def test_find_model_takes_the_highest_version_that_is_whole(tmp_path: Path) -> N
     assert find_model("m", {"TL_MODEL_CACHE": str(tmp_path)}) == tmp_path / "m" / "v9" / "m.gguf"
 
 
-@pytest.mark.parametrize("name", ["absent", "../m", "m/v2", "", ".", ".hidden", "a\0b"])
+@pytest.mark.parametrize("name", ["absent", "../m", "m/v2", "", ".", ".hidden", "a\0b", "x" * 300])
 def test_find_model_answers_none_for_what_was_never_pulled(name: str, tmp_path: Path) -> None:
     assert find_model(name, {"TL_MODEL_CACHE": str(tmp_path)}) is None

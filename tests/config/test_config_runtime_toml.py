@@ -5,7 +5,7 @@ from pathlib import Path
 import attrs
 import pytest
 import tomli
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlserve.config import Settings, load_settings
@@ -193,6 +193,7 @@ def test_every_number_has_a_unit_and_both_bounds() -> None:
     assert [row.name for row in numbers if not row.unit or row.low is None or row.high is None] == []
 
 
+@settings(deadline=None)
 @given(data=st.data())
 def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject) -> None:
     rows = [row for table in declared_settings().values() for row in table.values() if row.low is not None]

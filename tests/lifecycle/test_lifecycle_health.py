@@ -8,7 +8,7 @@ from tests.kit.memory_http import memory_server
 from tlserve.generation import EngineStatistics
 from tlserve.http.exchange import Handler
 from tlserve.lifecycle.drain import Drain
-from tlserve.lifecycle.health import make_health_handler, stale_heartbeat_reason
+from tlserve.lifecycle.health import make_health_handler
 from tlserve.telemetry.metrics import metrics_text
 
 
@@ -69,8 +69,3 @@ async def test_a_drain_makes_readyz_fail_at_once() -> None:
         drain.stop()
         assert (await server.request("GET", "/readyz")).status == 503
         assert (await server.request("GET", "/healthz")).status == 200
-
-
-def test_a_heartbeat_is_stale_once_it_is_older_than_the_limit() -> None:
-    assert stale_heartbeat_reason(30.0, 30.0) == ""
-    assert stale_heartbeat_reason(30.5, 30.0) == "the engine has been in one step for 30.5 s"

@@ -4,7 +4,7 @@ import re
 
 import attrs
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -111,6 +111,7 @@ def test_a_path_belongs_to_one_route_or_to_other(path: str, route: str) -> None:
     assert RequestCounts(ROUTES).route_of(path) == route
 
 
+@settings(deadline=None)
 @given(version=st.text(), kernels=st.text())
 def test_any_label_text_survives_the_parser(version: str, kernels: str) -> None:
     found = samples(metrics_text(EngineStatistics(), version=version, kernels=kernels))

@@ -27,6 +27,6 @@ def run(arguments: argparse.Namespace) -> int:
         from tlserve.cli.pull import pull_if_missing
 
         pull_if_missing(settings.engine.model_dir)
-    from tlserve import app
+    from tlserve.app import run as run_server
 
-    return app.run(settings)
+    return run_server(settings)

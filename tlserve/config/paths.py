@@ -12,13 +12,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tlserve.config.environment import process_environ
+from tlserve.errors import OperatorError
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"v([0-9]{1,9})")
 
 
 def model_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
-    """Return the folder of the cache: $TL_MODEL_CACHE, else $XDG_CACHE_HOME/tlserve/models, else under ~/.cache."""
+    """Return the folder of the cache: $TL_MODEL_CACHE, else $XDG_CACHE_HOME/tlserve/models, else under ~/.cache.
+
+    Raises `OperatorError` where there is no home folder either.
+    """
     env = process_environ() if environ is None else environ
     if own := env.get("TL_MODEL_CACHE"):
         return Path(own).expanduser()
@@ -29,7 +33,12 @@ def model_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def _home(environ: Mapping[str, str]) -> Path:
-    return Path(environ["HOME"]) if environ.get("HOME") else Path.home()
+    if home := environ.get("HOME"):
+        return Path(home)
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise OperatorError("this user has no home folder to keep models in: set TL_MODEL_CACHE") from None
 
 
 def model_file(cache: Path, name: str, version: str) -> Path:
@@ -38,13 +47,18 @@ def model_file(cache: Path, name: str, version: str) -> Path:
 
 
 def find_model(name: str, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the GGUF file of the pulled model `name` in its highest version, or None if it was never pulled."""
+    """Return the GGUF file of the pulled model `name` in its highest version, or None if there is none to be seen.
+
+    A cache that may not be looked into holds nothing for us: a model from elsewhere must still be served.
+    """
     if not _NAME.fullmatch(name):
         return None
-    cache = model_cache_dir(environ)
-    folder = cache / name
-    files = [model_file(cache, name, version) for version in _versions(folder)]
-    return next((file for file in files if file.is_file()), None)
+    try:
+        cache = model_cache_dir(environ)
+        files = [model_file(cache, name, version) for version in _versions(cache / name)]
+        return next((file for file in files if file.is_file()), None)
+    except (OSError, OperatorError):
+        return None
 
 
 def _versions(folder: Path) -> list[str]:

@@ -51,11 +51,6 @@ def readiness_response(reason: str) -> Response:
     return _document(200, {"status": "ready"})
 
 
-def stale_heartbeat_reason(age_s: float, limit_s: float) -> str:
-    """Return "" while the engine's last sign of life is `age_s` young enough, else the reason."""
-    return "" if age_s <= limit_s else f"the engine has been in one step for {age_s:.1f} s"
-
-
 def _document(status: int, content: Mapping[str, object]) -> Response:
     return _answer(status, json.dumps(content) + "\n", JSON_TYPE)
 
