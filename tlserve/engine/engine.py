@@ -57,8 +57,8 @@ class Engine:
         does not take `emitted`.
         """
         self._check_tokens((*request.prompt, *request.emitted), room_for=1)
-        if len(request.emitted) >= request.max_tokens:
-            raise errors.ClientError("nothing is left to generate: max_tokens are emitted", param="max_tokens")
+        if len(request.emitted) >= request.max_tokens or request.stop_ids.intersection(request.emitted):
+            raise errors.ClientError("nothing is left to generate: the answer has ended", param="max_tokens")
         if self.scheduler.full:
             raise errors.Overloaded("as many requests wait as may; try again soon")
         for token in request.emitted:

@@ -17,11 +17,25 @@ from tlserve.kernels.interface import StepBatch
 
 @attrs.frozen(eq=False)
 class SequenceRows:
-    """The rows of one sequence: its next `count` known tokens, then the guessed `drafts`."""
+    """The rows of one sequence: its next `count` known tokens, then the guessed `drafts`.
+
+    `start` and `sampled` are facts of the moment of planning: settling the step moves the sequence on.
+    """
 
     sequence: Sequence
     count: int
     drafts: tuple[int, ...] = ()
+    start: int = attrs.field(init=False)  # position of the first row
+    sampled: int = attrs.field(init=False)  # rows whose logits are wanted: the last known token's, and each draft's
+
+    @start.default
+    def _start(self) -> int:
+        return self.sequence.computed
+
+    @sampled.default
+    def _sampled(self) -> int:
+        reaches_end = self.count == self.sequence.pending
+        return 1 + len(self.drafts) if self.sequence.request and reaches_end else 0
 
     @property
     def rows(self) -> int:
@@ -29,16 +43,9 @@ class SequenceRows:
         return self.count + len(self.drafts)
 
     @property
-    def sampled(self) -> int:
-        """Rows whose logits are wanted: the last known token's, and each draft's."""
-        reaches_end = self.count == self.sequence.pending
-        return 1 + len(self.drafts) if self.sequence.request and reaches_end else 0
-
-    @property
     def tokens(self) -> list[int]:
         """The tokens of the rows."""
-        start = self.sequence.computed
-        return [*self.sequence.tokens[start : start + self.count], *self.drafts]
+        return [*self.sequence.tokens[self.start : self.start + self.count], *self.drafts]
 
 
 def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
@@ -51,7 +58,7 @@ def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
     for item in planned:
         first, end = len(tokens), len(tokens) + item.rows
         tokens += item.tokens
-        positions += range(item.sequence.computed, item.sequence.computed + item.rows)
+        positions += range(item.start, item.start + item.rows)
         starts.append(end)
         logit_rows += range(end - item.sampled, end)
         hidden_rows += range(first, end) if item.sequence.hidden_sum else ()

@@ -1,0 +1,153 @@
+"""Drive an engine by hand: to the end, one request alone, and a random schedule that replays from its seed."""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from tests.kit.block_invariants import check_blocks
+from tests.kit.hash_model import HashModel
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.engine.events import EmbeddingReady
+from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
+
+VOCABULARY = 61
+PLAIN = EngineConfig(prefix_cache="none", prefill_chunk=0, kv_blocks=16, block_size=64)
+
+
+def run_to_end(engine, most_steps=5000):
+    """Step until there is no work; return what happened by key, in order, the blocks checked after every step."""
+    happened: dict[int, list] = {}
+    for _ in range(most_steps):
+        if not engine.has_work:
+            return happened
+        for event in engine.step():
+            happened.setdefault(event.key, []).append(event.what)
+        check_blocks(engine)
+    raise AssertionError(f"still busy after {most_steps} steps")
+
+
+def tokens_of(events):
+    return [event for event in events if isinstance(event, TokenEvent)]
+
+
+def alone(request, model=None, config=PLAIN):
+    """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
+    engine = Engine(model or HashModel(), config)
+    key = engine.add_request(request)
+    return tokens_of(run_to_end(engine)[key])
+
+
+def embedded_alone(tokens, model=None):
+    engine = Engine(model or HashModel(), PLAIN)
+    key = engine.add_embedding(tokens)
+    return run_to_end(engine)[key][-1].vector
+
+
+def ids(rng, count):
+    """Return random token ids with some repetition in them, so that drafts have something to find."""
+    few = [rng.randrange(VOCABULARY) for _ in range(3)]
+    return [rng.choice(few) if rng.random() < 0.3 else rng.randrange(VOCABULARY) for _ in range(count)]
+
+
+def random_sampling(rng):
+    return SamplingParams(
+        temperature=rng.choice([0, 0, 0.3, 0.7, 1.0, 1.5]),
+        top_k=rng.choice([0, 0, 1, 5, 40]),
+        top_p=rng.choice([1.0, 1.0, 0.9, 0.5]),
+        min_p=rng.choice([0.0, 0.0, 0.1]),
+    )
+
+
+def random_request(rng, beginnings):
+    prompt = rng.choice(beginnings)[: rng.randrange(0, 60)] + ids(rng, rng.randrange(1, 40))
+    emitted = ids(rng, rng.randrange(1, 6)) if rng.random() < 0.2 else []
+    return GenerationRequest(
+        prompt=tuple(prompt),
+        emitted=tuple(emitted),
+        max_tokens=len(emitted) + rng.randrange(1, 30),
+        seed=rng.randrange(2**64),
+        choice=rng.randrange(3),
+        sampling=random_sampling(rng),
+        stop_ids=frozenset(rng.sample(range(VOCABULARY), rng.choice([0, 1, 4]))) - set(emitted),
+        logprobs=rng.choice([None, 0, 3]),
+        priority=rng.choice([0, 0, 5, -5]),
+    )
+
+
+def random_config(rng, most_tokens):
+    block_size = rng.choice([1, 2, 4, 8, 16])
+    needed = -(-most_tokens // block_size)
+    return EngineConfig(
+        max_num_seqs=rng.choice([1, 2, 4, 16]),
+        max_waiting=1000,
+        prefill_chunk=rng.choice([0, 1, 3, 16, 64]),
+        block_size=block_size,
+        kv_blocks=needed + rng.choice([0, 0, 1, needed // 2, 3 * needed]),
+        prefix_cache=rng.choice(["none", "hash", "radix"]),
+        speculative=rng.choice(["none", "prompt_lookup"]),
+        speculative_tokens=rng.choice([1, 3, 8]),
+    )
+
+
+@attrs.define(eq=False)
+class RandomRun:
+    """A random schedule: requests that share beginnings, their arrivals and aborts, on one random engine.
+
+    `wrong` names every request whose answer is not the bits it has alone.
+    """
+
+    seed: int
+    model: object = attrs.field(factory=HashModel)
+    engine: Engine = attrs.field(init=False)
+    requests: dict = attrs.field(factory=dict)
+    events: dict = attrs.field(factory=dict)
+    aborted: set = attrs.field(factory=set)
+
+    def play(self):
+        rng = random.Random(self.seed)
+        beginnings = [ids(rng, 60) for _ in range(2)]
+        coming = [self._random_item(rng, beginnings) for _ in range(rng.randrange(2, 9))]
+        most = max(len(c.prompt) + c.max_tokens if isinstance(c, GenerationRequest) else len(c) for c in coming)
+        self.engine = Engine(self.model, random_config(rng, most))
+        for _ in range(20_000):
+            while coming and rng.random() < 0.4:
+                self._add(coming.pop())
+            if rng.random() < 0.02 and self.requests:
+                self._abort(rng.choice(sorted(self.requests)))
+            for event in self.engine.step():
+                self.events[event.key].append(event.what)
+            check_blocks(self.engine)
+            if not coming and not self.engine.has_work:
+                return self
+        raise AssertionError(f"seed {self.seed}: no end")
+
+    @property
+    def wrong(self):
+        return [key for key in self.requests if not self._right(key)]
+
+    def _random_item(self, rng, beginnings):
+        if rng.random() < 0.2:
+            return tuple(rng.choice(beginnings)[: rng.randrange(1, 60)])
+        return random_request(rng, beginnings)
+
+    def _add(self, item):
+        generates = isinstance(item, GenerationRequest)
+        key = self.engine.add_request(item) if generates else self.engine.add_embedding(item)
+        self.requests[key], self.events[key] = item, []
+
+    def _abort(self, key):
+        if self.engine.queue_position(key) is not None or key in [s.key for s in self.engine.scheduler.running]:
+            self.aborted.add(key)
+        self.engine.abort(key)
+
+    def _right(self, key):
+        item, got = self.requests[key], self.events[key]
+        if isinstance(item, GenerationRequest):
+            expected, got = alone(item, self.model), tokens_of(got)
+            return got == expected[: len(got)] if key in self.aborted else got == expected
+        if key in self.aborted:
+            return not any(isinstance(event, EmbeddingReady) for event in got)
+        return got[-1].vector.tobytes() == embedded_alone(item, self.model).tobytes()
