@@ -9,11 +9,10 @@ asked for, absent when it was not.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import attrs
 
-from tlserve.openai.documents import AnswerHead, LogprobEntry, Usage, encode, logprobs_fields
+from tlserve.chat.output_reader import Delta
+from tlserve.openai.documents import AnswerHead, Usage, encode, finish_reason, logprobs_fields
 
 
 @attrs.frozen(kw_only=True)
@@ -33,9 +32,9 @@ class Chunks:
         """Return the chunk that names the role, if this kind of answer has one."""
         return None if self.role is None else self.start + self.role + self.end
 
-    def piece(self, text: str, *, finish: str | None = None, logprobs: Iterable[LogprobEntry] | None = None) -> bytes:
-        """Return a chunk of text; the last one carries `finish`."""
-        return self.start + self.before + encode(text) + self.after + _tail(finish, logprobs) + self.end
+    def piece(self, delta: Delta) -> bytes:
+        """Return a chunk of text; the last one says why the answer ended."""
+        return self.start + self.before + encode(delta.content) + self.after + _tail(delta) + self.end
 
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk without choices that ends a stream whose usage was asked for."""
@@ -45,20 +44,21 @@ class Chunks:
 _PLAIN_TAIL = b',"logprobs":null,"finish_reason":null}'
 
 
-def _tail(finish: str | None, logprobs: Iterable[LogprobEntry] | None) -> bytes:
-    if finish is None and logprobs is None:
+def _tail(delta: Delta) -> bytes:
+    if delta.finish is None and not delta.logprobs:
         return _PLAIN_TAIL
-    return b',"logprobs":' + encode(logprobs_fields(logprobs)) + b',"finish_reason":' + encode(finish) + b"}"
+    logprobs = encode(logprobs_fields(delta.logprobs or None))
+    return b',"logprobs":' + logprobs + b',"finish_reason":' + encode(finish_reason(delta.finish)) + b"}"
 
 
-def chat_chunks(head: AnswerHead, *, include_usage: bool) -> Chunks:
+def chat_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
     """Return the chunks of a chat answer: the role first, then pieces of content."""
     start, end = _frame(head, "chat.completion.chunk", include_usage)
     role = b'{"index":0,"delta":{"role":"assistant","content":""}' + _PLAIN_TAIL
     return Chunks(start=start, before=b'{"index":0,"delta":{"content":', after=b"}", end=end, role=role)
 
 
-def completion_chunks(head: AnswerHead, *, include_usage: bool) -> Chunks:
+def completion_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
     """Return the chunks of a text completion: pieces only."""
     start, end = _frame(head, "text_completion", include_usage)
     return Chunks(start=start, before=b'{"index":0,"text":', after=b"", end=end)

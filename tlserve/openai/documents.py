@@ -16,6 +16,9 @@ from typing import Any
 import attrs
 import msgspec
 
+from tlserve.chat.output_reader import Answer, LogprobEntry, TokenChoice
+from tlserve.generation import Finish
+
 encode = msgspec.json.encode
 
 
@@ -57,52 +60,42 @@ class Usage:
         }
 
 
-@attrs.frozen
-class Likelihood:
-    """A token with its log-probability: its raw bytes, which may be part of a character."""
-
-    token: bytes
-    logprob: float
-
-    def fields(self) -> dict[str, Any]:
-        """Return the entry without alternatives; `token` shows U+FFFD where the bytes are not whole characters."""
-        return {"token": self.token.decode(errors="replace"), "logprob": self.logprob, "bytes": list(self.token)}
+def _choice_fields(choice: TokenChoice) -> dict[str, Any]:
+    """Return one likelihood; `token` shows U+FFFD where the bytes are not whole characters, `bytes` are raw."""
+    text = choice.bytes.decode(errors="replace")
+    return {"token": text, "logprob": choice.logprob, "bytes": list(choice.bytes)}
 
 
-@attrs.frozen
-class LogprobEntry:
-    """One drawn token and the likeliest ones at its place."""
-
-    drawn: Likelihood
-    top: tuple[Likelihood, ...] = ()
-
-    def fields(self) -> dict[str, Any]:
-        """Return one entry of `logprobs.content`."""
-        return {**self.drawn.fields(), "top_logprobs": [other.fields() for other in self.top]}
+def _entry_fields(entry: LogprobEntry) -> dict[str, Any]:
+    return {**_choice_fields(entry.chosen), "top_logprobs": [_choice_fields(other) for other in entry.top]}
 
 
 def logprobs_fields(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | None:
     """Return the `logprobs` of a chat choice; None where they were not asked for."""
-    return None if entries is None else {"content": [entry.fields() for entry in entries], "refusal": None}
+    return None if entries is None else {"content": [_entry_fields(entry) for entry in entries], "refusal": None}
 
 
-def chat_document(
-    head: AnswerHead, *, content: str, finish: str, usage: Usage, logprobs: Iterable[LogprobEntry] | None = None
-) -> bytes:
-    """Return a `chat.completion` with one choice."""
+def chat_document(head: AnswerHead, answer: Answer, usage: Usage, with_logprobs: bool) -> bytes:
+    """Return a `chat.completion` with one choice, for an answer that has ended."""
     choice = {
         "index": 0,
-        "message": {"role": "assistant", "content": content, "refusal": None},
-        "logprobs": logprobs_fields(logprobs),
-        "finish_reason": finish,
+        "message": {"role": "assistant", "content": answer.content, "refusal": None},
+        "logprobs": logprobs_fields(answer.logprobs) if with_logprobs else None,
+        "finish_reason": finish_reason(answer.finish),
     }
     return encode({**head.fields("chat.completion"), "choices": [choice], "usage": usage.fields()})
 
 
-def completion_document(head: AnswerHead, *, text: str, finish: str, usage: Usage) -> bytes:
-    """Return a `text_completion` with one choice."""
-    choice = {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+def completion_document(head: AnswerHead, answer: Answer, usage: Usage, with_logprobs: bool = False) -> bytes:
+    """Return a `text_completion` with one choice, for an answer that has ended; its log-probabilities are not served."""
+    assert not with_logprobs
+    choice = {"index": 0, "text": answer.content, "logprobs": None, "finish_reason": finish_reason(answer.finish)}
     return encode({**head.fields("text_completion"), "choices": [choice], "usage": usage.fields()})
+
+
+def finish_reason(finish: Finish | None) -> str | None:
+    """Return the public name of why an answer ended; None while it has not."""
+    return None if finish is None else finish.value
 
 
 def embeddings_document(

@@ -11,23 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Annotated, Any
 
-import attrs
 from msgspec import Meta, Raw, Struct
 
+from tlserve.chat.messages import Turn, parse_role
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
-
-
-@attrs.frozen
-class Turn:
-    """One message: who speaks and what; `name` and `tool_call_id` where they were given."""
-
-    role: str
-    content: str
-    name: str | None = None
-    tool_call_id: str | None = None
 
 
 class TextPart(Struct, tag_field="type", tag="text", frozen=True):
@@ -111,7 +101,8 @@ def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str,
     given = dict(values.given)
     if "content" not in given:
         raise ClientError(f"{where}content is missing; send {_TAKES_CONTENT}", param=where + "content")
-    given["content"] = _join(given["content"], where + "content")
+    given["role"] = parse_role(given["role"], param=where + "role")
+    given["text"] = _join(given.pop("content"), where + "content")
     return Turn(**given), values.unknown
 
 

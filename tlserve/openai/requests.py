@@ -13,12 +13,13 @@ from typing import Any
 
 import attrs
 
+from tlserve.chat.messages import Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.fields import Table, Values, read_fields
 from tlserve.openai.json_body import MAX_DEPTH, parse_object
-from tlserve.openai.messages import Turn, read_turns
+from tlserve.openai.messages import read_turns
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
 

@@ -1,0 +1,85 @@
+"""The API over memory streams, in front of a scripted backend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import attrs
+import pytest
+
+from tests.kit.memory_http import MemoryServer, memory_server
+from tests.kit.scripted_backend import ScriptedBackend
+from tlserve.chat.templates import Template
+from tlserve.config.settings import HttpSettings
+from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.served import Catalogue, Served
+from tlserve.http.client import Answer
+from tlserve.telemetry.request_log import RequestRecord
+from tlserve.text.byte_tokenizer import ByteTokenizer
+
+CHAT = "/v1/chat/completions"
+JSON = ("Content-Type", "application/json")
+
+
+@attrs.frozen
+class Api:
+    """The API of one served model, `succ`, and the records that it logged."""
+
+    server: MemoryServer
+    backend: ScriptedBackend
+    records: list[RequestRecord]
+
+    async def post(self, path: str, body: Any, *headers: tuple[str, str]) -> Answer:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        return await self.server.client.request("POST", path, (JSON, *headers), data)
+
+    async def get(self, path: str, *headers: tuple[str, str]) -> Answer:
+        return await self.server.client.request("GET", path, headers)
+
+    async def chat(self, content: Any = "a", *headers: tuple[str, str], **fields: Any) -> Answer:
+        return await self.post(CHAT, chat_body(content, **fields), *headers)
+
+
+def chat_body(content: Any = "a", **fields: Any) -> dict[str, Any]:
+    """Return the hand example: the answer to "a" is "bcd"."""
+    base = {"model": "succ", "messages": [{"role": "user", "content": content}], "max_tokens": 3, "temperature": 0}
+    return {**base, **fields}
+
+
+OpenApi = Callable[..., AbstractAsyncContextManager[Api]]
+
+
+@pytest.fixture
+def open_api() -> OpenApi:
+    @asynccontextmanager
+    async def open_it(
+        backend: ScriptedBackend | None = None, settings: HttpSettings | None = None, **served: Any
+    ) -> AsyncIterator[Api]:
+        backend = backend or ScriptedBackend()
+        records: list[RequestRecord] = []
+        model = Served(**{**SUCC, "backend": backend, **served})
+        ids = iter(f"id{count}" for count in range(1000))
+        api = ApiContext(
+            catalogue=Catalogue([model]),
+            settings=settings or HttpSettings(),
+            draw_seed=lambda: 77,
+            new_id=lambda: next(ids),
+            now_s=lambda: 1_700_000_000.5,
+            log=records.append,
+        )
+        async with memory_server(make_api_handler(api), api.settings, make_fault_renderer(api.new_id)) as server:
+            yield Api(server, backend, records)
+
+    return open_it
+
+
+SUCC: dict[str, Any] = {
+    "model_id": "succ",
+    "created": 1_600_000_000,
+    "tokenizer": ByteTokenizer(),
+    "template": Template.parse("{% for m in messages %}{{ m.content }}{% endfor %}"),
+}

@@ -1,0 +1,404 @@
+"""Bodies become typed requests, or errors that name their field."""
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tlserve.chat.messages import Role, Turn
+from tlserve.errors import ClientError, Refusal
+from tlserve.generation import SamplingParams
+from tlserve.openai.requests import (
+    BodyRules,
+    ChatRequest,
+    CompletionRequest,
+    EmbeddingsRequest,
+    TokenizeRequest,
+    parse_chat,
+    parse_completion,
+    parse_embeddings,
+    parse_tokenize,
+)
+
+CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
+COMPLETION = {"model": "m", "prompt": "x"}
+EMBEDDINGS = {"model": "m", "input": "x"}
+
+
+def chat(**fields: Any) -> ChatRequest:
+    return parse_chat(json.dumps({**CHAT, **fields}).encode())
+
+
+def completion(**fields: Any) -> CompletionRequest:
+    return parse_completion(json.dumps({**COMPLETION, **fields}).encode())
+
+
+def embeddings(**fields: Any) -> EmbeddingsRequest:
+    return parse_embeddings(json.dumps({**EMBEDDINGS, **fields}).encode())
+
+
+def turns(*messages: dict[str, Any]) -> tuple[Turn, ...]:
+    return chat(messages=list(messages)).messages
+
+
+# --- what is served ------------------------------------------------------------------------------------------------
+
+
+def test_every_served_chat_field_arrives() -> None:
+    request = chat(
+        max_completion_tokens=7,
+        temperature=0.5,
+        top_p=0.9,
+        top_k=40,
+        min_p=0.1,
+        seed=-5,
+        stop=["a", "b"],
+        stream=True,
+        stream_options={"include_usage": True},
+        logprobs=True,
+        top_logprobs=3,
+        ignore_eos=True,
+    )
+    options = request.options
+    assert (request.model, request.messages) == ("m", (Turn(Role.USER, "x"),))
+    assert options.sampling_over(SamplingParams()) == SamplingParams(temperature=0.5, top_p=0.9, top_k=40, min_p=0.1)
+    assert (options.max_tokens, options.seed, options.stop) == (7, -5, ("a", "b"))
+    assert (options.stream, options.include_usage, options.logprobs, options.ignore_eos) == (True, True, 3, True)
+    assert request.ignored == ()
+
+
+def test_sampling_that_the_request_does_not_give_is_the_models_own() -> None:
+    defaults = SamplingParams(temperature=0.2, top_k=5)
+    assert chat(temperature=0).options.sampling_over(defaults) == SamplingParams(temperature=0, top_k=5)
+    assert chat().options.sampling_over(defaults) == defaults
+
+
+def test_top_k_of_minus_one_means_all() -> None:
+    assert chat(top_k=-1).options.sampling == {"top_k": 0}
+
+
+def test_the_newer_limit_wins_over_the_older() -> None:
+    options = chat(max_tokens=9, max_completion_tokens=3).options
+    assert (options.max_tokens, options.max_tokens_field) == (3, "max_completion_tokens")
+
+
+def test_a_stop_is_a_string_or_a_list_and_an_empty_list_is_none() -> None:
+    assert chat(stop="a").options.stop == ("a",)
+    assert chat(stop=[]).options.stop == ()
+
+
+@pytest.mark.parametrize("fields", [{}, {"logprobs": False}, {"logprobs": False, "top_logprobs": 0}])
+def test_no_logprobs_are_asked_for_by_default(fields: dict[str, Any]) -> None:
+    assert chat(**fields).options.logprobs is None
+
+
+def test_a_completion_takes_text_or_token_ids() -> None:
+    assert completion().prompt == "x"
+    assert completion(prompt=["x"]).prompt == "x"
+    assert completion(prompt=[1, 2]).prompt == (1, 2)
+
+
+def test_embeddings_take_one_text_or_many() -> None:
+    assert embeddings() == EmbeddingsRequest(model="m", inputs=("x",))
+    request = embeddings(input=["a", "b"], encoding_format="base64", dimensions=4)
+    assert request == EmbeddingsRequest(model="m", inputs=("a", "b"), as_base64=True, dimensions=4)
+
+
+def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> None:
+    assert parse_tokenize(b'{"model":"m","text":""}') == TokenizeRequest(model="m", text="")
+    request = parse_tokenize(b'{"model":"m","text":"a","add_special_tokens":false}')
+    assert request == TokenizeRequest(model="m", text="a", add_special_tokens=False)
+
+
+# --- messages (case 20, case 21) -----------------------------------------------------------------------------------
+
+
+def test_text_parts_are_joined_in_order_and_give_the_same_turn_as_the_string() -> None:
+    parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]
+    for role in ("system", "user", "assistant"):
+        assert turns({"role": role, "content": parts}) == turns({"role": role, "content": "Say hi"})
+
+
+def test_a_developer_is_a_system_turn() -> None:
+    assert turns({"role": "developer", "content": "x"}) == (Turn(Role.SYSTEM, "x"),)
+
+
+def test_a_tool_turn_keeps_its_call_id_and_name() -> None:
+    turn = {"role": "tool", "content": [{"type": "text", "text": "42"}], "tool_call_id": "c1", "name": "f"}
+    assert turns(turn) == (Turn(Role.TOOL, "42", name="f", tool_call_id="c1"),)
+
+
+def test_what_a_client_echoes_of_an_assistant_turn_is_accepted() -> None:
+    echoed = {
+        "role": "assistant",
+        "content": "x",
+        "refusal": None,
+        "annotations": [],
+        "audio": None,
+        "function_call": None,
+        "tool_calls": None,
+    }
+    assert turns(echoed) == (Turn(Role.ASSISTANT, "x"),)
+
+
+MESSAGE_FAULTS = [
+    (400, "messages", []),
+    (400, "messages", "hi"),
+    (400, "messages", [3]),
+    (400, "messages[0].role", [{}]),
+    (400, "messages[0].role", [{"role": None, "content": "x"}]),
+    (400, "messages[0].role", [{"role": "wizard", "content": "x"}]),
+    (400, "messages[0].role", [{"role": 5, "content": "x"}]),
+    (400, "messages[0].content", [{"role": "user"}]),
+    (400, "messages[0].content", [{"role": "user", "content": None}]),
+    (400, "messages[0].content", [{"role": "user", "content": 5}]),
+    (400, "messages[0].content", [{"role": "user", "content": []}]),
+    (400, "messages[0].content", [{"role": "user", "content": [{"type": "mystery"}]}]),
+    (400, "messages[0].content", [{"role": "user", "content": [{"text": "x"}]}]),
+    (400, "messages[0].content", [{"role": "user", "content": [{"type": "text"}]}]),
+    (400, "messages[0].content", [{"role": "user", "content": ["x"]}]),
+    (422, "messages[0].content", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
+    (422, "messages[0].content", [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]),
+    (400, "messages[0].content", [{"role": "assistant", "content": None}]),
+    (422, "messages[0].tool_calls", [{"role": "assistant", "content": None, "tool_calls": [{"id": "1"}]}]),
+    (422, "messages[0].function_call", [{"role": "assistant", "content": None, "function_call": {}}]),
+    (400, "messages[0].tool_call_id", [{"role": "tool", "content": "x"}]),
+    (422, "messages[0].role", [{"role": "function", "name": "f", "content": "x"}]),
+    (400, "messages[1].role", [{"role": "user", "content": "x"}, {"role": "User", "content": "x"}]),
+]
+
+
+@pytest.mark.parametrize(("status", "param", "messages"), MESSAGE_FAULTS)
+def test_a_message_that_is_not_served_is_refused_by_its_place(status: int, param: str, messages: Any) -> None:
+    with pytest.raises(ClientError) as refused:
+        chat(messages=messages)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
+
+
+# --- values out of range (S16), nulls (case 15), no-ops ----------------------------------------------------------------
+
+WRONG = {
+    "model": ["", 5, []],
+    "temperature": [-1, 2.1, "1", True, [], {}],
+    "top_p": [0, -0.1, 1.1, "1", False],
+    "top_k": [-2, 1.5, "1", True, 2**31],
+    "min_p": [-0.1, 1.1, True],
+    "max_tokens": [0, -1, "5", True, 1.5, [5]],
+    "max_completion_tokens": [0, -1, "5", True],
+    "seed": [2**63, -(2**63) - 1, 1.5, "1", True],
+    "stop": ["", [""], ["a"] * 5, 5, [5], {"a": 1}],
+    "stream": ["true", 1, 0],
+    "stream_options": ["x", [], {"include_usage": True}],
+    "logprobs": [1, "true"],
+    "top_logprobs": [21, -1, True, 3],
+    "ignore_eos": [1],
+    "n": [0, -1, "1", True, 1.0, 129],
+    "logit_bias": [[], {"1": "x"}, {"1": 101}],
+    "frequency_penalty": [-2.1, "0"],
+    "presence_penalty": [2.1, True],
+    "tools": [{}, [1]],
+    "tool_choice": [1],
+    "response_format": ["json", {}, {"type": "xml"}, {"type": "json_schema"}],
+    "user": [5],
+    "metadata": ["x"],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
+def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str, value: Any) -> None:
+    with pytest.raises(ClientError) as refused:
+        chat(**{field: value})
+    assert not isinstance(refused.value, Refusal)
+    assert refused.value.param == field
+    assert field in refused.value.message
+    assert "send " in refused.value.message or "leave it out" in refused.value.message
+
+
+@pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "1" + "0" * 400 + ".5"])
+@pytest.mark.parametrize("field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n"])
+def test_a_number_past_every_range_is_refused_by_its_field(field: str, number: str) -> None:
+    body = json.dumps(CHAT)[:-1] + f', "{field}": {number}}}'
+    if field == "max_completion_tokens" and number == "9" * 5000:
+        body = body.replace("9" * 5000, "-" + "9" * 5000)
+    with pytest.raises(ClientError) as refused:
+        parse_chat(body.encode())
+    assert refused.value.param == field
+
+
+OPTIONAL = [*(name for name in WRONG if name != "model"), "functions", "audio", "store", "reasoning_effort"]
+
+
+@pytest.mark.parametrize("field", OPTIONAL)
+def test_null_is_the_default_of_every_optional_field(field: str) -> None:
+    assert chat(**{field: None}) == chat()
+
+
+@pytest.mark.parametrize("field", ["model", "messages"])
+def test_null_for_a_required_field_is_a_missing_field(field: str) -> None:
+    with pytest.raises(ClientError, match="missing") as refused:
+        chat(**{field: None})
+    assert refused.value.param == field
+
+
+NOOPS = {
+    "n": [1],
+    "best_of": [1],
+    "echo": [False],
+    "tools": [[]],
+    "functions": [[]],
+    "tool_choice": ["none", "auto"],
+    "function_call": ["none", "auto"],
+    "response_format": [{"type": "text"}],
+    "logit_bias": [{}],
+    "frequency_penalty": [0, 0.0],
+    "presence_penalty": [0],
+    "repetition_penalty": [1, 1.0],
+    "min_tokens": [0],
+    "stop_token_ids": [[]],
+    "parallel_tool_calls": [True, False],
+    "modalities": [["text"]],
+    "user": ["someone"],
+    "metadata": [{"a": "b"}],
+    "store": [True, False],
+    "service_tier": ["auto"],
+}
+
+
+@pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in NOOPS.items() for value in values])
+def test_a_value_that_asks_for_nothing_is_served(field: str, value: Any) -> None:
+    assert chat(**{field: value}) == chat()
+
+
+LATER = {
+    "n": 2,
+    "best_of": 2,
+    "echo": True,
+    "tools": [{"type": "function"}],
+    "tool_choice": "required",
+    "functions": [{"name": "f"}],
+    "function_call": {"name": "f"},
+    "response_format": {"type": "json_object"},
+    "logit_bias": {"1": 1},
+    "frequency_penalty": 0.1,
+    "presence_penalty": -0.1,
+    "repetition_penalty": 1.1,
+    "min_tokens": 1,
+    "stop_token_ids": [1],
+    "include_stop_str_in_output": True,
+    "prompt_logprobs": 0,
+    "return_token_ids": True,
+    "cache_salt": "x",
+    "timeout": 1,
+    "structured_outputs": {"regex": "a"},
+    "regex": "a",
+    "choice": ["a"],
+    "grammar": "a",
+    "modalities": ["audio"],
+    "audio": {"voice": "x"},
+    "prediction": {"type": "content"},
+    "reasoning_effort": "low",
+    "enable_thinking": True,
+    "chat_template_kwargs": {"a": 1},
+    "continue_final_message": True,
+    "add_generation_prompt": False,
+}
+
+
+@pytest.mark.parametrize("field", LATER)
+def test_a_public_field_that_is_not_served_is_422_by_name(field: str) -> None:
+    with pytest.raises(Refusal, match=field) as refused:
+        chat(**{field: LATER[field]})
+    assert (refused.value.param, refused.value.code) == (field, "unsupported_parameter")
+
+
+@pytest.mark.parametrize(
+    ("prompt", "refusal"),
+    [
+        ([], False),
+        (["a", "b"], True),
+        ([[1], [2]], True),
+        ([1, "a"], False),
+        (5, False),
+        ([-1], False),
+        ([True], False),
+    ],
+)
+def test_a_list_of_prompts_is_422_and_anything_else_400(prompt: Any, refusal: bool) -> None:
+    with pytest.raises(ClientError) as refused:
+        completion(prompt=prompt)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == ("prompt", refusal)
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": 0}, {"logprobs": 5}, {"suffix": "x"}, {"echo": True}, {"best_of": 2}])
+def test_what_completions_do_not_serve_is_422_by_name(fields: dict[str, Any]) -> None:
+    with pytest.raises(Refusal) as refused:
+        completion(**fields)
+    assert [refused.value.param] == list(fields)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "refusal"),
+    [
+        ("input", [], False),
+        ("input", "", False),
+        ("input", ["a", ""], False),
+        ("input", ["a"] * 2049, False),
+        ("input", ["a", 1], False),
+        ("input", [1, 2], True),
+        ("input", [[1], [2]], True),
+        ("encoding_format", "x", False),
+        ("dimensions", 0, False),
+    ],
+)
+def test_embeddings_that_are_not_served_are_refused_by_field(field: str, value: Any, refusal: bool) -> None:
+    with pytest.raises(ClientError) as refused:
+        embeddings(**{field: value})
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == (field, refusal)
+
+
+# --- unknown fields (S15) ----------------------------------------------------------------------------------------------
+
+
+def test_unknown_fields_are_ignored_and_named_with_their_place() -> None:
+    request = chat(
+        temprature=1,
+        stream=True,
+        stream_options={"include_usge": True},
+        messages=[{"role": "user", "content": "x", "mood": 1}, {"role": "user", "content": "y", "mood": 2}],
+    )
+    assert request.ignored == ("temprature", "stream_options.include_usge", "messages[].mood")
+
+
+def test_unknown_fields_may_hold_anything() -> None:
+    assert chat(zz={"a": [None, 1e300]}, zy=None).ignored == ("zz", "zy")
+
+
+@pytest.mark.parametrize("parse", [parse_chat, parse_completion, parse_embeddings, parse_tokenize])
+def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
+    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "zz": 1}).encode()
+    assert "zz" in parse(body).ignored
+    with pytest.raises(ClientError, match="strict"):
+        parse(body, BodyRules(strict=True))
+
+
+# --- whatever comes -----------------------------------------------------------------------------------------------------
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 200) | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["abtype", "role"]), inner, max_size=3),
+    max_leaves=6,
+)
+NAMES = st.sampled_from([*WRONG, *LATER, "messages", "prompt", "input", "text", "dimensions", "encoding_format", "zz"])
+
+
+@pytest.mark.parametrize("parse", [parse_chat, parse_completion, parse_embeddings, parse_tokenize])
+@given(fields=st.dictionaries(NAMES, VALUES, max_size=4))
+def test_any_fields_give_a_typed_request_or_a_client_error_that_names_one(parse: Any, fields: dict[str, Any]) -> None:
+    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", **fields}).encode()
+    try:
+        named = parse(body).model
+    except ClientError as error:
+        named = error.param
+    assert named or b"Infinity" in body

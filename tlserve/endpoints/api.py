@@ -1,0 +1,91 @@
+"""The API's one handler: which endpoint answers which route, and what is the same for all of them.
+
+Owns the table of routes, the request id, and the answers to paths and methods that are not there. Refuses to know what the
+endpoints do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+
+import trio
+
+from tlserve.access.request_id import HEADER, choose_request_id
+from tlserve.endpoints.call import Call, answer_call, describe_fault, error_headers
+from tlserve.endpoints.chat_completions import chat_completions
+from tlserve.endpoints.completions import completions
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.embeddings import embeddings
+from tlserve.endpoints.healthz import healthz
+from tlserve.endpoints.models import list_models, show_model
+from tlserve.endpoints.tokenize import tokenize
+from tlserve.http.exchange import Handler
+from tlserve.http.messages import HttpFault, Request, Response
+from tlserve.http.responder import Responder
+from tlserve.http.routing import Found, Route, Router, WrongMethod
+
+ApiEndpoint = Callable[[ApiContext, Call], Awaitable[None]]
+
+ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
+    ("POST", "/v1/chat/completions"): chat_completions,
+    ("POST", "/v1/completions"): completions,
+    ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/v1/tokenize"): tokenize,
+    ("GET", "/v1/models"): list_models,
+    ("GET", "/v1/models/{id+}"): show_model,
+    ("GET", "/healthz"): healthz,
+}
+
+
+def make_api_handler(api: ApiContext) -> Handler:
+    """Return the handler that serves `ROUTES`."""
+
+    def bind(endpoint: ApiEndpoint) -> Handler:
+        async def handle(request: Request, responder: Responder) -> None:
+            call = _open_call(api, request, responder)
+            await answer_call(call, lambda call: endpoint(api, call), api.log)
+
+        return handle
+
+    router = Router(Route(method, pattern, bind(endpoint)) for (method, pattern), endpoint in ROUTES.items())
+
+    async def not_there(_api: ApiContext, call: Call) -> None:
+        await _answer_no_route(router, call)
+
+    nowhere = bind(not_there)
+
+    async def handle(request: Request, responder: Responder) -> None:
+        found = isinstance(router.match(request.method, request.segments), Found)
+        await (router if found else nowhere)(request, responder)
+
+    return handle
+
+
+def _open_call(api: ApiContext, request: Request, responder: Responder) -> Call:
+    chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
+    return Call(request=request, responder=responder, id=chosen, started_s=trio.current_time())
+
+
+async def _answer_no_route(router: Router, call: Call) -> None:
+    """Answer OPTIONS with Allow; raise 405 or 404 for the rest."""
+    request = call.request
+    match = router.match(request.method, request.segments)
+    if not isinstance(match, WrongMethod):
+        raise HttpFault(404, f"there is nothing at {request.path[:100]!a}; the API is below /v1")
+    allow = (("Allow", ", ".join(match.allow)),)
+    if request.method == "OPTIONS":
+        await call.send(b"", 204, allow)
+    else:
+        raise HttpFault(405, f"{request.method[:20]} is not served here; send one of {allow[0][1]}", None, allow)
+
+
+def make_fault_renderer(new_id: Callable[[], str]) -> Callable[[HttpFault, Request | None], Response]:
+    """Return what shows the faults that HTTP finds before a handler runs, in the shape of the API's errors."""
+
+    def render(fault: HttpFault, request: Request | None) -> Response:
+        answer = describe_fault(fault)
+        offered = None if request is None else request.headers.get(HEADER)
+        headers = (*error_headers(answer, fault), (HEADER, choose_request_id(offered, new_id)))
+        return Response(fault.status, answer.document(), headers)
+
+    return render

@@ -1,0 +1,149 @@
+"""One API request on its way to its answer: what it asked in its headers, and what is said of it afterwards.
+
+Owns the headers that every answer carries, the errors' way out, and the one log record per request. Refuses to know bodies
+and models. A request whose client left before the end of its answer is logged with status 499.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import attrs
+import trio
+
+from tlserve.access import request_id
+from tlserve.errors import ClientError, KvHandleNotFound
+from tlserve.http.messages import Headers, HttpFault, Request, Response
+from tlserve.http.responder import Responder
+from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
+from tlserve.openai.fields import ignored_header
+from tlserve.telemetry.request_log import RequestRecord
+
+logger = logging.getLogger("tlserve.endpoints")
+
+CLIENT_GONE = 499
+JSON = ("Content-Type", "application/json")
+PRIORITIES = range(-100, 101)
+_INTEGER = re.compile(r"-?[0-9]{1,3}")
+
+
+@attrs.define(eq=False)
+class Call:
+    """A request, its responder, and what is known of it so far. `notes` are fields of the log record."""
+
+    request: Request
+    responder: Responder
+    id: str
+    started_s: float
+    status: int = CLIENT_GONE
+    ignored: tuple[str, ...] = ()
+    extra_headers: list[tuple[str, str]] = attrs.field(factory=list)
+    notes: dict[str, Any] = attrs.field(factory=dict)
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return what every answer to this request carries."""
+        ignored = (("X-TL-Ignored", ignored_header(self.ignored)),) if self.ignored else ()
+        return ((request_id.HEADER, self.id), *ignored, *self.extra_headers)
+
+    async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
+        """Send a whole answer."""
+        self.status = status
+        await self.responder.send(Response(status, body, (*headers, *self.headers())))
+
+    async def send_error(self, error: Exception) -> None:
+        """Send the error document of `error`."""
+        answer = describe_fault(error)
+        await self.send(answer.document(), answer.status, error_headers(answer, error))
+
+    def elapsed_ms(self) -> float:
+        """Return the time since the request's head came."""
+        return (trio.current_time() - self.started_s) * 1000
+
+    def record(self) -> RequestRecord:
+        """Return what is logged."""
+        return RequestRecord(
+            request_id=self.id,
+            method=self.request.method,
+            path=self.request.path,
+            status=self.status if self.responder.finished else CLIENT_GONE,
+            total_ms=self.elapsed_ms(),
+            **self.notes,
+        )
+
+
+Endpoint = Callable[[Call], Awaitable[None]]
+
+
+def describe_fault(error: Exception) -> ErrorAnswer:
+    """Return the answer to any error, HTTP's own too."""
+    cause = unwrap(error)
+    if isinstance(cause, HttpFault):
+        return attrs.evolve(describe_http_fault(cause.status, cause.message), param=cause.param)
+    return describe_error(cause)
+
+
+def unwrap(error: Exception) -> Exception:
+    """Return the error inside groups of one, which nurseries on the way may have put around it."""
+    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str], ...]:
+    """Return the headers of an error: its type, when to try again, and what the fault itself asked for."""
+    cause = unwrap(error)
+    own = cause.headers if isinstance(cause, HttpFault) else ()
+    retry = answer.retry_after_s
+    given = {name.lower() for name, _ in own}
+    again = () if retry is None or "retry-after" in given else (("Retry-After", str(max(1, math.ceil(retry)))),)
+    return (JSON, *again, *own)
+
+
+async def answer_call(call: Call, endpoint: Endpoint, log: Callable[[RequestRecord], None]) -> None:
+    """Run `endpoint`; answer what it raises as long as nothing was sent; log the request, however it ended."""
+    try:
+        await _answer(call, endpoint)
+    finally:
+        log(call.record())
+
+
+async def _answer(call: Call, endpoint: Endpoint) -> None:
+    try:
+        await endpoint(call)
+    except trio.BrokenResourceError:
+        raise
+    except Exception as error:
+        if describe_fault(error).status == 500:
+            logger.exception("request %s failed", call.id)
+        if call.responder.started:
+            raise
+        await call.send_error(error)
+
+
+def read_priority(headers: Headers) -> int:
+    """Return `X-TL-Priority`, 0 without one; raises ClientError outside -100..100."""
+    text = headers.get("X-TL-Priority")
+    if text is None:
+        return 0
+    if not _INTEGER.fullmatch(text) or int(text) not in PRIORITIES:
+        raise ClientError(f"X-TL-Priority is {text[:20]!a}; send an integer from -100 to 100", param="X-TL-Priority")
+    return int(text)
+
+
+def refuse_kv_handle(headers: Headers) -> None:
+    """Refuse `X-TL-KV-Handle`: no keys and values are held for later requests here."""
+    handle = headers.get("X-TL-KV-Handle")
+    if handle is not None:
+        raise KvHandleNotFound(f"X-TL-KV-Handle names {handle[:64]!a}, which this node does not hold; send the prompt")
+
+
+def is_asked(headers: Headers, name: str) -> bool:
+    """Say whether a header that switches something on is there as "1"; raises ClientError for other values than 0 and 1."""
+    value = headers.get(name) or "0"
+    if value not in ("0", "1"):
+        raise ClientError(f"{name} is {value[:20]!a}; send 1, or leave it out", param=name)
+    return value == "1"

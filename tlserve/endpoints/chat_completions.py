@@ -1,0 +1,45 @@
+"""POST /v1/chat/completions: the turns of a conversation, continued by the assistant."""
+
+from __future__ import annotations
+
+from tlserve.chat.prompt import Prompt, encode_chat
+from tlserve.endpoints.answering import answer
+from tlserve.endpoints.call import Call
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.planning import Asked, Shape, check_headers, plan_answer
+from tlserve.endpoints.served import Served
+from tlserve.openai.chunks import chat_chunks
+from tlserve.openai.documents import chat_document
+from tlserve.openai.requests import ChatRequest, parse_chat
+
+SHAPE = Shape(
+    id_prefix="chatcmpl",
+    prompt_field="messages",
+    default_tokens=None,
+    chunks=chat_chunks,
+    document=chat_document,
+)
+
+
+async def chat_completions(api: ApiContext, call: Call) -> None:
+    """Answer with the assistant's next turn."""
+    priority = check_headers(call)
+    body, rules = await api.read_body(call)
+    request = await api.offload.run(len(body), lambda: parse_chat(body, rules))
+    call.ignored = request.ignored
+    served = api.catalogue.pick(request.model)
+    prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
+    asked = Asked(
+        served=served,
+        named=request.model,
+        options=request.options,
+        prompt=prompt.ids,
+        prompt_text=prompt.text,
+        priority=priority,
+    )
+    await answer(api, call, plan_answer(api, call, asked, SHAPE))
+
+
+def encode_prompt(served: Served, request: ChatRequest) -> Prompt:
+    """Render the turns by the model's template and encode them; control tokens come from the template alone."""
+    return encode_chat(served.template, served.tokenizer, request.messages)

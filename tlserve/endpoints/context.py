@@ -1,0 +1,45 @@
+"""What all endpoints of one server share: the models, the limits, and where chance and time come from.
+
+Owns the bundle, so that an endpoint takes two arguments: this and the call.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable
+
+import attrs
+
+from tlserve.config.settings import HttpSettings
+from tlserve.endpoints.call import Call, is_asked
+from tlserve.endpoints.offload import Offload
+from tlserve.endpoints.served import Catalogue
+from tlserve.openai.requests import BodyRules
+from tlserve.telemetry.request_log import RequestRecord, log_request
+
+
+def _draw_seed() -> int:
+    return secrets.randbits(63)
+
+
+def _new_id() -> str:
+    return secrets.token_hex(16)
+
+
+@attrs.frozen(kw_only=True)
+class ApiContext:
+    """What an endpoint needs besides the request. `draw_seed` gives seeds that a client can send back (63 bits)."""
+
+    catalogue: Catalogue
+    settings: HttpSettings = attrs.field(factory=HttpSettings)
+    offload: Offload = attrs.field(factory=Offload)
+    draw_seed: Callable[[], int] = _draw_seed
+    new_id: Callable[[], str] = _new_id
+    now_s: Callable[[], float] = time.time
+    log: Callable[[RequestRecord], None] = log_request
+
+    async def read_body(self, call: Call) -> tuple[bytes, BodyRules]:
+        """Return the body and how it is to be read."""
+        rules = BodyRules(self.settings.max_json_depth, is_asked(call.request.headers, "X-TL-Strict"))
+        return await call.request.read_body(), rules

@@ -1,0 +1,17 @@
+"""GET /healthz on the API port: the process is alive, and with what arithmetic it works.
+
+It says nothing of readiness in its status: that is /readyz on the health port.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from tlserve.endpoints.call import Call
+from tlserve.endpoints.context import ApiContext
+
+
+async def healthz(api: ApiContext, call: Call) -> None:
+    """Answer 200 with the kernels of each model."""
+    kernels = {served.model_id: served.backend.info().kernels for served in api.catalogue.models}
+    await call.send(msgspec.json.encode({"status": "ok", "kernels": kernels}))

@@ -1,0 +1,33 @@
+"""GET /v1/models and /v1/models/{id}: what is served here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from tlserve.endpoints.call import Call
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.served import Served
+from tlserve.openai.documents import ModelCard, model_document, models_document
+
+
+async def list_models(api: ApiContext, call: Call) -> None:
+    """Answer with every id that a request may name, aliases too."""
+    cards = (card for served in api.catalogue.models for card in _cards(served))
+    await call.send(models_document(cards))
+
+
+async def show_model(api: ApiContext, call: Call) -> None:
+    """Answer with one model; 404 where it is not served."""
+    name = call.request.params["id"]
+    await call.send(model_document(_card(api.catalogue.pick(name), name)))
+
+
+def _cards(served: Served) -> Iterator[ModelCard]:
+    return (_card(served, name) for name in served.names)
+
+
+def _card(served: Served, name: str) -> ModelCard:
+    info = served.backend.info()
+    return ModelCard(
+        id=name, created=served.created, root=served.model_id, n_ctx=info.context_tokens, loaded=info.ready
+    )

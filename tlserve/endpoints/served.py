@@ -1,0 +1,59 @@
+"""A model as the endpoints need it, and the catalogue in which a request's `model` finds it.
+
+Owns the two types. Refuses to know how a model is loaded and run: `app` puts the parts together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from tlserve.chat.dialect import PLAIN, Dialect
+from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.errors import ModelNotFound
+from tlserve.generation import Backend, SamplingParams
+from tlserve.text.tokenizer import Tokenizer
+
+
+def _default_template() -> Template:
+    return Template.parse(DEFAULT_TEMPLATE)
+
+
+@attrs.frozen(kw_only=True)
+class Served:
+    """One served model: `created` in seconds since 1970; `default_sampling` is what a request's own is laid over.
+
+    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means.
+    """
+
+    model_id: str
+    backend: Backend
+    tokenizer: Tokenizer
+    created: int = 0
+    aliases: tuple[str, ...] = ()
+    eos_ids: frozenset[int] = frozenset()
+    template: Template = attrs.field(factory=_default_template)
+    dialect: Dialect = PLAIN
+    default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return every id that a request may name."""
+        return (self.model_id, *self.aliases)
+
+
+class Catalogue:
+    """The served models by every name they have."""
+
+    def __init__(self, models: Iterable[Served]) -> None:
+        self.models = tuple(models)
+        self._by_name = {name: served for served in self.models for name in served.names}
+
+    def pick(self, name: str) -> Served:
+        """Return the model called `name`; raises ModelNotFound that says what is served."""
+        served = self._by_name.get(name)
+        if served is None:
+            known = ", ".join(self._by_name)
+            raise ModelNotFound(f"the model {name[:100]!r} is not served here; send one of: {known}")
+        return served
