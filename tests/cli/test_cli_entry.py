@@ -10,7 +10,7 @@ import pytest
 from tlserve import __version__, errors
 from tlserve.cli import main, trio_run
 from tlserve.cli.commands import COMMANDS
-from tlserve.cli.exit_codes import exit_code_of, fault_lines, fault_within
+from tlserve.cli.exit_codes import exit_code_of, fault_lines, single_cause
 from tlserve.config import Settings, load_settings
 
 CHECKOUT = Path(__file__).parents[2]
@@ -163,8 +163,11 @@ def test_a_fault_is_one_line_and_its_code(
     assert capsys.readouterr().err == "tlserve: x\n"
 
 
-def test_an_interrupt_is_130_without_a_traceback(serving: Serving, capsys: pytest.CaptureFixture[str]) -> None:
-    serving.raised = KeyboardInterrupt()
+@pytest.mark.parametrize("raised", [KeyboardInterrupt(), BaseExceptionGroup("nursery", [KeyboardInterrupt()])])
+def test_an_interrupt_is_130_without_a_traceback(
+    raised: BaseException, serving: Serving, capsys: pytest.CaptureFixture[str]
+) -> None:
+    serving.raised = raised
     assert main([]) == 130
     assert capsys.readouterr().err == "tlserve: interrupted\n"
 
@@ -177,7 +180,8 @@ def test_a_defect_keeps_its_traceback(defect: Exception, serving: Serving) -> No
 
 
 def test_two_faults_at_once_are_not_hidden_behind_one() -> None:
-    assert fault_within(ExceptionGroup("two", [errors.ModelMissing("a"), errors.ModelMissing("b")])) is None
+    both = ExceptionGroup("two", [errors.ModelMissing("a"), errors.ModelMissing("b")])
+    assert single_cause(both) is both
 
 
 def test_a_fault_of_several_lines_is_told_on_one() -> None:

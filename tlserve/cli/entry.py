@@ -22,13 +22,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _dispatch(arguments)
-    except KeyboardInterrupt:
-        return _tell(("interrupted",), exit_codes.INTERRUPTED)
-    except (TlserveError, BaseExceptionGroup) as error:
-        fault = exit_codes.fault_within(error)
-        if fault is None:
-            raise
-        return _tell(exit_codes.fault_lines(fault), exit_codes.exit_code_of(fault))
+    except (TlserveError, KeyboardInterrupt, BaseExceptionGroup) as error:
+        cause = exit_codes.single_cause(error)
+        if isinstance(cause, KeyboardInterrupt):
+            return _tell(("interrupted",), exit_codes.INTERRUPTED)
+        if isinstance(cause, TlserveError):
+            return _tell(exit_codes.fault_lines(cause), exit_codes.exit_code_of(cause))
+        raise
 
 
 def trio_run(argv: Sequence[str] | None = None) -> int:

@@ -32,11 +32,11 @@ def exit_code_of(fault: errors.TlserveError) -> int:
     return next(_CODES[cls] for cls in type(fault).__mro__ if cls in _CODES)
 
 
-def fault_within(error: BaseException) -> errors.TlserveError | None:
-    """Return the fault that `error` is, or that is alone inside the groups a nursery wrapped around it; else None."""
+def single_cause(error: BaseException) -> BaseException:
+    """Return the error that is alone inside the groups that nurseries wrapped around it, or the error itself."""
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
-    return error if isinstance(error, errors.TlserveError) else None
+    return error
 
 
 def fault_lines(fault: errors.TlserveError) -> tuple[str, ...]:
