@@ -1,0 +1,39 @@
+"""Real processes that cannot start: one line on standard error, the documented code, no traceback."""
+
+import socket
+import subprocess
+import sys
+
+import pytest
+
+FREE = ("--port", "0", "--health-port", "0")
+
+
+def tlserve(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tlserve", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--set", "threads=x"), 4, "engine.threads must be a whole number"),
+        (("--config", "/does/not/exist.toml"), 4, "cannot be read"),
+        (("--model", "nope", *FREE), 5, "there is no model 'nope'"),
+        (("--model", "succ", "--host", "192.0.2.1", *FREE), 10, "cannot listen on"),
+    ],
+)
+def test_a_server_that_cannot_start_says_why_in_one_line(arguments: tuple[str, ...], code: int, words: str) -> None:
+    ended = tlserve(*arguments)
+    (line,) = ended.stderr.splitlines()
+    assert (ended.returncode, ended.stdout) == (code, "")
+    assert line.startswith("tlserve: ")
+    assert words in line
+
+
+def test_a_port_in_use_is_said_before_a_model_is_looked_for() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = tlserve("--model", "nope", "--host", "127.0.0.1", "--port", str(taken.getsockname()[1]))
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 7
+    assert "in use" in line
