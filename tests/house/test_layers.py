@@ -10,7 +10,8 @@ from tests.kit.source_tree import Module, imports, modules, room_of
 # Top to bottom. A room may import what stands below its line, and itself.
 LAYERS = (
     ("__main__",),
-    ("cli", "testing"),
+    ("cli",),
+    ("bench", "testing"),
     ("app",),
     ("banner",),
     ("assembly",),
@@ -37,7 +38,7 @@ NEVER = {
 # Modules from outside, and the rooms, or single files, that may know them. A thread is at home in `worker`; `testing` has one
 # to run a server beside a synchronous test.
 AT_HOME = {
-    "trio": {"app", "assembly", "cli", "http", "endpoints", "worker", "fleet", "lifecycle", "testing"},
+    "trio": {"app", "assembly", "bench", "cli", "http", "endpoints", "worker", "fleet", "lifecycle", "testing"},
     "h11": {"http"},
     "threading": {"worker", "testing"},
     "queue": {"worker"},
