@@ -51,15 +51,26 @@ class PrefixCache(Protocol):
         """Forget `prefix`, which has no cached continuation."""
 
 
-class HashCache:
+class _Roots:
+    """One root per namespace, as long as a table or a cached block refers to it: unused namespaces cost nothing."""
+
+    def __init__(self) -> None:
+        self._roots: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
+
+    def root(self, namespace: str) -> Prefix:
+        """Return the namespace's root, a new one if it has none."""
+        root = self._roots.get(namespace)
+        if root is None:
+            root = self._roots[namespace] = Prefix(-1, digest=blake2b(namespace.encode(), digest_size=32).digest())
+        return root
+
+
+class HashCache(_Roots):
     """A flat table from the chained hash of a beginning to its last block."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._by_digest: dict[bytes, Prefix] = {}
-
-    def root(self, namespace: str) -> Prefix:
-        """Return a root whose digest is that of the namespace."""
-        return Prefix(-1, digest=blake2b(namespace.encode(), digest_size=32).digest())
 
     def find(self, parent: Prefix, tokens: Tokens) -> Prefix | None:
         """Look the chained digest up."""
@@ -80,19 +91,8 @@ def _chain(parent: Prefix, tokens: Tokens) -> bytes:
     return blake2b(parent.digest + array("q", tokens).tobytes(), digest_size=32).digest()
 
 
-class RadixCache:
+class RadixCache(_Roots):
     """A tree per namespace, one edge per full block, compared token by token."""
-
-    def __init__(self) -> None:
-        # A root lives as long as a table or a cached block refers to it: namespaces that are no longer used cost nothing.
-        self._roots: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
-
-    def root(self, namespace: str) -> Prefix:
-        """Return the namespace's tree, a new one if it has none."""
-        root = self._roots.get(namespace)
-        if root is None:
-            root = self._roots[namespace] = Prefix(-1)
-        return root
 
     def find(self, parent: Prefix, tokens: Tokens) -> Prefix | None:
         """Follow the edge `tokens`."""

@@ -1,0 +1,34 @@
+"""The mean of hidden states: exact whatever the chunks are, and of length 1."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tlserve.engine.pooling import HiddenSum
+
+HIDDEN = np.random.default_rng(0).normal(0, 1, (50, 24)).astype(np.float32)
+
+
+def embedding(*chunks):
+    pooled = HiddenSum()
+    for chunk in chunks:
+        pooled.add(chunk)
+    return pooled.embedding()
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [49], [7, 8, 30], list(range(1, 50))])
+def test_chunks_do_not_change_the_bits_of_an_embedding(cuts):
+    assert embedding(*np.split(HIDDEN, cuts)).tobytes() == embedding(HIDDEN).tobytes()
+
+
+def test_an_embedding_is_the_normalised_mean():
+    mean = [math.fsum(column) / 50 for column in HIDDEN.astype(float).T.tolist()]
+    norm = math.sqrt(math.fsum(v * v for v in mean))
+    got = embedding(HIDDEN)
+    assert got.dtype == np.float32
+    assert got.tolist() == pytest.approx([v / norm for v in mean], abs=1e-7)
+
+
+def test_hidden_states_that_cancel_out_give_zeros_and_no_warning():
+    assert embedding(np.array([[1, -1], [-1, 1]], dtype=np.float32)).tolist() == [0, 0]
