@@ -43,7 +43,7 @@ def turns(*messages: dict[str, Any]) -> tuple[Turn, ...]:
     return chat(messages=list(messages)).messages
 
 
-# --- what is served ------------------------------------------------------------------------------------------------
+# --- what is served ------------------------------------------------------------------------------------------
 
 
 def test_every_served_chat_field_arrives() -> None:
@@ -112,7 +112,7 @@ def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> 
     assert request == TokenizeRequest(model="m", text="a", add_special_tokens=False)
 
 
-# --- messages (case 20, case 21) -----------------------------------------------------------------------------------
+# --- messages (case 20, case 21) -----------------------------------------------------------------------------
 
 
 def test_text_parts_are_joined_in_order_and_give_the_same_turn_as_the_string() -> None:
@@ -358,7 +358,7 @@ def test_embeddings_that_are_not_served_are_refused_by_field(field: str, value: 
     assert (refused.value.param, isinstance(refused.value, Refusal)) == (field, refusal)
 
 
-# --- unknown fields (S15) ----------------------------------------------------------------------------------------------
+# --- unknown fields (S15) ------------------------------------------------------------------------------------
 
 
 def test_unknown_fields_are_ignored_and_named_with_their_place() -> None:
@@ -383,7 +383,7 @@ def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
         parse(body, BodyRules(strict=True))
 
 
-# --- whatever comes -----------------------------------------------------------------------------------------------------
+# --- whatever comes ------------------------------------------------------------------------------------------
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 200) | st.floats(allow_nan=False) | st.text(max_size=3),

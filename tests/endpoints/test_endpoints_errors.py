@@ -1,0 +1,196 @@
+"""Every refusal has the public shape: status, type, param, code; and what the headers say with it."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.kit.scripted_backend import Script, ScriptedBackend
+from tlserve.config.settings import HttpSettings
+from tlserve.errors import Draining, EngineFailed, Overloaded
+
+INVALID = "invalid_request_error"
+USER = {"role": "user", "content": "a"}
+IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
+
+THIRTEEN = [
+    ({"temperature": -1}, 400, "temperature", None),
+    ({"temperature": 2.5}, 400, "temperature", None),
+    ({"top_p": 0}, 400, "top_p", None),
+    ({"max_tokens": 0}, 400, "max_tokens", None),
+    ({"stop": ["a", "b", "c", "d", "e"]}, 400, "stop", None),
+    ({"messages": []}, 400, "messages", None),
+    ({"model": "nope"}, 404, "model", "model_not_found"),
+    ({"max_tokens": 1000}, 400, "max_tokens", "context_length_exceeded"),
+    ({"n": 2}, 422, "n", "unsupported_parameter"),
+    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 422, "tools", "unsupported_parameter"),
+    ({"tool_choice": "required"}, 422, "tool_choice", "unsupported_parameter"),
+    ({"response_format": {"type": "json_object"}}, 422, "response_format", "unsupported_parameter"),
+    ({"messages": [IMAGE]}, 422, "messages[0].content", "unsupported_parameter"),
+]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize(("fields", "status", "param", "code"), THIRTEEN)
+async def test_thirteen_bad_requests_answer_in_the_public_shape_whatever_stream_says(
+    open_api, fields: dict[str, Any], status: int, param: str, code: str | None, stream: bool
+) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend) as api:
+        answer = await api.chat(stream=stream, **fields)
+    assert answer.status == status
+    assert answer.headers.get("content-type") == "application/json"
+    assert answer.headers.get("x-request-id")
+    error = json.loads(answer.body)["error"]
+    assert set(error) == {"message", "type", "param", "code"}
+    assert (error["type"], error["param"], error["code"]) == (INVALID, param, code)
+    assert error["message"]
+    assert backend.requests == []
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"{", b"[]", b'"x"', b"null", b'{"model":NaN}', b'{"a":1}x', "{}".encode("utf-16")]
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/tokenize"])
+async def test_a_body_that_is_not_an_object_is_400_on_every_route(open_api, path: str, body: bytes) -> None:
+    async with open_api() as api:
+        answer = await api.post(path, body)
+        again = await api.chat()
+    assert (answer.status, again.status) == (400, 200)
+    assert json.loads(answer.body)["error"]["type"] == INVALID
+
+
+async def test_the_depth_of_a_body_is_a_setting(open_api) -> None:
+    deep: Any = {"model": "succ", "text": "a", "zz": [[[[]]]]}
+    async with open_api(settings=HttpSettings(max_json_depth=5)) as api:
+        assert (await api.post("/v1/tokenize", deep)).status == 200
+    async with open_api(settings=HttpSettings(max_json_depth=4)) as api:
+        assert (await api.post("/v1/tokenize", deep)).status == 400
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "kind", "code", "retry_after"),
+    [
+        (Overloaded("the queue is full", retry_after_s=7), 429, "rate_limit_error", "rate_limit_exceeded", "7"),
+        (Draining("the server is shutting down"), 503, "server_error", "draining", "1"),
+        (EngineFailed("the engine failed"), 500, "server_error", "engine_failed", None),
+    ],
+)
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_what_the_backend_refuses_has_its_status_and_says_when_to_retry(
+    open_api, error: Exception, status: int, kind: str, code: str, retry_after: str | None, path: str, stream: bool
+) -> None:
+    body = {"model": "succ", "messages": [USER], "prompt": "a", "input": "a", "stream": stream}
+    async with open_api(ScriptedBackend(Script(refusal=error))) as api:
+        answer = await api.post(path, body)
+    assert (answer.status, answer.headers.get("retry-after")) == (status, retry_after)
+    fields = json.loads(answer.body)["error"]
+    assert (fields["type"], fields["code"], fields["message"]) == (kind, code, str(error))
+
+
+async def test_an_error_nobody_foresaw_is_500_and_tells_nothing(open_api) -> None:
+    async with open_api(ScriptedBackend(Script(refusal=ZeroDivisionError("secret")))) as api:
+        answer = await api.chat()
+    assert answer.status == 500
+    assert b"secret" not in answer.body
+    assert json.loads(answer.body)["error"]["type"] == "server_error"
+
+
+# --- headers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", ["101", "-101", "1.5", "high", "", "+5", "0x1", "٣", "1 2"])
+async def test_a_priority_that_is_not_an_integer_in_range_is_refused(open_api, value: str) -> None:
+    async with open_api() as api:
+        answer = await api.chat("a", ("X-TL-Priority", value.encode().decode("latin-1")))
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["param"]) == (400, "X-TL-Priority")
+
+
+@pytest.mark.parametrize(("value", "priority"), [("-100", -100), ("100", 100), ("0", 0), ("-0", 0), (None, 0)])
+async def test_a_priority_in_range_reaches_the_backend(open_api, value: str | None, priority: int) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend) as api:
+        await api.chat("a", *([] if value is None else [("X-TL-Priority", value)]))
+    assert backend.requests[0].priority == priority
+
+
+async def test_a_kv_handle_is_not_found(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.chat("a", ("X-TL-KV-Handle", "abc"))
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (404, "kv_handle_not_found")
+
+
+@pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed"])
+async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
+    async with open_api() as api:
+        off = await api.chat("a", (header, "0"))
+        odd = await api.chat("a", (header, "yes"))
+    assert (off.status, odd.status, json.loads(odd.body)["error"]["param"]) == (200, 400, header)
+
+
+# --- request ids and routes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", ["/v1/models", "/healthz", "/nowhere", "/v1/chat/completions", "/v1/models/nope"])
+async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one(open_api, path: str) -> None:
+    async with open_api() as api:
+        echoed = await api.get(path, ("X-Request-Id", "mine 1"))
+        replaced = await api.get(path, ("X-Request-Id", "x" * 129))
+        fresh = await api.get(path)
+    assert echoed.headers.get_all("x-request-id") == ("mine 1",)
+    assert (replaced.headers.get("x-request-id"), fresh.headers.get("x-request-id")) == ("id0", "id1")
+
+
+async def test_faults_that_http_finds_have_the_same_shape_and_a_request_id(open_api) -> None:
+    async with open_api(settings=HttpSettings(max_body_bytes=10)) as api:
+        large = await api.chat()
+        raw = await api.server.exchange([b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -\r\n\r\n"])
+    assert (large.status, json.loads(large.body)["error"]["code"]) == (413, "request_too_large")
+    head, _, body = raw.partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400")
+    assert b"X-Request-Id: " in head
+    assert json.loads(body)["error"]["type"] == INVALID
+
+
+async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_allow(open_api) -> None:
+    async with open_api() as api:
+        unknown = await api.get("/v1/nothing")
+        wrong = await api.get("/v1/completions")
+        deleted = await api.server.client.request("DELETE", "/v1/models/succ")
+    assert (unknown.status, json.loads(unknown.body)["error"]["code"]) == (404, "not_found")
+    assert (wrong.status, wrong.headers.get("allow")) == (405, "OPTIONS, POST")
+    assert json.loads(wrong.body)["error"]["code"] == "method_not_allowed"
+    assert (deleted.status, deleted.headers.get("allow")) == (405, "GET, HEAD, OPTIONS")
+
+
+async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_api) -> None:
+    async with open_api() as api:
+        options = await api.server.client.request("OPTIONS", "/v1/models")
+        head = await api.server.client.request("HEAD", "/v1/models")
+    assert (options.status, options.headers.get("allow"), options.body) == (204, "GET, HEAD, OPTIONS", b"")
+    assert "x-request-id" in options.headers
+    assert (head.status, head.body) == (200, b"")
+
+
+# --- the log ----------------------------------------------------------------------------------------------------
+
+
+async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
+    async with open_api(ScriptedBackend(Script(cached_tokens=1))) as api:
+        await api.chat()
+        await api.chat(stream=True)
+        await api.chat(n=2)
+        await api.get("/nowhere")
+        records = api.records
+    assert [(r.method, r.path, r.status) for r in records] == [
+        ("POST", "/v1/chat/completions", 200),
+        ("POST", "/v1/chat/completions", 200),
+        ("POST", "/v1/chat/completions", 422),
+        ("GET", "/nowhere", 404),
+    ]
+    for record in records[:2]:
+        assert (record.model, record.prompt_tokens, record.cached_tokens, record.completion_tokens) == ("succ", 1, 1, 3)
+        assert record.finish == "length"
+        assert 0 <= record.queue_ms <= record.first_token_ms <= record.total_ms

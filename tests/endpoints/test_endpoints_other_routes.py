@@ -1,0 +1,172 @@
+"""Completions, embeddings, tokenize, models, healthz."""
+
+import base64
+import json
+import struct
+from typing import Any
+
+import pytest
+from openai.types import Completion, CreateEmbeddingResponse, Model
+
+from tests.kit.scripted_backend import ScriptedBackend
+from tlserve.text.byte_tokenizer import ByteTokenizer
+
+# --- completions --------------------------------------------------------------------------------------------------
+
+
+async def test_a_completion_has_sixteen_tokens_by_default_and_says_what_it_cost(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/completions", {"model": "succ", "prompt": "a"})
+    document = json.loads(answer.body)
+    assert document["object"] == "text_completion"
+    assert document["choices"] == [
+        {"index": 0, "text": "bcdefghijklmnopq", "logprobs": None, "finish_reason": "length"}
+    ]
+    assert document["usage"]["prompt_tokens"] == 1
+    assert document["usage"]["completion_tokens"] == 16
+    Completion.model_validate_json(answer.body, strict=True)
+
+
+async def test_a_completion_takes_what_fits_when_sixteen_do_not(open_api) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend) as api:
+        answer = await api.post("/v1/completions", {"model": "succ", "prompt": "a" * 60})
+    assert (answer.status, backend.requests[0].max_tokens) == (200, 4)
+
+
+async def test_a_streamed_completion_has_no_role_and_joins_to_the_same_text(open_api) -> None:
+    body = {"model": "succ", "prompt": [97], "stream": True, "stream_options": {"include_usage": True}}
+    async with open_api() as api:
+        answer = await api.post("/v1/completions", body)
+    *events, done, end = answer.body.decode().split("\n\n")
+    documents = [json.loads(event.removeprefix("data: ")) for event in events]
+    Completion.model_validate(
+        documents[-2]
+    )  # the official type knows no null, which public streams have before the end
+    assert [document["choices"][0]["finish_reason"] for document in documents[:-2]] == [None] * 15
+    assert (done, end) == ("data: [DONE]", "")
+    assert "".join(choice["text"] for document in documents for choice in document["choices"]) == "bcdefghijklmnopq"
+    assert documents[-2]["choices"][0]["finish_reason"] == "length"
+    assert (documents[-1]["choices"], documents[-1]["usage"]["total_tokens"]) == ([], 17)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "code"),
+    [("", None), ([256], None), ("a" * 64, "context_length_exceeded"), ([1] * 65, "context_length_exceeded")],
+)
+async def test_a_prompt_that_cannot_be_continued_is_400(open_api, prompt: Any, code: str | None) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/completions", {"model": "succ", "prompt": prompt})
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["param"], error["code"]) == (400, "prompt", code)
+
+
+@pytest.mark.parametrize(
+    ("prompt_tokens", "max_tokens", "status"), [(63, 1, 200), (63, 2, 400), (1, 63, 200), (1, 64, 400)]
+)
+async def test_prompt_and_answer_must_fit_the_context_together(
+    open_api, prompt_tokens: int, max_tokens: int, status: int
+) -> None:
+    async with open_api() as api:
+        body = {"model": "succ", "prompt": "a" * prompt_tokens, "max_tokens": max_tokens}
+        answer = await api.post("/v1/completions", body)
+    assert answer.status == status
+    if status == 400:
+        error = json.loads(answer.body)["error"]
+        assert (error["param"], error["code"]) == ("max_tokens", "context_length_exceeded")
+        assert all(str(number) in error["message"] for number in (prompt_tokens, max_tokens, 64))
+
+
+# --- embeddings (case 27) ---------------------------------------------------------------------------------------------
+
+
+async def test_embeddings_come_in_the_order_of_the_inputs_with_their_usage(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": ["a", "bb"]})
+    document = json.loads(answer.body)
+    assert [(item["index"], item["embedding"]) for item in document["data"]] == [(0, [0, 1, 0, 0]), (1, [0, 0, 1, 0])]
+    assert document["usage"] == {"prompt_tokens": 3, "total_tokens": 3}
+    CreateEmbeddingResponse.model_validate(document)
+
+
+async def test_base64_is_little_endian_float32_of_the_same_values(open_api) -> None:
+    body = {"model": "succ", "input": "abcdd"}
+    async with open_api() as api:
+        plain = json.loads((await api.post("/v1/embeddings", {**body, "encoding_format": "float"})).body)
+        packed = json.loads((await api.post("/v1/embeddings", {**body, "encoding_format": "base64"})).body)
+    values = struct.unpack("<4f", base64.b64decode(packed["data"][0]["embedding"]))
+    assert list(values) == plain["data"][0]["embedding"]
+    assert sum(value * value for value in values) == pytest.approx(1)
+
+
+@pytest.mark.parametrize(("dimensions", "status"), [(4, 200), (5, 400), (3, 422), (None, 200)])
+async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: int | None, status: int) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "dimensions": dimensions})
+    assert answer.status == status
+    if status != 200:
+        assert json.loads(answer.body)["error"]["param"] == "dimensions"
+
+
+async def test_an_input_past_the_context_is_refused_by_its_place(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": ["a", "b" * 65]})
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["code"], error["param"]) == (400, "context_length_exceeded", "input")
+    assert "input 1 has 65 tokens" in error["message"]
+
+
+# --- tokenize ----------------------------------------------------------------------------------------------------------
+
+
+class BosTokenizer(ByteTokenizer):
+    bos_id = 1
+    add_bos = True
+
+
+@pytest.mark.parametrize(("fields", "tokens"), [({}, [1, 97]), ({"add_special_tokens": False}, [97])])
+async def test_tokenize_gives_ids_and_count_with_bos_unless_told_otherwise(
+    open_api, fields: dict[str, Any], tokens: list[int]
+) -> None:
+    async with open_api(tokenizer=BosTokenizer()) as api:
+        answer = await api.post("/v1/tokenize", {"model": "succ", "text": "a", **fields})
+    assert json.loads(answer.body) == {"tokens": tokens, "count": len(tokens)}
+
+
+async def test_tokenize_takes_a_large_text(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/tokenize", {"model": "succ", "text": "é" * 50_000})
+    assert json.loads(answer.body)["count"] == 100_000
+
+
+# --- models and health --------------------------------------------------------------------------------------------------
+
+
+async def test_models_are_listed_under_every_name_with_their_context(open_api) -> None:
+    async with open_api(aliases=("org/succ",)) as api:
+        listed = json.loads((await api.get("/v1/models")).body)
+        shown = json.loads((await api.get("/v1/models/org/succ")).body)
+        answer = await api.chat(model="org/succ")
+    expected = {"object": "model", "created": 1_600_000_000, "owned_by": "tlserve", "n_ctx": 64, "loaded": True}
+    assert listed == {
+        "object": "list",
+        "data": [{"id": "succ", "root": "succ", **expected}, {"id": "org/succ", "root": "succ", **expected}],
+    }
+    assert shown == listed["data"][1]
+    assert json.loads(answer.body)["model"] == "org/succ"
+    Model.model_validate(shown)
+
+
+@pytest.mark.parametrize("path", ["/v1/models/nope", "/v1/models/nope/deeper"])
+async def test_a_model_that_is_not_served_is_404_naming_what_is(open_api, path: str) -> None:
+    async with open_api() as api:
+        answer = await api.get(path)
+    error = json.loads(answer.body)["error"]
+    assert (answer.status, error["code"], error["param"]) == (404, "model_not_found", "model")
+    assert "succ" in error["message"]
+
+
+async def test_healthz_answers_on_the_api_port(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.get("/healthz")
+    assert json.loads(answer.body) == {"status": "ok", "kernels": {"succ": "none"}}

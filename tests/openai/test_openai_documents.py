@@ -1,0 +1,117 @@
+"""The documents are those that the official client's types know; a chunk is the same document, cut small."""
+
+import base64
+import json
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openai.types import Completion, CreateEmbeddingResponse, Model
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+from tlserve.chat.output_reader import Answer, Delta, LogprobEntry, TokenChoice
+from tlserve.generation import Finish
+from tlserve.openai.chunks import chat_chunks, completion_chunks
+from tlserve.openai.documents import (
+    AnswerHead,
+    ModelCard,
+    Usage,
+    chat_document,
+    completion_document,
+    embeddings_document,
+    model_document,
+    models_document,
+    tokenize_document,
+)
+
+HEAD = AnswerHead(id='a"b', created=5, model="m", system_fingerprint="fp")
+USAGE = Usage(prompt=3, completion=2, cached=1)
+ENTRY = LogprobEntry(TokenChoice(1, b"\xc3", -0.5), (TokenChoice(2, b"x", -1.5),))
+
+
+@pytest.mark.parametrize("finish", Finish)
+@pytest.mark.parametrize("with_logprobs", [True, False])
+def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_logprobs: bool) -> None:
+    answer = Answer(content="hi", logprobs=(ENTRY,), finish=finish)
+    parsed = ChatCompletion.model_validate_json(chat_document(HEAD, answer, USAGE, with_logprobs), strict=True)
+    choice = parsed.choices[0]
+    assert (choice.message.content, choice.finish_reason, parsed.system_fingerprint) == ("hi", finish.value, "fp")
+    assert parsed.usage is not None
+    assert parsed.usage.prompt_tokens_details is not None
+    assert (parsed.usage.total_tokens, parsed.usage.prompt_tokens_details.cached_tokens) == (5, 1)
+    assert (choice.logprobs is not None) == with_logprobs
+
+
+def test_logprobs_that_were_asked_for_are_there_even_without_a_token() -> None:
+    document = json.loads(chat_document(HEAD, Answer(finish=Finish.STOP), USAGE, True))
+    assert document["choices"][0]["logprobs"] == {"content": [], "refusal": None}
+
+
+def test_a_completion_is_what_the_official_type_takes() -> None:
+    answer = Answer(content="hi", finish=Finish.LENGTH)
+    parsed = Completion.model_validate_json(completion_document(HEAD, answer, USAGE), strict=True)
+    assert (parsed.choices[0].text, parsed.choices[0].finish_reason) == ("hi", "length")
+
+
+@given(st.text(), st.sampled_from([None, *Finish]), st.booleans())
+def test_every_chat_chunk_is_one_line_of_json_that_the_official_type_takes(
+    text: str, finish: Finish | None, include_usage: bool
+) -> None:
+    chunks = chat_chunks(HEAD, include_usage)
+    line = chunks.piece(Delta(content=text, finish=finish, logprobs=(ENTRY,) if finish else ()))
+    assert b"\n" not in line
+    assert b"\r" not in line
+    parsed = ChatCompletionChunk.model_validate_json(line, strict=True)
+    assert parsed.choices[0].delta.content == text
+    assert parsed.choices[0].finish_reason == (finish.value if finish else None)
+    assert (parsed.choices[0].logprobs is None) == (finish is None)
+    assert ("usage" in json.loads(line)) == include_usage
+
+
+def test_the_first_and_the_last_chunk_of_a_chat_are_role_and_usage() -> None:
+    chunks = chat_chunks(HEAD, include_usage=True)
+    role = ChatCompletionChunk.model_validate_json(chunks.opening() or b"", strict=True)
+    last = ChatCompletionChunk.model_validate_json(chunks.usage(USAGE), strict=True)
+    assert (role.choices[0].delta.role, role.choices[0].delta.content, role.usage) == ("assistant", "", None)
+    assert last.choices == []
+    assert last.usage is not None
+    assert last.usage.completion_tokens == 2
+
+
+def test_a_completion_has_chunks_of_text_and_no_role() -> None:
+    chunks = completion_chunks(HEAD, include_usage=False)
+    assert chunks.opening() is None
+    parsed = Completion.model_validate_json(chunks.piece(Delta(content="é", finish=Finish.STOP)), strict=True)
+    assert (parsed.object, parsed.choices[0].text, parsed.choices[0].finish_reason) == ("text_completion", "é", "stop")
+
+
+@given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=9))
+def test_both_encodings_of_a_vector_hold_the_same_numbers(vector: list[float]) -> None:
+    plain, packed = (
+        json.loads(embeddings_document(model="m", vectors=[vector], as_base64=as_base64, prompt_tokens=1))
+        for as_base64 in (False, True)
+    )
+    CreateEmbeddingResponse.model_validate(plain)
+    values = struct.unpack(f"<{len(vector)}f", base64.b64decode(packed["data"][0]["embedding"]))
+    assert list(values) == plain["data"][0]["embedding"] == vector
+
+
+def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
+    card = ModelCard(id="m", created=1, root="m", n_ctx=64, loaded=True)
+    document = json.loads(model_document(card))
+    assert document == {
+        "id": "m",
+        "object": "model",
+        "created": 1,
+        "owned_by": "tlserve",
+        "root": "m",
+        "n_ctx": 64,
+        "loaded": True,
+    }
+    Model.model_validate(document)
+    assert json.loads(models_document([card])) == {"object": "list", "data": [document]}
+
+
+def test_tokenize_gives_the_ids_and_their_count() -> None:
+    assert json.loads(tokenize_document((5, 6))) == {"tokens": [5, 6], "count": 2}
