@@ -3,9 +3,14 @@
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from tlserve.config.paths import find_model
+
+# A loaded machine may take its time over an example; what an example may cost is bounded by the tests themselves.
+hypothesis.settings.register_profile("tlserve", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("tlserve")
 
 
 @pytest.fixture(scope="session")

@@ -40,5 +40,8 @@ DEFAULT_COMMAND = "serve"
 COMMANDS = {
     "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
     "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
+    "bench": Command(
+        "tlserve.cli.bench", "measure tokens per second and latencies, of an own server or of a running one"
+    ),
     "check-config": Command("tlserve.cli.check_config", "print the settings in effect, and where each comes from"),
 }
