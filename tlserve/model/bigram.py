@@ -1,6 +1,6 @@
 """The bigram: the logits of a row are the table row of its token. No attention, so no keys and no values.
 
-Owns the model and its own `config.json`. Refuses to know where the file lies. It is a whole model behind
+Owns the model and its own `config.json`. It is a whole model behind
 `kernels.interface.Model`, small enough to follow by hand: the built-in `succ` continues "a" with "bcd".
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -15,6 +16,8 @@ from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
+from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.sidecar_files import read_json, read_sidecar
 
 MAX_VOCABULARY = 4096
 
@@ -66,6 +69,23 @@ def successor_table(vocabulary_size: int, offset: int, logit: float) -> NDArray[
     table = np.zeros((vocabulary_size, vocabulary_size), np.float32)
     table[ids, (ids + offset) % vocabulary_size] = logit
     return table
+
+
+def read_bigram_model(path: Path, context_tokens: int) -> LoadedModel:
+    """Read the directory of a bigram: its config.json and what lies beside it; raises `ModelRefused`."""
+    config = read_json(path / "config.json")
+    model = bigram_from_config(config, context_tokens)
+    sidecar = read_sidecar(path, model.spec.vocabulary_size)
+    return LoadedModel(
+        model=model,
+        metadata={"tokenizer.ggml.model": "bytes"},
+        chat_template=sidecar.chat_template,
+        eos_ids=sidecar.eos_ids,
+        bos_id=None,
+        name=path.name,
+        description=f"{path.name} (bigram: {str(config.get('description', ''))[:80]})",
+        weights_bytes=4 * model.spec.vocabulary_size**2,
+    )
 
 
 def bigram_from_config(config: Mapping[str, object], context_tokens: int = 0) -> BigramModel:

@@ -54,8 +54,10 @@ def choose_tile_rows(shapes: Iterable[ProductShape]) -> int:
 def rows_are_exact(shape: ProductShape, tile_rows: int) -> bool:
     """Try whether one row gives the same bits in every place of a tile, beside zeros and beside other rows."""
     random = np.random.default_rng(0)
-    right = random.standard_normal((shape.columns, shape.inner) if shape.transposed else (shape.inner, shape.columns))
-    weights = right.astype(np.float32).T if shape.transposed else right.astype(np.float32)
+    right = (shape.columns, shape.inner) if shape.transposed else (shape.inner, shape.columns)
+    # drawing millions of numbers would take longer than the products: a run of prime length is repeated
+    weights = np.resize(random.standard_normal(4099).astype(np.float32), right)
+    weights = weights.T if shape.transposed else weights
     row = random.standard_normal(shape.inner).astype(np.float32)
     tiles = random.standard_normal((tile_rows + 1, tile_rows, shape.inner)).astype(np.float32)
     tiles[tile_rows] = 0  # the last tile: the row alone among zeros

@@ -1,0 +1,78 @@
+"""A GGUF file becomes a loaded model.
+
+Owns the order of the steps: head, sizes, weights, what lies beside. Refuses to know what the tokenizer's keys mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from tlserve.errors import ModelRefused
+from tlserve.kernels.thread_pool import ThreadPool
+from tlserve.model.gguf_tensors import GgufFile
+from tlserve.model.hyperparameters import llama_shape
+from tlserve.model.llama import LlamaModel, LlamaShape, LlamaWeights
+from tlserve.model.llama_weights import expected_shapes, load_weights
+from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.sidecar_files import read_sidecar
+
+EMBEDDING = "token_embd.weight"
+
+
+def read_gguf_model(path: Path, context_tokens: int, threads: int) -> LoadedModel:
+    """Read the file at `path` and what lies beside it; raises `ModelRefused`."""
+    with GgufFile(path) as file:
+        metadata = file.header.metadata
+        embedding = file.shapes().get(EMBEDDING, ())
+        if metadata.get("general.architecture") == "llama" and len(embedding) != 2:
+            raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
+        shape = llama_shape(metadata, embedding[0] if embedding else 0, context_tokens)
+        weights = load_weights(shape, file, file.digest(), ThreadPool(threads))
+    sidecar = read_sidecar(path.parent, shape.vocabulary)
+    eos = _token(metadata, "tokenizer.ggml.eos_token_id", shape.vocabulary)
+    return LoadedModel(
+        model=LlamaModel(shape, weights, threads),
+        metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
+        chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
+        eos_ids=sidecar.eos_ids | ({eos} if eos is not None else frozenset()),
+        bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
+        name=_text(metadata, "general.name") or path.stem,
+        description=_describe(metadata, shape, path),
+        weights_bytes=_weights_bytes(weights),
+    )
+
+
+def _token(metadata: Mapping[str, object], key: str, vocabulary: int) -> int | None:
+    """Return the token id under `key`, None where there is none; refuses one outside the vocabulary."""
+    value = metadata.get(key)
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
+        raise ModelRefused(f"{key} must be an id below {vocabulary}, not {value!r:.40}")
+    return value
+
+
+def _text(metadata: Mapping[str, object], key: str) -> str:
+    """Return the string under `key`, "" where there is none."""
+    value = metadata.get(key, "")
+    if not isinstance(value, str):
+        raise ModelRefused(f"{key} must be a string")
+    return value
+
+
+def _describe(metadata: Mapping[str, object], shape: LlamaShape, path: Path) -> str:
+    """Return one line: name, parameters, file."""
+    tensors = expected_shapes(shape, tied=True).values()
+    millions = sum(rows * (rest[0] if rest else 1) for rows, *rest in tensors) / 1e6
+    return f"{_text(metadata, 'general.name') or path.stem} (llama, {millions:.0f}M parameters, {path.name})"
+
+
+def _weights_bytes(weights: LlamaWeights) -> int:
+    """Return the memory of all arrays; a tied embedding is a view and counts once."""
+    arrays = [weights.head, weights.norm]
+    if weights.embedding.base is not weights.head:
+        arrays.append(weights.embedding)
+    for layer in weights.layers:
+        arrays += [layer.attention_norm, layer.qkv, layer.output, layer.ffn_norm, layer.gate_up, layer.down]
+    return sum(array.nbytes for array in arrays)
