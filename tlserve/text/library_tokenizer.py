@@ -71,8 +71,8 @@ class LibraryTokenizer:
             return [token for token in ids if token not in self._special.id_set]
         return self.encode(text[:cut]) + self.encode(text[cut:])
 
-    def encode_with_specials(self, text: str) -> list[int]:
-        """Return the ids of `text`, its special tokens among them."""
+    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
+        """Return the ids of `text`, its special tokens among them but for those with a `mark` inside."""
         ids: list[int] = []
         trim: Callable[[str], str] | None = None
         for piece in self._special.split(text):
@@ -80,7 +80,8 @@ class LibraryTokenizer:
                 ids.append(piece)
                 trim = self._trims.get(piece)
             else:
-                ids.extend(self.encode(trim(piece) if trim else piece))
+                plain = piece.replace(mark, "") if mark else piece
+                ids.extend(self.encode(trim(plain) if trim else plain))
                 trim = None
         return ids
 

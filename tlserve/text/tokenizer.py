@@ -46,8 +46,12 @@ class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
 
-    def encode_with_specials(self, text: str) -> list[int]:
-        """Return the ids of `text`, its special tokens among them where it spells them; no BOS."""
+    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
+        """Return the ids of `text`, its special tokens among them where it spells them; no BOS.
+
+        `mark` is a character that is no part of the text: a spelling with a mark inside is ordinary text, and marks are dropped
+        before ordinary text is encoded.
+        """
 
     def token_bytes(self, token: int) -> bytes:
         """Return what `token` adds to the visible text: b"" for a control token. Raises IndexError."""

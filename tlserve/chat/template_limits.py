@@ -1,0 +1,199 @@
+"""What one rendering of a chat template may use up, and how it is counted.
+
+Owns the figures and the arithmetic: the weight of a value, the work of a rendering, the characters written. A template comes
+with a model and is not trusted. Time is counted in work, not seconds, so that the same request always has the same end.
+
+Refuses to know jinja2: `tlserve.chat.template_sandbox` calls this at every place where a template computes.
+"""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Callable, Collection, Mapping
+from contextvars import ContextVar
+from typing import Any
+
+MAX_SOURCE_CHARS = 1 << 20
+MAX_WEIGHT = 1 << 24
+MAX_WRITTEN_CHARS = 1 << 24
+MAX_WORK = 2_000_000
+MAX_COUNT = 100_000
+MAX_INT_BITS = 4096
+MEMBER_WEIGHT = 64
+CHARS_PER_WORK = 256
+COUNTS_PER_WORK = 16
+_LONG_NUMBER = re.compile(r"\d{5,}")
+_LONG_PERCENT = re.compile(r"%[^a-zA-Z%]*(\*|\d{5,})")
+_PERCENT_NAME = re.compile(r"%\([^)]*\)")
+_WIDTH_CHARS = 10_000
+
+
+class TemplateLimit(Exception):
+    """A template asked for more than a rendering may use."""
+
+
+class Budget:
+    """What is left of one rendering. `given` are the request's own values: lists and mappings in them are weighed only once."""
+
+    def __init__(self, given: object = None) -> None:
+        self._work = MAX_WORK
+        self._chars = MAX_WRITTEN_CHARS
+        self.known: dict[int, int] = {}
+        self._learn(given)
+
+    def _learn(self, value: object) -> int:
+        """Note the weight of every container in `value`; they live as long as the rendering, so their ids are theirs."""
+        members = _members(value)
+        weight = _own_weight(value) + sum(map(self._learn, members)) + MEMBER_WEIGHT * len(members)
+        if members:
+            self.known[id(value)] = weight
+        return weight
+
+    def spend(self, work: int) -> None:
+        """Take `work` units; raises TemplateLimit when there are no more."""
+        self._work -= work
+        if self._work < 0:
+            raise TemplateLimit("it takes too many steps")
+
+    def write(self, chars: int) -> None:
+        """Take `chars` characters of output; raises TemplateLimit when there are no more."""
+        self._chars -= chars
+        if self._chars < 0:
+            raise TemplateLimit("it writes too much text")
+
+
+BUDGET: ContextVar[Budget] = ContextVar("template_budget")
+
+
+def check_weight(weight: int) -> None:
+    """Refuse a value of `weight`, before or after it is made."""
+    if weight > MAX_WEIGHT:
+        raise TemplateLimit("it makes a value that is too large")
+
+
+def weigh(value: Any) -> int:
+    """Return the weight of `value`: characters, and MEMBER_WEIGHT for each member, shared members counted each time.
+
+    Charges one step for each member that it walks over. Raises TemplateLimit past MAX_WEIGHT, after time linear in that.
+    """
+    if isinstance(value, str):
+        check_weight(len(value))
+        return len(value)
+    budget = BUDGET.get()
+    weight, steps, open_values = 0, 0, [value]
+    while open_values:
+        one = open_values.pop()
+        members = _members(one)
+        steps += len(members)
+        weight += budget.known.get(id(one), 0) if members else _own_weight(one)
+        if members and id(one) not in budget.known:
+            open_values.extend(members)
+            weight += MEMBER_WEIGHT * len(members)
+        check_weight(weight)
+    budget.spend(steps)
+    return weight
+
+
+def _members(value: Any) -> Collection[Any]:
+    if isinstance(value, list | tuple | set | frozenset):
+        return value
+    if isinstance(value, Mapping):
+        return [*value.keys(), *value.values()]
+    inner = getattr(value, "_Namespace__attrs", None) if type(value).__name__ == "Namespace" else None
+    return inner.values() if isinstance(inner, dict) else ()
+
+
+def _own_weight(value: Any) -> int:
+    if isinstance(value, str | bytes):
+        return len(value)
+    if isinstance(value, range):
+        return MEMBER_WEIGHT * len(value)
+    if isinstance(value, int) and value.bit_length() > MAX_INT_BITS:
+        raise TemplateLimit("it makes a number that is too large")
+    return 1
+
+
+def measured(value: Any) -> Any:
+    """Return `value` after charging a step, its members, and its characters; raises TemplateLimit."""
+    chars = weigh(value) if isinstance(value, str) else 0
+    if isinstance(value, range):
+        check_count(len(value))
+    elif not isinstance(value, str):
+        weigh(value)
+    BUDGET.get().spend(1 + chars // CHARS_PER_WORK)
+    return value
+
+
+# --- what an operation would make, before it does ----------------------------------------------------------------------
+
+
+def check_product(left: Any, right: Any) -> None:
+    """Refuse `left * right` that would be too large."""
+    for value, times in ((left, right), (right, left)):
+        if isinstance(times, int):
+            if isinstance(value, str | bytes | list | tuple):
+                check_weight(weigh(value) * max(times, 0) + MEMBER_WEIGHT * max(times, 0))
+            elif isinstance(value, int) and value.bit_length() + times.bit_length() > MAX_INT_BITS:
+                raise TemplateLimit("it makes a number that is too large")
+
+
+def check_power(left: Any, right: Any) -> None:
+    """Refuse `left ** right` that would be too large."""
+    if isinstance(left, int) and isinstance(right, int) and left.bit_length() * max(right, 0) > MAX_INT_BITS:
+        raise TemplateLimit("it makes a number that is too large")
+
+
+def check_percent(left: Any, right: Any) -> None:
+    """Refuse `left % right` where it formats text with wide fields, or the same argument too often."""
+    if isinstance(left, str):
+        pattern = _PERCENT_NAME.sub("%", left)
+        if _LONG_PERCENT.search(pattern):
+            raise TemplateLimit("it formats with too wide a field")
+        check_weight(len(left) + pattern.count("%") * (weigh(right) + _WIDTH_CHARS))
+
+
+def check_format(text: str, arguments: Any) -> None:
+    """Refuse `text.format(...)` with wide or computed fields, or the same argument too often."""
+    fields = [spec or "" for _, name, spec, _ in string.Formatter().parse(text) if name is not None]
+    if any("{" in spec or _LONG_NUMBER.search(spec) for spec in fields):
+        raise TemplateLimit("it formats with too wide a field")
+    check_weight(len(text) + len(fields) * (weigh(arguments) + _WIDTH_CHARS))
+
+
+def check_count(value: Any) -> None:
+    """Refuse a count past MAX_COUNT, and charge for one below it."""
+    if isinstance(value, int):
+        if abs(value) > MAX_COUNT:
+            raise TemplateLimit("it asks for too large a count")
+        BUDGET.get().spend(abs(value) // COUNTS_PER_WORK)
+
+
+def joined_weight(separator: str, members: list[Any]) -> int:
+    """Return what joining weighs."""
+    return sum(map(weigh, members)) + len(separator) * len(members)
+
+
+def replaced_weight(text: str, old: str, new: str, count: int | None = None) -> int:
+    """Return what replacing weighs at most."""
+    times = text.count(old) if count is None or count < 0 else min(count, text.count(old))
+    return len(text) + times * len(new)
+
+
+def padded_weight(text: str, width: int, _fill: str = " ") -> int:
+    """Return what padding weighs."""
+    return max(len(text), width)
+
+
+STR_METHODS: Mapping[str, Callable[..., int]] = {
+    "replace": replaced_weight,
+    "join": lambda text, members: joined_weight(text, list(members)),
+    "center": padded_weight,
+    "ljust": padded_weight,
+    "rjust": padded_weight,
+    "zfill": padded_weight,
+    "expandtabs": lambda text, tabsize=8: len(text) + text.count("\t") * tabsize,
+}
+"""Methods of str whose result can outgrow their arguments: name -> its weight at most."""
+
+REFUSED_STR_METHODS = frozenset({"translate", "maketrans", "encode"})

@@ -1,0 +1,337 @@
+"""The jinja2 environment in which chat templates run: what transformers gives them, within limits.
+
+Owns which names, filters and tests there are, and the places where jinja2 is intercepted so that `template_limits` can count:
+operators, calls, filters, tests, literals, loops, blocks, output. Refuses to know messages.
+
+Source: transformers' `utils/chat_template_utils.py` for the names and settings; the jinja2 documentation, "Sandbox".
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import nodes, pass_context
+from jinja2.compiler import CodeGenerator, Frame
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.runtime import Context
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from tlserve.chat import template_limits as limits
+from tlserve.chat.template_limits import BUDGET, TemplateLimit, measured
+
+CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
+"""What `strftime_now` reads; set for each rendering."""
+
+MARK: ContextVar[str] = ContextVar("template_mark", default="")
+"""The character that `tojson` must leave as it is; set for each rendering."""
+
+_REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
+_REFUSED_GLOBALS = ("lipsum",)
+_QUICK_FILTERS = frozenset({"length", "count", "default", "d", "first"})
+_COMPARING_TESTS = (
+    "in",
+    "eq",
+    "equalto",
+    "==",
+    "ne",
+    "!=",
+    "gt",
+    "greaterthan",
+    ">",
+    "ge",
+    ">=",
+    "lt",
+    "lessthan",
+    "<",
+    "le",
+    "<=",
+)
+_STRFTIME_WIDTH = re.compile(r"%[-_0^#]*\d")
+
+
+class TemplateRaised(Exception):
+    """The template called raise_exception; the message is its own sentence."""
+
+
+class GenerationTag(Extension):
+    """`{% generation %}`: marks the assistant's text for training; here only its body counts."""
+
+    tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the body in a scope of its own."""
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
+        return nodes.Scope(body, lineno=line)
+
+
+class BoundedCodeGenerator(CodeGenerator):
+    """Compiles templates so that they count their steps, and weigh what they make."""
+
+    def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
+        """Begin every block with a step, and with the characters that it writes in any case."""
+        body = list(nodes)
+        self.writeline(f"environment.tick({_static_chars(body)})")
+        super().blockvisit(body, frame)
+
+    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
+        """Weigh what is looped over: a condition may skip every round."""
+        node.iter = _measured_call(node.iter)
+        super().visit_For(node, frame)
+
+    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
+        """Weigh what is compared and searched."""
+        node.expr = _weighed_operand(node.expr)
+        for operand in node.ops:
+            operand.expr = _weighed_operand(operand.expr)
+        super().visit_Compare(node, frame)
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
+        """Join within limits."""
+        self.write("environment.bounded_concat((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
+
+    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
+        """Weigh slices."""
+        self._weigh(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
+
+    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
+        """Weigh lists."""
+        self._weigh(super().visit_List, node, frame, True)
+
+    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
+        """Weigh tuples, but not the targets of an assignment."""
+        self._weigh(super().visit_Tuple, node, frame, node.ctx == "load")
+
+    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
+        """Weigh mappings."""
+        self._weigh(super().visit_Dict, node, frame, True)
+
+    def _weigh(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, wanted: bool) -> None:
+        self.write("environment.measured(" if wanted else "")
+        visit(node, frame)
+        self.write(")" if wanted else "")
+
+
+def _measured_call(value: nodes.Node) -> nodes.Expr:
+    line = value.lineno
+    return nodes.Call(nodes.EnvironmentAttribute("measured", lineno=line), [value], [], None, None, lineno=line)
+
+
+def _weighed_operand(value: nodes.Expr) -> nodes.Expr:
+    return value if isinstance(value, nodes.Const) else _measured_call(value)
+
+
+def _static_chars(body: list[nodes.Node]) -> int:
+    parts = (part for node in body if isinstance(node, nodes.Output) for part in node.nodes)
+    return sum(len(part.data) for part in parts if isinstance(part, nodes.TemplateData))
+
+
+class ChatEnvironment(ImmutableSandboxedEnvironment):
+    """transformers' environment, counted. One instance serves every template and thread: it has no state of its own."""
+
+    code_generator_class = BoundedCodeGenerator
+    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
+    measured = staticmethod(measured)
+
+    def __init__(self) -> None:
+        super().__init__(
+            trim_blocks=True,
+            lstrip_blocks=True,
+            extensions=[GenerationTag, loopcontrols],
+            optimized=False,
+            finalize=_written,
+        )
+        for name in _REFUSED_FILTERS:
+            del self.filters[name]
+        for name in _REFUSED_GLOBALS:
+            del self.globals[name]
+        self.filters["tojson"] = tojson
+        self.filters.update({name: _bounded_filter(name, function) for name, function in self.filters.items()})
+        self.tests.update({name: _bounded_test(self.tests[name]) for name in _COMPARING_TESTS})
+        self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
+
+    def tick(self, chars: int) -> None:
+        """Count one block that writes `chars` characters of the template's own."""
+        budget = BUDGET.get()
+        budget.spend(1 + chars // limits.CHARS_PER_WORK)
+        budget.write(chars)
+
+    def bounded_concat(self, values: tuple[Any, ...]) -> str:
+        """Return `a ~ b ~ ...`, checked before it is made."""
+        limits.check_weight(sum(map(limits.weigh, values)))
+        text: str = measured("".join(map(str, values)))
+        return text
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Return the result of an operator, checked before and after."""
+        check = _BINOP_CHECKS.get(operator)
+        if check is not None:
+            check(left, right)
+        return measured(super().call_binop(context, operator, left, right))
+
+    def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
+        """Call, within limits; the names are jinja2's, so that no keyword argument meets them."""
+        if __obj is measured:
+            return measured(*args)
+        args = tuple(map(_counted_argument, args))
+        _check_method(__obj, args, kwargs)
+        for value in kwargs.values():
+            measured(value)
+        return measured(super().call(__context, __obj, *args, **kwargs))
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Refuse what is private, what the sandbox refuses, and methods of str that no template needs."""
+        if isinstance(obj, str) and attr in limits.REFUSED_STR_METHODS:
+            return False
+        return super().is_safe_attribute(obj, attr, value)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """Return `str.format` within limits."""
+        wrapped = super().wrap_str_format(value)
+        if wrapped is None:
+            return None
+
+        @functools.wraps(wrapped)
+        def bounded(*args: Any, **kwargs: Any) -> str:
+            limits.check_format(value.__self__, [list(args), kwargs])
+            return wrapped(*args, **kwargs)
+
+        return bounded
+
+
+_BINOP_CHECKS: dict[str, Callable[[Any, Any], None]] = {
+    "*": limits.check_product,
+    "**": limits.check_power,
+    "%": limits.check_percent,
+}
+
+
+def _counted_argument(value: Any) -> Any:
+    """Return a charged argument; a generator becomes a list, so that it can be weighed."""
+    return measured(list(value) if _is_generator(value) else value)
+
+
+def _is_generator(value: Any) -> bool:
+    return hasattr(value, "gi_frame")
+
+
+def _check_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    owner = getattr(method, "__self__", None)
+    growth = limits.STR_METHODS.get(method.__name__) if isinstance(owner, str) else None
+    if growth is not None:
+        try:
+            weight = growth(owner, *args, **kwargs)
+        except (TypeError, ValueError):
+            return  # the call itself will say what is wrong with its arguments
+        limits.check_weight(weight)
+
+
+@pass_context
+def _written(_context: Context, value: Any) -> Any:
+    """Charge for what `{{ value }}` writes. It asks for the context so that jinja2 never calls it while it compiles."""
+    if isinstance(value, str):
+        BUDGET.get().write(len(value))
+        return value
+    BUDGET.get().write(limits.weigh(measured(value)))
+    return value
+
+
+# --- filters and tests ---------------------------------------------------------------------------------------------
+
+
+def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+    check = _FILTER_CHECKS.get(name)
+
+    @functools.wraps(function)
+    def bounded(*args: Any, **kwargs: Any) -> Any:
+        values = args[first:] if name in _QUICK_FILTERS else tuple(map(_counted_argument, args[first:]))
+        for value in (*values[1:], *kwargs.values()):
+            limits.check_count(value)
+            measured(value)
+        if check is not None:
+            check(*values, **kwargs)
+        return measured(function(*args[:first], *values, **kwargs))
+
+    return bounded
+
+
+def _bounded_test(function: Any) -> Callable[..., Any]:
+    first = 1 if hasattr(function, "jinja_pass_arg") else 0
+
+    @functools.wraps(function)
+    def bounded(*args: Any) -> Any:
+        for value in args[first:]:
+            measured(value)
+        return function(*args)
+
+    return bounded
+
+
+def _check_join(value: Any, d: Any = "", attribute: Any = None) -> None:  # noqa: ARG001
+    limits.check_weight(limits.joined_weight(str(d), list(value)))
+
+
+def _check_replace(value: Any, old: Any, new: Any, count: int | None = None) -> None:
+    limits.check_weight(limits.replaced_weight(str(value), str(old), str(new), count))
+
+
+def _check_indent(value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:  # noqa: ARG001
+    lines = 1 + len(str(value).splitlines())
+    limits.check_weight(len(value) + lines * (width if isinstance(width, int) else len(width)))
+
+
+def _check_wordwrap(value: Any, *args: Any, **kwargs: Any) -> None:
+    longest = max((len(argument) for argument in (*args, *kwargs.values()) if isinstance(argument, str)), default=1)
+    limits.check_weight(len(str(value)) * (1 + longest))
+
+
+def _check_format(value: Any, *args: Any, **kwargs: Any) -> None:
+    limits.check_percent(str(value), [list(args), kwargs])
+
+
+def _check_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  # noqa: ARG001
+    if not isinstance(start, int | float):
+        raise TemplateLimit("it sums what are not numbers")
+
+
+_FILTER_CHECKS: dict[str, Callable[..., None]] = {
+    "join": _check_join,
+    "replace": _check_replace,
+    "indent": _check_indent,
+    "wordwrap": _check_wordwrap,
+    "format": _check_format,
+    "sum": _check_sum,
+}
+
+
+def tojson(
+    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
+) -> str:
+    """Return `value` as JSON text, as transformers' filter of this name: no HTML escapes, non-ASCII as it is."""
+    if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > 64:
+        raise TemplateLimit("it indents too far")
+    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+    mark = MARK.get()
+    return text.replace(json.dumps(mark)[1:-1], mark) if mark and ensure_ascii else text
+
+
+def _raise_exception(message: object) -> NoReturn:
+    raise TemplateRaised(str(message))
+
+
+def _strftime_now(format: str) -> str:
+    if _STRFTIME_WIDTH.search(format) or len(format) > limits.MAX_COUNT:
+        raise TemplateLimit("it formats the time with too wide a field")
+    return CLOCK.get()().strftime(format)

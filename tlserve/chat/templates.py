@@ -1,0 +1,88 @@
+"""Chat templates: parsed once when the model loads, rendered for each request.
+
+Owns parsing and rendering, and whose fault a failure is: what cannot be parsed is the model's (ModelRefused); what fails in a
+rendering is an error of the request (ClientError), in the template's own words where it has some. Refuses to know tokens.
+
+Source: the Hugging Face documentation, "Chat templates".
+"""
+
+from __future__ import annotations
+
+import contextvars
+import functools
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+import attrs
+import jinja2
+
+from tlserve.chat.template_limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
+from tlserve.chat.template_sandbox import CLOCK, MARK, ChatEnvironment, TemplateRaised
+from tlserve.chat.template_syntax import find_refusals
+from tlserve.errors import ClientError, ModelRefused
+
+DEFAULT_TEMPLATE = (
+    "{% for message in messages %}{{ '<|' + message.role + '|>\\n' + message.content + '\\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
+)
+"""For models that bring no template."""
+
+Clock = Callable[[], datetime]
+
+
+def local_time() -> datetime:
+    """Return the time of the machine's own zone, which is what templates mean by now."""
+    return datetime.now().astimezone()
+
+
+@functools.cache
+def _environment() -> ChatEnvironment:
+    return ChatEnvironment()
+
+
+@attrs.frozen
+class Template:
+    """A parsed chat template. Safe for use by several threads at once."""
+
+    source: str
+    _compiled: jinja2.Template = attrs.field(repr=False, eq=False)
+
+    @classmethod
+    def parse(cls, source: str) -> Template:
+        """Parse `source`; raises ModelRefused with the reason and the line."""
+        if len(source) > MAX_SOURCE_CHARS:
+            raise ModelRefused(f"the chat template has more than {MAX_SOURCE_CHARS} characters")
+        try:
+            tree = _environment().parse(source)
+            refusal = next(find_refusals(tree, _environment()), None)
+            if refusal is None:
+                return cls(source, _environment().from_string(tree))
+        except jinja2.TemplateSyntaxError as error:
+            raise ModelRefused(f"the chat template cannot be parsed: {error.message} (line {error.lineno})") from error
+        except (Exception, RecursionError, MemoryError) as error:
+            raise ModelRefused(f"the chat template cannot be parsed: {type(error).__name__}: {error}") from error
+        raise ModelRefused(f"the chat template cannot be served: {refusal}")
+
+    def render(self, variables: Mapping[str, object], *, clock: Clock = local_time, mark: str = "") -> str:
+        """Return the text for `variables`; `mark` is a character that even `tojson` leaves as it is.
+
+        Raises ClientError: with the template's own sentence where it calls raise_exception.
+        """
+        try:
+            return contextvars.Context().run(self._render, dict(variables), clock, mark)
+        except TemplateRaised as error:
+            raise ClientError(str(error), param="messages") from error
+        except TemplateLimit as error:
+            raise ClientError(f"the model's chat template went past its limits: {error}", param="messages") from error
+        except Exception as error:
+            reason = f"{type(error).__name__}: {str(error)[:200]}"
+            raise ClientError(
+                f"the model's chat template failed on these messages: {reason}", param="messages"
+            ) from error
+
+    def _render(self, variables: dict[str, object], clock: Clock, mark: str) -> str:
+        """Render in a context of this rendering's own."""
+        BUDGET.set(Budget(variables))
+        CLOCK.set(clock)
+        MARK.set(mark)
+        return "".join(map(str, self._compiled.root_render_func(self._compiled.new_context(variables))))
