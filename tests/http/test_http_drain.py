@@ -148,6 +148,19 @@ async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(au
         await server.ended.wait()
 
 
+async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_the_last_answer() -> None:
+    async with memory_server(Application()) as server:
+        stream = server.connect_raw()
+        await stream.send_all(b"garbage\r\n")
+        await wait_all_tasks_blocked()
+        await stream.send_all(b"is dropped while the server lingers")
+        server.server.cut()
+        await server.ended.wait()
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(b"too late")
+        assert statuses(await read_available(stream)) == [400]
+
+
 async def test_a_second_cut_never_gives_more_time(autojump_clock: MockClock) -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:

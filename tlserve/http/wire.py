@@ -79,10 +79,12 @@ class Wire:
         Closing with unread bytes would send a reset, which destroys an answer that the peer has not read
         (RFC 9112 section 9.6).
         """
-        if isinstance(self.stream, trio.abc.HalfCloseableStream):
-            with trio.move_on_after(LINGER_S):
-                await self._drop_the_rest(self.stream)
-        await self.close()
+        try:
+            if isinstance(self.stream, trio.abc.HalfCloseableStream):
+                with trio.move_on_after(LINGER_S):
+                    await self._drop_the_rest(self.stream)
+        finally:
+            await self.close()
 
     async def _drop_the_rest(self, stream: trio.abc.HalfCloseableStream) -> None:
         try:
