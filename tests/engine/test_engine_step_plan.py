@@ -1,0 +1,47 @@
+"""The layout of one step."""
+
+from tlserve.engine.kv_blocks import BlockTable
+from tlserve.engine.pooling import HiddenSum
+from tlserve.engine.sequence import Sequence
+from tlserve.engine.step_plan import SequenceRows, plan_batch
+from tlserve.generation import GenerationRequest
+
+REQUEST = GenerationRequest(prompt=(1,), max_tokens=9, seed=0)
+
+
+def sequence(tokens, computed, blocks, *, embedding=False):
+    return Sequence(
+        key=1,
+        priority=0,
+        tokens=tokens,
+        prompt_tokens=len(tokens),
+        limit=99,
+        table=BlockTable(blocks=blocks),
+        computed=computed,
+        request=None if embedding else REQUEST,
+        hidden_sum=HiddenSum() if embedding else None,
+    )
+
+
+def test_rows_of_all_kinds_lie_side_by_side_in_one_step():
+    batch = plan_batch(
+        [
+            SequenceRows(sequence([10, 11, 12], 2, [4]), 1, (90, 91)),  # a decode with two drafts
+            SequenceRows(sequence([20, 21, 22, 23], 1, [7, 8]), 2),  # a chunk that ends before its prompt
+            SequenceRows(sequence([30, 31], 0, [1]), 2),  # a whole prompt
+            SequenceRows(sequence([40, 41, 42], 1, [2], embedding=True), 2),
+        ]
+    )
+    assert batch.tokens.tolist() == [12, 90, 91, 21, 22, 30, 31, 41, 42]
+    assert batch.positions.tolist() == [2, 3, 4, 1, 2, 0, 1, 1, 2]
+    assert batch.row_starts.tolist() == [0, 3, 5, 7, 9]
+    assert [table.tolist() for table in batch.block_tables] == [[4], [7, 8], [1], [2]]
+    assert batch.logit_rows.tolist() == [0, 1, 2, 6]
+    assert batch.hidden_rows.tolist() == [7, 8]
+
+
+def test_what_a_step_was_planned_as_stays_true_after_the_sequence_moved_on():
+    moving = sequence([1, 2, 3], 0, [0])
+    rows = SequenceRows(moving, 3)
+    moving.computed = 3
+    assert (rows.start, rows.sampled, rows.tokens) == (0, 1, [1, 2, 3])
