@@ -71,7 +71,8 @@ def open_api() -> OpenApi:
             now_s=lambda: 1_700_000_000.5,
             log=records.append,
         )
-        async with memory_server(make_api_handler(api), api.settings, make_fault_renderer(api.new_id)) as server:
+        render_fault = make_fault_renderer(api.new_id, api.log)
+        async with memory_server(make_api_handler(api), api.settings, render_fault) as server:
             yield Api(server, backend, records)
 
     return open_it

@@ -122,11 +122,12 @@ async def test_a_kv_handle_is_not_found(open_api) -> None:
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (404, "kv_handle_not_found")
 
 
-@pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed"])
+@pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed", "X-TL-Special-Tokens"])
 async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
+    body = {"model": "succ", "prompt": "a"}
     async with open_api() as api:
-        off = await api.chat("a", (header, "0"))
-        odd = await api.chat("a", (header, "yes"))
+        off = await api.post("/v1/completions", body, (header, "0"))
+        odd = await api.post("/v1/completions", body, (header, "yes"))
     assert (off.status, odd.status, json.loads(odd.body)["error"]["param"]) == (200, 400, header)
 
 
@@ -148,6 +149,7 @@ async def test_faults_that_http_finds_have_the_same_shape_and_a_request_id(open_
         large = await api.chat()
         raw = await api.server.exchange([b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -\r\n\r\n"])
     assert (large.status, json.loads(large.body)["error"]["code"]) == (413, "request_too_large")
+    assert [(record.method, record.status) for record in api.records] == [("POST", 413), ("-", 400)]
     head, _, body = raw.partition(b"\r\n\r\n")
     assert head.startswith(b"HTTP/1.1 400")
     assert b"X-Request-Id: " in head

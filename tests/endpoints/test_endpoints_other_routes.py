@@ -3,6 +3,7 @@
 import base64
 import json
 import struct
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -77,6 +78,30 @@ async def test_prompt_and_answer_must_fit_the_context_together(
         assert all(str(number) in error["message"] for number in (prompt_tokens, max_tokens, 64))
 
 
+class SpecialTokenizer(ByteTokenizer):
+    """Bytes, to which "<|x|>" spells the control token 7."""
+
+    special_tokens = MappingProxyType({"<|x|>": 7})
+
+    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
+        head, special, tail = text.partition("<|x|>")
+        return [*self.encode(head), *([7] if special else []), *self.encode(tail)]
+
+
+@pytest.mark.parametrize("route", ["/v1/completions", "/v1/tokenize"])
+async def test_raw_text_spells_control_tokens_only_when_it_is_asked_to(open_api, route: str) -> None:
+    backend = ScriptedBackend()
+    body = {"model": "succ", "prompt": "a<|x|>", "text": "a<|x|>"}
+    async with open_api(backend, tokenizer=SpecialTokenizer()) as api:
+        plain = await api.post(route, body)
+        special = await api.post(route, body, ("X-TL-Special-Tokens", "1"))
+    expected = [list(b"a<|x|>"), [97, 7]]
+    if route == "/v1/tokenize":
+        assert [json.loads(answer.body)["tokens"] for answer in (plain, special)] == expected
+    else:
+        assert [list(request.prompt) for request in backend.requests] == expected
+
+
 # --- embeddings (case 27) ---------------------------------------------------------------------------------------------
 
 
@@ -120,6 +145,8 @@ async def test_an_input_past_the_context_is_refused_by_its_place(open_api) -> No
 
 
 class BosTokenizer(ByteTokenizer):
+    """Bytes, with a BOS in front."""
+
     bos_id = 1
     add_bos = True
 

@@ -23,6 +23,7 @@ from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.routing import Found, Route, Router, WrongMethod
+from tlserve.telemetry.request_log import RequestRecord
 
 ApiEndpoint = Callable[[ApiContext, Call], Awaitable[None]]
 
@@ -79,13 +80,19 @@ async def _answer_no_route(router: Router, call: Call) -> None:
         raise HttpFault(405, f"{request.method[:20]} is not served here; send one of {allow[0][1]}", None, allow)
 
 
-def make_fault_renderer(new_id: Callable[[], str]) -> Callable[[HttpFault, Request | None], Response]:
-    """Return what shows the faults that HTTP finds before a handler runs, in the shape of the API's errors."""
+def make_fault_renderer(
+    new_id: Callable[[], str], log: Callable[[RequestRecord], None] | None = None
+) -> Callable[[HttpFault, Request | None], Response]:
+    """Return what shows the faults that HTTP finds before a handler runs, in the shape of the API's errors.
+
+    `log` gets a record of each fault that no handler has seen, and so logged: bytes that are not a request.
+    """
 
     def render(fault: HttpFault, request: Request | None) -> Response:
         answer = describe_fault(fault)
-        offered = None if request is None else request.headers.get(HEADER)
-        headers = (*error_headers(answer, fault), (HEADER, choose_request_id(offered, new_id)))
-        return Response(fault.status, answer.document(), headers)
+        chosen = choose_request_id(None if request is None else request.headers.get(HEADER), new_id)
+        if request is None and log is not None:
+            log(RequestRecord(request_id=chosen, method="-", path="-", status=fault.status))
+        return Response(fault.status, answer.document(), (*error_headers(answer, fault), (HEADER, chosen)))
 
     return render

@@ -27,6 +27,7 @@ logger = logging.getLogger("tlserve.endpoints")
 
 CLIENT_GONE = 499
 JSON = ("Content-Type", "application/json")
+SPECIAL_TOKENS = "X-TL-Special-Tokens"
 PRIORITIES = range(-100, 101)
 _INTEGER = re.compile(r"-?[0-9]{1,3}")
 

@@ -6,6 +6,11 @@ is 400, smaller is 422, because this model was not trained to be cut.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
 from tlserve.endpoints.call import Call, read_priority
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.served import Served
@@ -29,9 +34,16 @@ async def embeddings(api: ApiContext, call: Call) -> None:
     tokens = sum(map(len, inputs))
     call.notes["prompt_tokens"] = tokens
     vectors = await served.backend.embed(EmbeddingRequest(inputs=inputs, priority=priority, request_id=call.id))
-    values = [vector.tolist() for vector in vectors]
-    await call.send(
-        embeddings_document(model=request.model, vectors=values, as_base64=request.as_base64, prompt_tokens=tokens)
+    size_bytes = sum(vector.nbytes for vector in vectors)
+    await call.send(await api.offload.run(size_bytes, lambda: _document(request, vectors, tokens)))
+
+
+def _document(request: EmbeddingsRequest, vectors: Iterable[NDArray[np.float32]], prompt_tokens: int) -> bytes:
+    return embeddings_document(
+        model=request.model,
+        vectors=[vector.tolist() for vector in vectors],
+        as_base64=request.as_base64,
+        prompt_tokens=prompt_tokens,
     )
 
 
