@@ -77,10 +77,13 @@ def tiny_tensors(shape: LlamaShape, seed: int = 0, *, tied: bool = False) -> Ten
     return tensors
 
 
-def tiny_llama(seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1) -> LlamaModel:
+def tiny_llama(
+    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0
+) -> LlamaModel:
     """Return a seeded llama over bytes, in memory."""
     shape = tiny_shape(layers, context_tokens)
-    return LlamaModel(shape, weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}"), threads)
+    weights = weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}")
+    return LlamaModel(shape, weights, threads, tile_rows=tile_rows)
 
 
 def write_tiny_gguf(

@@ -73,13 +73,13 @@ class LlamaWeights:
 
 
 class LlamaModel:
-    """A `kernels.interface.Model` of the llama family. `threads` 0: one per core."""
+    """A `kernels.interface.Model` of the llama family. `threads` 0: one per core; `tile_rows` 0: as the probe finds exact."""
 
-    def __init__(self, shape: LlamaShape, weights: LlamaWeights, threads: int = 0) -> None:
+    def __init__(self, shape: LlamaShape, weights: LlamaWeights, threads: int = 0, *, tile_rows: int = 0) -> None:
         blas.pin_to_one_thread()
         self._shape = shape
         self._weights = weights
-        self._tiles = RowTiles(blas.choose_tile_rows(_product_shapes(shape, weights)), ThreadPool(threads))
+        self._tiles = RowTiles(tile_rows or blas.choose_tile_rows(_product_shapes(shape, weights)), ThreadPool(threads))
         self._rope = _rope(shape, weights)
         self._epsilon = np.float32(shape.epsilon)
         self._query_scale = np.float32(math.log2(math.e) / math.sqrt(shape.head_size))
