@@ -170,9 +170,11 @@ async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_allow(open_api
 async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_api) -> None:
     async with open_api() as api:
         options = await api.server.client.request("OPTIONS", "/v1/models")
+        everywhere = await api.server.client.request("OPTIONS", "*")
         head = await api.server.client.request("HEAD", "/v1/models")
     assert (options.status, options.headers.get("allow"), options.body) == (204, "GET, HEAD, OPTIONS", b"")
     assert "x-request-id" in options.headers
+    assert (everywhere.status, everywhere.headers.get("allow")) == (204, "GET, HEAD, OPTIONS, POST")
     assert (head.status, head.body) == (200, b"")
 
 

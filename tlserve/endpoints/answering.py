@@ -10,20 +10,17 @@ reader that is slow at the end holds nothing.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from contextlib import AsyncExitStack
 
 import trio
 
 from tlserve.chat.output_reader import Delta, fold
-from tlserve.endpoints.call import Call, describe_fault
+from tlserve.endpoints.call import Call, describe_fault, log_unforeseen
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.planning import Plan
 from tlserve.endpoints.reading import Reading
 from tlserve.http import sse
-
-logger = logging.getLogger("tlserve.endpoints")
 
 
 async def answer(api: ApiContext, call: Call, plan: Plan) -> None:
@@ -107,10 +104,8 @@ class _Stream:
         if self._events is None:
             raise error
         self._call.notes["finish"] = "error"
-        description = describe_fault(error)
-        if description.status == 500:
-            logger.error("request %s failed after its head was sent", self._call.id, exc_info=error)
-        return sse.event(description.document())
+        log_unforeseen(error, self._call)
+        return sse.event(describe_fault(error).document())
 
 
 def _check_ended(reading: Reading) -> None:

@@ -70,14 +70,22 @@ def _open_call(api: ApiContext, request: Request, responder: Responder) -> Call:
 async def _answer_no_route(router: Router, call: Call) -> None:
     """Answer OPTIONS with Allow; raise 405 or 404 for the rest."""
     request = call.request
-    match = router.match(request.method, request.segments)
-    if not isinstance(match, WrongMethod):
+    methods = _methods_there(router, request)
+    if not methods:
         raise HttpFault(404, f"there is nothing at {request.path[:100]!a}; the API is below /v1")
-    allow = (("Allow", ", ".join(match.allow)),)
+    allow = (("Allow", ", ".join(methods)),)
     if request.method == "OPTIONS":
         await call.send(b"", 204, allow)
     else:
         raise HttpFault(405, f"{request.method[:20]} is not served here; send one of {allow[0][1]}", None, allow)
+
+
+def _methods_there(router: Router, request: Request) -> tuple[str, ...]:
+    """Return the methods of the path, none if it is not there; `OPTIONS *` asks for those of the server."""
+    if request.method == "OPTIONS" and request.segments == ("*",):
+        return tuple(sorted({method for method, _ in ROUTES} | {"HEAD", "OPTIONS"}))
+    match = router.match(request.method, request.segments)
+    return match.allow if isinstance(match, WrongMethod) else ()
 
 
 def make_fault_renderer(

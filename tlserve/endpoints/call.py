@@ -16,7 +16,7 @@ import attrs
 import trio
 
 from tlserve.access import request_id
-from tlserve.errors import ClientError, KvHandleNotFound
+from tlserve.errors import ClientError, KvHandleNotFound, TlserveError
 from tlserve.http.messages import Headers, HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
@@ -118,11 +118,16 @@ async def _answer(call: Call, endpoint: Endpoint) -> None:
     except trio.BrokenResourceError:
         raise
     except Exception as error:
-        if describe_fault(error).status == 500:
-            logger.exception("request %s failed", call.id)
+        log_unforeseen(error, call)
         if call.responder.started:
             raise
         await call.send_error(error)
+
+
+def log_unforeseen(error: Exception, call: Call) -> None:
+    """Write down an error that is not ours, with its traceback: it is a defect of this program."""
+    if not isinstance(unwrap(error), TlserveError):
+        logger.error("request %s failed", call.id, exc_info=error)
 
 
 def read_priority(headers: Headers) -> int:
