@@ -15,6 +15,13 @@ class TlserveError(Exception):
         self.message = message
 
 
+def single_cause(error: BaseException) -> BaseException:
+    """Return the error that is alone inside the groups that nurseries wrapped around it, or the error itself."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
 # --- the client's fault ------------------------------------------------------------------------------------------
 
 

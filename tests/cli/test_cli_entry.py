@@ -10,7 +10,7 @@ import pytest
 from tlserve import __version__, errors
 from tlserve.cli import main, trio_run
 from tlserve.cli.commands import COMMANDS
-from tlserve.cli.exit_codes import exit_code_of, fault_lines, single_cause
+from tlserve.cli.exit_codes import exit_code_of, fault_lines
 from tlserve.config import Settings, load_settings
 
 CHECKOUT = Path(__file__).parents[2]
@@ -181,7 +181,7 @@ def test_a_defect_keeps_its_traceback(defect: Exception, serving: Serving) -> No
 
 def test_two_faults_at_once_are_not_hidden_behind_one() -> None:
     both = ExceptionGroup("two", [errors.ModelMissing("a"), errors.ModelMissing("b")])
-    assert single_cause(both) is both
+    assert errors.single_cause(both) is both
 
 
 def test_a_fault_of_several_lines_is_told_on_one() -> None:

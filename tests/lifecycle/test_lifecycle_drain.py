@@ -100,6 +100,14 @@ async def test_an_idle_server_ends_at_once_even_without_any_time(autojump_clock:
     assert trio.current_time() == autojump_clock.current_time()
 
 
+async def test_two_stops_of_an_idle_server_cut_nothing() -> None:
+    drain, requests = Drain(30), Requests(0)
+    drain.stop()
+    drain.stop()
+    assert await run(drain, requests) == 0
+    assert (requests.story, drain.phase) == (["close"], Phase.ENDED)
+
+
 async def test_open_requests_that_end_in_time_are_not_cut() -> None:
     drain, requests, codes = Drain(30), Requests(2), list[int]()
     async with trio.open_nursery() as nursery:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from tlserve import __version__
 from tlserve.cli import exit_codes
 from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND
-from tlserve.errors import TlserveError
+from tlserve.errors import TlserveError, single_cause
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,7 +23,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _dispatch(arguments)
     except (TlserveError, KeyboardInterrupt, BaseExceptionGroup) as error:
-        cause = exit_codes.single_cause(error)
+        cause = single_cause(error)
         if isinstance(cause, KeyboardInterrupt):
             return _tell(("interrupted",), exit_codes.INTERRUPTED)
         if isinstance(cause, TlserveError):

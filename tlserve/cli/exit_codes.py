@@ -32,13 +32,6 @@ def exit_code_of(fault: errors.TlserveError) -> int:
     return next(_CODES[cls] for cls in type(fault).__mro__ if cls in _CODES)
 
 
-def single_cause(error: BaseException) -> BaseException:
-    """Return the error that is alone inside the groups that nurseries wrapped around it, or the error itself."""
-    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
 def fault_lines(fault: errors.TlserveError) -> tuple[str, ...]:
     """Return what to tell the operator: one line, or one for each refused setting."""
     messages = fault.refusals if isinstance(fault, errors.SettingsError) else (fault.message,)

@@ -117,7 +117,9 @@ class Drain:
         await close()
         if open_requests():
             await self._wait_or_cut(open_requests, wait_ended, cut)
-        self._state = next_state(self._state, Happening.ALL_ENDED)
+            self._state = next_state(self._state, Happening.ALL_ENDED)
+        else:  # nothing is open, so nothing is cut, however often the stop was asked for
+            self._state = DrainState(Phase.ENDED)
         return self._state.exit_code
 
     async def _wait_or_cut(

@@ -86,6 +86,11 @@ class LocalBackend:
         """Return the engine's figures after its latest step."""
         return self._statistics
 
+    @property
+    def admitted(self) -> int:
+        """Requests that run or wait here."""
+        return self._admission.inside
+
     def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
         """Admit `request` and stream its tokens; leaving the block aborts what is left of it."""
         return self._generate(request)

@@ -1,0 +1,195 @@
+"""The composition root: settings become objects, objects become the nursery tree.
+
+Owns who exists, who is handed to whom, and the order of start and end. Refuses to know how any of it works.
+
+The nursery tree of a server:
+
+    serve
+    |- watch_stop_signals        SIGTERM, SIGINT -> Drain.stop; a second one cuts
+    |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
+    |- engine                    LocalBackend.run: the thread; its failure ends the process after every stream was told
+    |- API server                http.Server.serve: acceptors, one task per connection
+    `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
+
+Start: addresses are bound first (a port in use is told before a model is loaded), the health port answers while the
+model loads, and the API port accepts once it is ready.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+
+import attrs
+import trio
+
+from tlserve.assembly import Assembled, assemble, health_handler, load
+from tlserve.banner import banner_lines
+from tlserve.config.settings import Settings
+from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.errors import EngineFailed
+from tlserve.http.listener import bound_addresses, open_listeners
+from tlserve.http.server import Server
+from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
+from tlserve.lifecycle.signals import watch_stop_signals
+from tlserve.model.load import LoadedModel
+from tlserve.worker.local_backend import LocalBackend
+
+log = logging.getLogger("tlserve")
+
+FAILURE_GRACE_S = 5.0
+"""What open requests get to pass on the news that the engine died, in seconds."""
+
+
+@attrs.frozen(kw_only=True)
+class Running:
+    """A server that answers: where, what it is made of, and how to end it (call `stop` twice to cut)."""
+
+    api_addresses: tuple[str, ...]
+    health_addresses: tuple[str, ...]
+    assembled: Assembled
+    stop: Callable[[], None]
+
+
+def run(settings: Settings) -> int:
+    """Serve until a stop signal; return the exit code. Raises `OperatorError` and `EngineFailed`."""
+    return trio.run(partial(serve, settings))
+
+
+async def serve(
+    settings: Settings,
+    *,
+    loaded: LoadedModel | None = None,
+    handle_signals: bool = True,
+    task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
+) -> int:
+    """Serve until stopped and return the exit code; started once requests are answered.
+
+    `loaded` is a model to serve instead of the one that the settings name. Signals need the main thread.
+    """
+    async with AsyncExitStack() as stack:
+        ports = await _open_ports(settings, stack)
+        return await _Host(settings, ports, loaded).run(handle_signals, task_status)
+
+
+@attrs.frozen
+class _Ports:
+    api: list[trio.SocketListener]
+    health: list[trio.SocketListener]
+
+
+async def _open_ports(settings: Settings, stack: AsyncExitStack) -> _Ports:
+    """Bind every address; the listeners are closed with `stack`, if nothing else did it."""
+    api = await _open(settings.engine.http_listen, stack)
+    return _Ports(api, await _open(settings.engine.health_listen, stack) if settings.engine.health_listen else [])
+
+
+async def _open(address: str, stack: AsyncExitStack) -> list[trio.SocketListener]:
+    listeners = await open_listeners(address)
+    for listener in listeners:
+        stack.push_async_callback(listener.aclose)
+    return listeners
+
+
+class _Host:
+    """One server's life, from bound ports to the exit code."""
+
+    def __init__(self, settings: Settings, ports: _Ports, given: LoadedModel | None) -> None:
+        self._settings = settings
+        self._ports = ports
+        self._given = given
+        self._drain = Drain(settings.http.drain_timeout_ms / 1000)
+        self._assembled: Assembled | None = None
+        self._all_answered = trio.Event()
+        self._failure: EngineFailed | None = None
+
+    async def run(self, handle_signals: bool, task_status: trio.TaskStatus[Running]) -> int:
+        async with trio.open_nursery() as nursery:
+            if handle_signals:
+                await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
+            await self._start_health(nursery)
+            loaded = self._given or await self._load_unless_stopped()
+            code = 0 if loaded is None else await self._serve(loaded, nursery, task_status)
+            nursery.cancel_scope.cancel()
+        if self._failure is not None:
+            raise self._failure
+        return code
+
+    # --- start
+
+    async def _start_health(self, nursery: trio.Nursery) -> None:
+        handler = health_handler(lambda: self._assembled, self._not_ready_reason)
+        await nursery.start(Server(self._settings.http, handler).serve, self._ports.health)
+
+    async def _load_unless_stopped(self) -> LoadedModel | None:
+        """Load the model in a thread; None if the server was told to stop meanwhile."""
+        loaded: LoadedModel | None = None
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
+            loaded = await trio.to_thread.run_sync(load, self._settings.engine, abandon_on_cancel=True)
+            nursery.cancel_scope.cancel()
+        return loaded
+
+    async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
+        await self._drain.wait_asked()
+        scope.cancel()
+
+    async def _serve(self, loaded: LoadedModel, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
+        assembled = assemble(self._settings, loaded)
+        handler, render_fault = make_api_handler(assembled.api), make_fault_renderer(assembled.api.new_id)
+        server = Server(self._settings.http, handler, render_fault)
+        running = self._running(assembled)
+        await nursery.start(self._run_engine, assembled.backend, server)
+        await nursery.start(self._run_api, server)
+        self._assembled = assembled
+        for line in banner_lines(assembled, running.api_addresses, running.health_addresses):
+            log.info("%s", line)
+        task_status.started(running)
+        return await self._run_drain(assembled.backend, server)
+
+    def _running(self, assembled: Assembled) -> Running:
+        return Running(
+            api_addresses=bound_addresses(self._ports.api),
+            health_addresses=bound_addresses(self._ports.health),
+            assembled=assembled,
+            stop=self._drain.stop,
+        )
+
+    # --- work
+
+    async def _run_api(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
+        await server.serve(self._ports.api, task_status=task_status)
+        self._all_answered.set()
+
+    async def _run_engine(self, backend: LocalBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run the engine. When it dies every stream was told so: the server ends when they have passed it on."""
+        try:
+            await backend.run(task_status=task_status)
+        except EngineFailed as failure:
+            self._failure = failure
+            server.cut(FAILURE_GRACE_S)
+            self._drain.stop()
+
+    def _not_ready_reason(self) -> str:
+        if self._drain.phase is not Phase.SERVING:
+            return "draining"
+        if self._assembled is None:
+            return "the model is loading"
+        return self._assembled.backend.info().not_ready_reason
+
+    # --- end
+
+    async def _run_drain(self, backend: LocalBackend, server: Server) -> int:
+        async def close() -> None:
+            backend.close()
+            server.drain()
+
+        def cut() -> None:
+            backend.cut()
+            server.cut(CUT_GRACE_S)
+
+        return await self._drain.run(
+            close=close, open_requests=lambda: server.open_requests, wait_ended=self._all_answered.wait, cut=cut
+        )

@@ -1,0 +1,155 @@
+"""Settings become the objects of a server: the model, its engine and backend, what is served, and the handlers.
+
+Owns who is handed to whom. Refuses to run anything: `tlserve.app` starts and ends what is made here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import attrs
+
+from tlserve import __version__
+from tlserve.capacity import plan_kv_blocks
+from tlserve.config.machine import available_memory_bytes
+from tlserve.config.model_id import served_model_id
+from tlserve.config.paths import find_model
+from tlserve.config.settings import EngineSettings, Settings
+from tlserve.endpoints.api import ROUTES
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.served import Catalogue, Served
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.errors import ModelMissing
+from tlserve.generation import BackendInfo, EngineStatistics
+from tlserve.http.exchange import Handler
+from tlserve.lifecycle.health import make_health_handler
+from tlserve.model.load import LoadedModel, builtin_model_path, load_model
+from tlserve.telemetry.metrics import metrics_text
+from tlserve.telemetry.request_counts import RequestCounts
+from tlserve.telemetry.request_log import RequestRecord, log_request
+from tlserve.text.tokenizer import build_tokenizer
+from tlserve.worker.local_backend import BackendLimits, LocalBackend
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Assembled:
+    """A server's objects, made and not yet running."""
+
+    settings: Settings
+    loaded: LoadedModel
+    served: Served
+    backend: LocalBackend
+    engine: Engine
+    requests: RequestCounts
+    api: ApiContext
+
+
+def find_model_path(model_dir: str) -> Path:
+    """Return the files that `model_dir` names: a path, a pulled model, or one built in; raises ModelMissing."""
+    path = Path(model_dir).expanduser()
+    found = path if path.exists() else find_model(model_dir) or builtin_model_path(model_dir)
+    if found is None:
+        raise ModelMissing(
+            f"there is no model {model_dir!r}: not a path, not pulled and not built in; "
+            "give a GGUF file, or run `tlserve pull smol-135m`, or take the built-in `succ`"
+        )
+    return found
+
+
+def load(settings: EngineSettings) -> LoadedModel:
+    """Load the model that the settings name; slow, and without side effects."""
+    return load_model(
+        find_model_path(settings.model_dir), context_tokens=settings.context_tokens, threads=settings.threads
+    )
+
+
+def assemble(settings: Settings, loaded: LoadedModel) -> Assembled:
+    """Make all objects around a loaded model. Call on the event loop, which the backend's mailbox belongs to."""
+    engine = Engine(loaded.model, _engine_config(settings.engine, loaded))
+    backend = LocalBackend(engine, _info(settings.engine, loaded, engine), _limits(settings.engine))
+    served = _served(settings.engine, loaded, backend)
+    requests = RequestCounts(path for _, path in ROUTES)
+    api = ApiContext(catalogue=Catalogue([served]), settings=settings.http, log=partial(_count_and_log, requests))
+    return Assembled(
+        settings=settings, loaded=loaded, served=served, backend=backend, engine=engine, requests=requests, api=api
+    )
+
+
+def health_handler(current: Callable[[], Assembled | None], not_ready_reason: Callable[[], str]) -> Handler:
+    """Return the handler of the health port; `current` is None until the model is loaded."""
+
+    def about() -> dict[str, object]:
+        assembled = current()
+        return {} if assembled is None else {"kernels": {assembled.served.model_id: assembled.backend.info().kernels}}
+
+    def metrics() -> str:
+        assembled = current()
+        return metrics_text(EngineStatistics(), version=__version__) if assembled is None else _metrics(assembled)
+
+    return make_health_handler(not_ready_reason=not_ready_reason, metrics=metrics, about=about)
+
+
+def _count_and_log(requests: RequestCounts, record: RequestRecord) -> None:
+    requests.count(record.method, record.path, record.status)
+    log_request(record)
+
+
+def _metrics(assembled: Assembled) -> str:
+    backend = assembled.backend
+    return metrics_text(
+        backend.statistics(), requests=assembled.requests, version=__version__, kernels=backend.info().kernels
+    )
+
+
+def _engine_config(settings: EngineSettings, loaded: LoadedModel) -> EngineConfig:
+    return EngineConfig(
+        max_num_seqs=settings.max_num_seqs,
+        # admission is counted by the backend, where it can be answered at once; the engine never refuses before it
+        max_waiting=max(settings.queue_capacity, 1 << 20),
+        prefill_chunk=settings.prefill_chunk,
+        block_size=settings.block_size,
+        kv_blocks=plan_kv_blocks(settings, loaded.model.spec, available_memory_bytes()),
+        prefix_cache=settings.prefix_cache,
+        speculative=settings.speculative,
+        speculative_tokens=settings.speculative_tokens,
+        context_tokens=settings.context_tokens,
+    )
+
+
+def _limits(settings: EngineSettings) -> BackendLimits:
+    return BackendLimits(
+        admission=settings.max_num_seqs + settings.queue_capacity,
+        queue_deadline_s=settings.queue_deadline_ms / 1000,
+        heartbeat_stale_s=settings.heartbeat_stale_ms / 1000,
+    )
+
+
+def _info(settings: EngineSettings, loaded: LoadedModel, engine: Engine) -> BackendInfo:
+    spec = loaded.model.spec
+    return BackendInfo(
+        model_id=served_model_id(settings.model_dir, settings.model_id),
+        context_tokens=engine.context_tokens,
+        vocabulary_size=spec.vocabulary_size,
+        embedding_size=spec.hidden_size,
+        system_fingerprint=_fingerprint(spec.numerics),
+        kernels=spec.kernels,
+    )
+
+
+def _fingerprint(numerics: str) -> str:
+    """Return the hash of all that may change an answer: this version's code and the model's numerics."""
+    return "fp_" + hashlib.blake2b(f"{__version__}/{numerics}".encode(), digest_size=8).hexdigest()
+
+
+def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend) -> Served:
+    return Served(
+        model_id=backend.info().model_id,
+        aliases=settings.model_aliases,
+        backend=backend,
+        tokenizer=build_tokenizer(loaded.metadata),
+        eos_ids=loaded.eos_ids,
+    )

@@ -1,0 +1,131 @@
+"""A server in the caller's own trio run.
+
+Owns the settings that suit a test (loopback, free ports, a short drain) and the server's end: however the block is left, the
+server is drained, then cut. Refuses to know threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from tlserve import app
+from tlserve.config.load import load_settings
+from tlserve.config.settings import Settings
+from tlserve.errors import TlserveError, single_cause
+from tlserve.model.load import LoadedModel
+
+DRAIN_TIMEOUT_MS = 5000
+
+SettingValue = str | int | bool
+
+
+@attrs.define(eq=False)
+class TestServer:
+    """A server that answers. `exit_code` is set when it has ended."""
+
+    __test__ = False  # not a class of tests, whatever its name says
+
+    running: app.Running
+    ended: trio.Event
+    exit_code: int | None = None
+
+    @property
+    def address(self) -> str:
+        """Return "host:port" of the API."""
+        return self.running.api_addresses[0]
+
+    @property
+    def health_address(self) -> str:
+        """Return "host:port" of /healthz, /readyz and /metrics."""
+        return self.running.health_addresses[0]
+
+    @property
+    def base_url(self) -> str:
+        """Return what the official client takes as `base_url`."""
+        return f"http://{self.address}/v1"
+
+    def drain(self) -> None:
+        """Do what SIGTERM does: refuse new requests, finish those that are open. A second call cuts them."""
+        self.running.stop()
+
+    async def join(self) -> int:
+        """Wait for the end and return the exit code."""
+        await self.ended.wait()
+        assert self.exit_code is not None
+        return self.exit_code
+
+
+def settings_for_tests(model: str, settings: Mapping[str, SettingValue]) -> Settings:
+    """Return settings of a test's server; `settings` are laid over them, by names like "engine.queue_capacity"."""
+    own: dict[str, SettingValue] = {
+        "engine.model_dir": model,
+        "engine.http_listen": "127.0.0.1:0",
+        "engine.health_listen": "127.0.0.1:0",
+        "http.drain_timeout_ms": DRAIN_TIMEOUT_MS,
+        **settings,
+    }
+    return load_settings(None, {}, [(name, _spelled(value)) for name, value in own.items()])
+
+
+def _spelled(value: SettingValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+@asynccontextmanager
+async def serve(
+    model: str | os.PathLike[str] = "succ",
+    *,
+    settings: Mapping[str, SettingValue] | None = None,
+    loaded: LoadedModel | None = None,
+) -> AsyncIterator[TestServer]:
+    """Serve `model` for the block: a path, a pulled model or a built-in one; or `loaded`, under the name `model`.
+
+    What keeps the server from starting, and what the block raises, comes out as it is, in no group.
+    """
+    chosen = settings_for_tests(os.fspath(model), settings or {})
+    try:
+        async with trio.open_nursery() as nursery:
+            server: TestServer = await nursery.start(_run, chosen, loaded)
+            try:
+                yield server
+            finally:
+                await _end(server)
+    except BaseExceptionGroup as group:
+        cause = _own_error(group)
+        raise cause from cause.__cause__
+
+
+def _own_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Take off the groups that our nurseries put around an error, and none that the block raised itself."""
+    cause = single_cause(group)
+    if isinstance(cause, TlserveError):
+        return cause
+    return group.exceptions[0] if len(group.exceptions) == 1 else group
+
+
+async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: trio.TaskStatus[TestServer]) -> None:
+    async with trio.open_nursery() as nursery:
+        ended = trio.Event()
+        codes: list[int] = []
+
+        async def host(*, task_status: trio.TaskStatus[app.Running]) -> None:
+            codes.append(await app.serve(settings, loaded=loaded, handle_signals=False, task_status=task_status))
+
+        server = TestServer(await nursery.start(host), ended)
+        task_status.started(server)
+    server.exit_code = codes[0]
+    ended.set()
+
+
+async def _end(server: TestServer) -> None:
+    """Drain unless the test did; cut at once, for whoever still reads left the block."""
+    if server.ended.is_set():
+        return
+    server.drain()
+    with trio.move_on_after(DRAIN_TIMEOUT_MS / 1000, shield=True):
+        await server.ended.wait()

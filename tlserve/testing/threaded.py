@@ -1,0 +1,95 @@
+"""The same server for synchronous tests: a trio run of its own in one thread.
+
+Owns the thread, through `concurrent.futures`, and the crossing back. Refuses to know how a server is put together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+
+import attrs
+import trio
+import trio.lowlevel
+
+from tlserve.model.load import LoadedModel
+from tlserve.testing.server import SettingValue, TestServer, serve
+
+START_TIMEOUT_S = 60.0
+
+
+@attrs.frozen(eq=False)
+class ThreadedServer:
+    """A server that answers from another thread."""
+
+    server: TestServer
+    _token: trio.lowlevel.TrioToken
+    _run: Future[None]
+
+    @property
+    def address(self) -> str:
+        """Return "host:port" of the API."""
+        return self.server.address
+
+    @property
+    def health_address(self) -> str:
+        """Return "host:port" of /healthz, /readyz and /metrics."""
+        return self.server.health_address
+
+    @property
+    def base_url(self) -> str:
+        """Return what the official client takes as `base_url`."""
+        return self.server.base_url
+
+    def drain(self) -> None:
+        """Do what SIGTERM does; a second call cuts."""
+        self._token.run_sync_soon(self.server.drain)
+
+    def join(self, timeout_s: float = 30.0) -> int:
+        """Wait for the end and return the exit code; raises TimeoutError after `timeout_s`."""
+        self._run.result(timeout_s)
+        assert self.server.exit_code is not None
+        return self.server.exit_code
+
+
+@contextmanager
+def serve_in_thread(
+    model: str | os.PathLike[str] = "succ",
+    *,
+    settings: Mapping[str, SettingValue] | None = None,
+    loaded: LoadedModel | None = None,
+) -> Iterator[ThreadedServer]:
+    """Serve `model` for the block, as `serve` does, for code without trio."""
+    started: Future[tuple[TestServer, trio.lowlevel.TrioToken]] = Future()
+
+    async def main() -> None:
+        async with serve(model, settings=settings, loaded=loaded) as server:
+            started.set_result((server, trio.lowlevel.current_trio_token()))
+            await server.ended.wait()
+
+    with ThreadPoolExecutor(1, "tlserve-testing") as threads:
+        run = threads.submit(trio.run, main)
+        run.add_done_callback(lambda run: _pass_on(run, started))
+        server, token = started.result(START_TIMEOUT_S)
+        threaded = ThreadedServer(server, token, run)
+        try:
+            yield threaded
+        finally:
+            _end(threaded)
+
+
+def _pass_on(run: Future[None], started: Future[tuple[TestServer, trio.lowlevel.TrioToken]]) -> None:
+    """Tell the waiting test what kept the server from starting."""
+    error = run.exception()
+    if error is not None and not started.done():
+        started.set_exception(error)
+
+
+def _end(threaded: ThreadedServer) -> None:
+    try:
+        threaded.drain()
+        threaded.drain()
+    except trio.RunFinishedError:
+        return
