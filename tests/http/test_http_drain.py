@@ -1,10 +1,12 @@
 """Stopping: drain, cut, and the limit of open connections."""
 
+import errno
+
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.kit.memory_http import MemoryServer, memory_server, read_available, statuses
+from tests.kit.memory_http import MemoryListener, MemoryServer, memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
 from tlserve.http.client import AnswerBroken
 from tlserve.http.messages import HttpFault, Request, Response
@@ -26,16 +28,14 @@ class Application:
         self.server = server
 
     async def __call__(self, request: Request, responder: Responder) -> None:
-        assert self.server is not None
         if request.path == "/stream":
             await self.stream(responder)
-        elif self.server.draining:
+        elif self.server is not None and self.server.draining:
             raise HttpFault(503, "draining", headers=[("Retry-After", "1")])
         else:
             await responder.send(Response(200))
 
     async def stream(self, responder: Responder) -> None:
-        assert self.server is not None
         async with responder.stream(200) as body:
             await body.send(b"begun")
             try:
@@ -161,6 +161,25 @@ async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_
         assert statuses(await read_available(stream)) == [400]
 
 
+async def test_a_handler_that_fails_while_it_is_cut_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("in the cleanup")
+
+    async def handler(request: Request, responder: Responder) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_when_cancelled)
+            nursery.start_soon(trio.sleep_forever)
+
+    async with memory_server(handler) as server:
+        await open_stream(server)
+        server.server.cut()
+        await server.ended.wait()
+    assert "in the cleanup" in caplog.text
+
+
 async def test_a_second_cut_never_gives_more_time(autojump_clock: MockClock) -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
@@ -187,4 +206,32 @@ async def test_accepting_pauses_at_the_limit_of_open_connections() -> None:
         await first.disconnect()
         await wait_all_tasks_blocked()
         assert (server.listener.accepted, server.server.open_connections) == (3, 2)
-        assert (await waiting.request("OPTIONS", "/")).status in (200, 500)
+        assert (await waiting.request("GET", "/")).status == 200
+
+
+class ExhaustedListener(MemoryListener):
+    """A listener of a machine that has no descriptors left for the first `failures` connections."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures = failures
+
+    async def accept(self) -> trio.abc.Stream:
+        if self._failures:
+            self._failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await super().accept()
+
+
+async def test_a_machine_without_free_descriptors_is_asked_again_and_says_so(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = ExhaustedListener(failures=3)
+    server = Server(HttpSettings(), Application())
+    server_side = MemoryServer(server, listener, trio.Event())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve, [listener])
+        assert (await server_side.request("GET", "/")).status == 200
+        server.drain()
+    assert trio.current_time() == pytest.approx(0.3)
+    assert caplog.text.count("Too many open files") == 3

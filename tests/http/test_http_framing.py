@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.kit.memory_http import memory_server, statuses, undated, ways_to_cut
+from tests.kit.feeding import splits_in_two, units
+from tests.kit.memory_http import MemoryServer, memory_server, statuses, undated
 from tlserve.config.settings import HttpSettings
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
@@ -13,6 +14,11 @@ SETTINGS = HttpSettings(max_header_bytes=400, max_header_count=20, max_body_byte
 async def echo(request: Request, responder: Responder) -> None:
     body = await request.read_body()
     await responder.send(Response(200, f"{request.method} {request.path} ".encode() + body))
+
+
+async def answers_to_every_cut(server: MemoryServer, data: bytes) -> set[bytes]:
+    """Send `data` whole, byte by byte, and cut in two at every place; return the different answers."""
+    return {undated(await server.exchange(pieces)) for pieces in ([data], units(data), *splits_in_two(data))}
 
 
 def post(*fields: str, body: bytes = b"", version: str = "1.1") -> bytes:
@@ -41,7 +47,7 @@ ACCEPTED = {
 async def test_a_good_request_is_answered_the_same_however_it_arrives(name: str) -> None:
     data, body = ACCEPTED[name]
     async with memory_server(echo, SETTINGS) as server:
-        answers = {undated(await server.exchange(pieces)) for pieces in ways_to_cut(data)}
+        answers = await answers_to_every_cut(server, data)
     (answer,) = answers
     assert statuses(answer) == [200]
     assert answer.endswith(b"\r\n\r\n" + body)
@@ -94,7 +100,7 @@ REFUSED = {
 async def test_a_bad_request_is_refused_the_same_however_it_arrives_and_the_connection_closes(name: str) -> None:
     status, data = REFUSED[name]
     async with memory_server(echo, SETTINGS) as server:
-        answers = {undated(await server.exchange(pieces)) for pieces in ways_to_cut(data)}
+        answers = await answers_to_every_cut(server, data)
         assert (await server.request("GET", "/")).status == 200
     (answer,) = answers
     assert statuses(answer) == [status]
@@ -106,7 +112,7 @@ async def test_three_pipelined_requests_are_answered_in_order_however_they_arriv
         post("Host: x", "Content-Length: 1", body=b"1") + post("Host: x", CHUNKED, body=b"1\r\n2\r\n0\r\n\r\n")
     ) + b"GET /3 HTTP/1.1\r\nHost: x\r\n\r\n"
     async with memory_server(echo, SETTINGS) as server:
-        answers = {undated(await server.exchange(pieces)) for pieces in ways_to_cut(data)}
+        answers = await answers_to_every_cut(server, data)
     (answer,) = answers
     assert statuses(answer) == [200, 200, 200]
     assert answer.index(b"POST /p 1") < answer.index(b"POST /p 2") < answer.index(b"GET /3 ")

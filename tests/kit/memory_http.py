@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 
 import trio
@@ -139,14 +139,6 @@ async def memory_server(
         await nursery.start(serve)
         yield MemoryServer(server, listener, ended)
         nursery.cancel_scope.cancel()
-
-
-def ways_to_cut(data: bytes) -> Iterator[tuple[bytes, ...]]:
-    """Yield `data` whole, byte by byte, and cut in two at every place."""
-    yield (data,)
-    yield tuple(data[place : place + 1] for place in range(len(data)))
-    for place in range(1, len(data)):
-        yield (data[:place], data[place:])
 
 
 def undated(answer: bytes) -> bytes:

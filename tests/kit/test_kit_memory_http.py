@@ -4,7 +4,7 @@ import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
-from tests.kit.memory_http import memory_server, read_available, statuses, undated, ways_to_cut
+from tests.kit.memory_http import memory_server, read_available, statuses, undated
 from tlserve.http.client import AnswerBroken
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
@@ -89,13 +89,6 @@ async def test_connecting_to_a_drained_server_is_refused() -> None:
         await server.ended.wait()
         with pytest.raises(trio.BrokenResourceError):
             server.connect()
-
-
-def test_every_way_to_cut_joins_to_the_whole_and_no_place_is_left_out() -> None:
-    ways = list(ways_to_cut(b"abcd"))
-    assert all(b"".join(way) == b"abcd" for way in ways)
-    assert {len(way[0]) for way in ways if len(way) == 2} == {1, 2, 3}
-    assert {len(way) for way in ways} == {1, 2, 4}
 
 
 def test_statuses_and_dates_are_found_in_raw_answers() -> None:

@@ -78,6 +78,12 @@ class Connection:
             ending = await self._serve()
         except Exception:
             logger.exception("a connection from %s failed", self._peer)
+        except BaseExceptionGroup as group:
+            failures, cancellation = group.split(Exception)
+            if failures is not None:
+                logger.error("a connection from %s failed while it was cut", self._peer, exc_info=failures)
+            if cancellation is not None:
+                raise cancellation from None
         finally:
             await self._end(ending)
 

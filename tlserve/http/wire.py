@@ -60,7 +60,7 @@ class Wire:
         if self.broken:
             raise PeerGone
         self.broken = True  # until the last byte is out
-        with trio.move_on_after(self._write_timeout_s):
+        with trio.CancelScope(deadline=trio.current_time() + self._write_timeout_s):
             try:
                 await self.stream.send_all(data)
             except (trio.BrokenResourceError, trio.ClosedResourceError):
