@@ -1,0 +1,44 @@
+"""The pool: every unit once, all ended on return, errors kept."""
+
+import threading
+
+import pytest
+
+from tlserve.kernels.thread_pool import ThreadPool, available_cores
+
+
+@pytest.mark.parametrize("threads", [1, 2, 5])
+@pytest.mark.parametrize("units", [0, 1, 2, 7])
+def test_every_unit_runs_exactly_once(threads, units):
+    ran = []
+    ThreadPool(threads).run([lambda i=i: ran.append(i) for i in range(units)])
+    assert sorted(ran) == list(range(units))
+
+
+def test_two_threads_run_two_units_at_the_same_time():
+    meeting = threading.Barrier(2, timeout=10)
+    ThreadPool(2).run([meeting.wait, meeting.wait])
+
+
+@pytest.mark.parametrize("broken", [0, 1])
+def test_an_error_of_a_unit_comes_out_after_all_units_have_ended(broken):
+    ended = []
+
+    def unit(i):
+        if i == broken:
+            raise ZeroDivisionError
+        ended.append(i)
+
+    with pytest.raises(ZeroDivisionError):
+        ThreadPool(2).run([lambda: unit(0), lambda: unit(1)])
+    assert ended == [1 - broken]
+
+
+def test_row_chunks_cover_all_rows():
+    seen = []
+    ThreadPool(2).run_row_chunks(lambda start, end: seen.extend(range(start, end)), 70, 32)
+    assert sorted(seen) == list(range(70))
+
+
+def test_no_threads_given_means_one_per_core():
+    assert ThreadPool(0).threads == available_cores() >= 1
