@@ -138,7 +138,10 @@ class _Host:
 
     async def _serve(self, loaded: LoadedModel, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
         assembled = assemble(self._settings, loaded)
-        handler, render_fault = make_api_handler(assembled.api), make_fault_renderer(assembled.api.new_id)
+        handler, render_fault = (
+            make_api_handler(assembled.api),
+            make_fault_renderer(assembled.api.new_id, assembled.api.log),
+        )
         server = Server(self._settings.http, handler, render_fault)
         running = self._running(assembled)
         await nursery.start(self._run_engine, assembled.backend, server)

@@ -6,6 +6,7 @@ Owns who is handed to whom. Refuses to run anything: `tlserve.app` starts and en
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,6 +15,8 @@ import attrs
 
 from tlserve import __version__
 from tlserve.capacity import plan_kv_blocks
+from tlserve.chat.dialect import dialect_for
+from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
@@ -146,10 +149,15 @@ def _fingerprint(numerics: str) -> str:
 
 
 def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend) -> Served:
+    tokenizer = build_tokenizer(loaded.metadata)
+    template = Template.parse(DEFAULT_TEMPLATE if loaded.chat_template is None else loaded.chat_template)
     return Served(
         model_id=backend.info().model_id,
         aliases=settings.model_aliases,
+        created=int(time.time()),
         backend=backend,
-        tokenizer=build_tokenizer(loaded.metadata),
+        tokenizer=tokenizer,
         eos_ids=loaded.eos_ids,
+        template=template,
+        dialect=dialect_for(template.source, tokenizer.special_tokens),
     )

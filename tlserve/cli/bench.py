@@ -16,8 +16,8 @@ import trio
 
 from tlserve import app
 from tlserve.bench.figures import Figures
-from tlserve.bench.progress import print_table, progress
 from tlserve.bench.run import Plan, run_bench
+from tlserve.cli.bench_table import print_table, progress
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
 from tlserve.config.addresses import Address, parse_address
 from tlserve.config.settings import Settings
