@@ -20,7 +20,10 @@ import trio
 from tlserve.http.messages import Headers, Response
 from tlserve.http.wire import PeerGone, Wire
 
-_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus}
+_REASONS = {status.value: status.phrase.encode() for status in HTTPStatus} | {
+    413: b"Content Too Large",  # RFC 9110's names, which Python has from 3.13 on
+    422: b"Unprocessable Content",
+}
 _BODILESS = frozenset({204, 304})
 
 
