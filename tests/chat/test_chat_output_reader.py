@@ -1,0 +1,283 @@
+"""Token events become deltas; the answer is their fold; nothing of a stop string is ever sent."""
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.kit.feeding import assert_same_at_every_split
+from tests.kit.tiny_tokenizers import gpt2_metadata, prefixed
+from tlserve.chat.dialect import DIALECTS, PLAIN, Channel, ChannelText, dialect_for
+from tlserve.chat.output_reader import Answer, Delta, OutputReader, TokenChoice, fold
+from tlserve.errors import ClientError
+from tlserve.generation import Finish, TokenEvent, TokenLogprob
+from tlserve.text.tokenizer import build_tokenizer
+
+BYTES = build_tokenizer(prefixed({"model": "bytes"}))
+TINY = build_tokenizer(gpt2_metadata())
+EOS = 2
+
+
+def events(tokens, finish=Finish.LENGTH, logprobs=False):
+    """Return the events of `tokens`; the last one carries `finish`."""
+    last = len(tokens) - 1
+    return [
+        TokenEvent(
+            index=i,
+            token=token,
+            logprob=-float(i) if logprobs else None,
+            top=(TokenLogprob(token, -float(i)), TokenLogprob(0, -9.0)) if logprobs else (),
+            finish=finish if i == last else None,
+        )
+        for i, token in enumerate(tokens)
+    ]
+
+
+def read_deltas(tokenizer, stream, stops=(), dialect=PLAIN):
+    reader = OutputReader(tokenizer, stops, dialect)
+    deltas = []
+    for event in stream:
+        deltas.append(reader.feed(event))
+        if reader.stopped:
+            break
+    return deltas
+
+
+def answer(tokenizer, stream, stops=(), dialect=PLAIN):
+    return fold(read_deltas(tokenizer, stream, stops, dialect))
+
+
+def pieces_of(parts):
+    """Return the tiny vocabulary's ids of text that was cut into `parts` before it was encoded: any cut of tokens."""
+    return [token for part in parts for token in TINY.encode(part)]
+
+
+# --- case 1: stop strings never leak --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("text", ["the theatre there", "th the thethe", "the thea"])
+def test_a_stop_string_never_leaks_whatever_the_tokens_are(text):
+    def run(parts):
+        return answer(TINY, events(pieces_of(parts)), ["theatre", " there"]).content
+
+    expected = min(text[: text.find(stop)] if stop in text else text for stop in ("theatre", " there"))
+    assert assert_same_at_every_split(text, run) == expected
+
+
+def test_pieces_of_a_stop_string_are_held_back_and_then_dropped():
+    deltas = read_deltas(BYTES, events(b"bcdef"), ["de"])
+    assert [delta.content for delta in deltas] == ["b", "c", "", ""]
+    assert fold(deltas) == Answer(content="bc", finish=Finish.STOP)
+
+
+def test_held_text_is_released_when_the_match_fails():
+    assert [delta.content for delta in read_deltas(BYTES, events(b"bddx"), ["de"])] == ["b", "", "d", "dx"]
+
+
+def test_held_text_is_released_when_the_answer_ends_by_length():
+    deltas = read_deltas(BYTES, events(b"bcd"), ["de"])
+    assert (deltas[-1].content, deltas[-1].finish) == ("d", Finish.LENGTH)
+
+
+def test_held_text_is_released_when_the_answer_ends_by_its_stop_id():
+    deltas = read_deltas(TINY, events([*TINY.encode("a the"), EOS], Finish.STOP), ["thex"])
+    assert fold(deltas) == Answer(content="a the", finish=Finish.STOP)
+
+
+def test_nothing_is_read_after_the_end():
+    reader = OutputReader(BYTES, ["c"])
+    deltas = [reader.feed(event) for event in events(b"bcdef")]
+    assert fold(deltas).content == "b"
+    assert (reader.stopped, reader.tokens, deltas[-1]) == (True, 2, Delta())
+
+
+@given(st.text("abé", max_size=10), st.lists(st.text("abé", min_size=1, max_size=3), max_size=4))
+def test_the_fold_of_the_stream_is_the_text_before_the_first_stop(text, stops):
+    data = text.encode()
+    found = answer(BYTES, events(list(data)), stops) if data else Answer(finish=None)
+    ends = [(text.find(stop) + len(stop), -len(stop)) for stop in stops if stop in text]
+    end, size = min(ends, default=(len(text), 0))
+    assert found.content == text[: end + size]
+    assert found.finish is (Finish.STOP if ends else Finish.LENGTH if data else None)
+
+
+# --- case 3: characters across tokens -------------------------------------------------------------------------------------
+
+FAMILY = "👩‍👩‍👧 漢字 é"
+
+
+@pytest.mark.parametrize("tokenizer", [BYTES, TINY], ids=["bytes", "bpe"])
+@pytest.mark.parametrize("max_tokens", range(1, 21))
+def test_a_cut_inside_a_character_is_replaced_once_the_same_streamed_and_whole(tokenizer, max_tokens):
+    tokens = tokenizer.encode(FAMILY)[:max_tokens]
+    deltas = read_deltas(tokenizer, events(tokens))
+    assert all("\ufffd" not in delta.content for delta in deltas[:-1])
+    assert fold(deltas).content == b"".join(map(tokenizer.token_bytes, tokens)).decode("utf-8", "replace")
+    assert fold(deltas).content.count("\ufffd") <= 1
+
+
+def test_a_stop_string_may_span_characters_across_tokens():
+    assert answer(BYTES, events(FAMILY.encode()), ["字 é"]) == Answer(content="👩‍👩‍👧 漢", finish=Finish.STOP)
+
+
+# --- case 6: why it ended -------------------------------------------------------------------------------------------------
+
+
+def test_the_reason_is_open_until_the_end():
+    deltas = read_deltas(BYTES, events(b"abc"))
+    assert [delta.finish for delta in deltas] == [None, None, Finish.LENGTH]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "finish", "stops", "expected"),
+    [
+        (b"a", Finish.LENGTH, [], Answer(content="a", finish=Finish.LENGTH)),
+        (b"ab", Finish.LENGTH, ["b"], Answer(content="a", finish=Finish.STOP)),
+        (b"abc", Finish.LENGTH, ["bcd"], Answer(content="abc", finish=Finish.LENGTH)),
+        (b"ab", Finish.STOP, [], Answer(content="a", finish=Finish.STOP)),
+        (b"a", Finish.STOP, [], Answer(content="", finish=Finish.STOP)),
+    ],
+    ids=["max tokens", "stop on the last token", "held at the length", "stop id", "stop id at once"],
+)
+def test_each_end_has_its_reason(tokens, finish, stops, expected):
+    assert answer(BYTES, events(tokens, finish), stops) == expected
+
+
+def test_a_stop_string_in_the_replaced_tail_is_a_stop():
+    assert answer(BYTES, events(b"a\xf0\x9f"), ["\ufffd"]) == Answer(content="a", finish=Finish.STOP)
+
+
+def test_the_stop_id_is_never_text_even_where_it_has_bytes():
+    assert answer(BYTES, events(b"ab", Finish.STOP)).content == "a"
+
+
+def test_control_tokens_in_the_middle_are_no_text():
+    assert answer(TINY, events([*TINY.encode("a"), 1, *TINY.encode("b")])).content == "ab"
+
+
+def test_the_tokens_read_are_counted_with_the_stop_id():
+    reader = OutputReader(BYTES)
+    for event in events(b"abc", Finish.STOP):
+        reader.feed(event)
+    assert reader.tokens == 3
+
+
+def test_a_stream_that_was_cut_has_no_reason():
+    assert fold(read_deltas(BYTES, events(b"ab", finish=None))) == Answer(content="ab")
+
+
+def test_stops_that_are_refused_are_refused_before_any_token():
+    with pytest.raises(ClientError):
+        OutputReader(BYTES, [""])
+
+
+# --- log-probabilities go with their text -----------------------------------------------------------------------------------
+
+
+def test_each_entry_goes_out_with_its_text():
+    deltas = read_deltas(BYTES, events(b"bddx", logprobs=True), ["de"])
+    assert [[entry.chosen.bytes for entry in delta.logprobs] for delta in deltas] == [[b"b"], [], [b"d"], [b"d", b"x"]]
+
+
+def test_the_entries_of_a_stop_string_are_dropped():
+    deltas = read_deltas(BYTES, events(b"bcde", logprobs=True), ["de"])
+    assert [entry.chosen.token for entry in fold(deltas).logprobs] == [*b"bc"]
+
+
+def test_all_entries_of_a_character_go_out_with_it_and_have_raw_bytes():
+    deltas = read_deltas(BYTES, events("a漢b".encode(), logprobs=True))
+    assert [len(delta.logprobs) for delta in deltas] == [1, 0, 0, 3, 1]
+    assert b"".join(entry.chosen.bytes for entry in fold(deltas).logprobs).decode() == "a漢b"
+
+
+def test_the_entries_of_a_tail_that_was_cut_are_released_at_the_end():
+    assert len(answer(BYTES, events("漢".encode()[:2], logprobs=True)).logprobs) == 2
+
+
+def test_an_entry_holds_the_raw_bytes_and_the_likeliest_tokens_spelled():
+    entry = answer(TINY, events(TINY.encode("a"), logprobs=True)).logprobs[0]
+    token = TINY.encode("a")[0]
+    assert entry.chosen == TokenChoice(token, b"a", 0.0)
+    assert entry.top == (TokenChoice(token, b"a", 0.0), TokenChoice(0, b"<|endoftext|>", -9.0))
+
+
+def test_without_logprobs_there_are_no_entries():
+    assert answer(BYTES, events(b"abc")).logprobs == ()
+
+
+@given(st.text("abé", min_size=1, max_size=10), st.lists(st.text("ab", min_size=1, max_size=2), max_size=2))
+def test_the_bytes_of_all_entries_spell_the_content(text, stops):
+    found = answer(BYTES, events(list(text.encode()), logprobs=True), stops)
+    assert b"".join(entry.chosen.bytes for entry in found.logprobs).decode() == found.content
+
+
+# --- the dialect's seam ---------------------------------------------------------------------------------------------------
+
+
+class BracketReader:
+    """Reads [..] as reasoning; the brackets are markup, and an opening one is held until the next character."""
+
+    def __init__(self):
+        self.held = 0
+        self._channel = Channel.CONTENT
+
+    def feed(self, text):
+        return [piece for character in text for piece in self._step(character)]
+
+    def _step(self, character):
+        if self.held:
+            self.held = 0
+            self._channel = Channel.REASONING
+        if character == "[":
+            self.held = 1
+            return []
+        if character == "]":
+            self._channel = Channel.CONTENT
+            return []
+        return [ChannelText(self._channel, character)]
+
+    def finish(self):
+        held, self.held = self.held, 0
+        return [ChannelText(Channel.CONTENT, "[")] * held
+
+
+@attrs.frozen
+class BracketDialect:
+    name: str = "brackets"
+
+    def matches(self, template_source, special_tokens):
+        return "[" in template_source
+
+    def open_reader(self, prompt=""):
+        return BracketReader()
+
+
+def test_channels_are_kept_apart_and_stops_act_on_the_content_alone():
+    found = answer(BYTES, events(b"a[stop]bstopc"), ["stop"], BracketDialect())
+    assert found == Answer(content="ab", reasoning="stop", finish=Finish.STOP)
+
+
+def test_what_the_dialect_holds_at_the_end_is_content():
+    assert answer(BYTES, events(b"a[", logprobs=True), (), BracketDialect()).content == "a["
+
+
+def test_entries_wait_for_what_the_dialect_holds():
+    deltas = read_deltas(BYTES, events(b"a[b]c", logprobs=True), (), BracketDialect())
+    assert [len(delta.logprobs) for delta in deltas] == [1, 0, 2, 1, 1]
+
+
+def test_everything_is_content_in_the_plain_dialect():
+    reader = PLAIN.open_reader()
+    assert list(reader.feed("<think>x")) == [ChannelText(Channel.CONTENT, "<think>x")]
+    assert (list(reader.feed("")), list(reader.finish()), reader.held) == ([], [], 0)
+
+
+def test_the_registry_ends_with_the_dialect_that_matches_every_model():
+    assert dialect_for("{{ anything }}", {"<|im_end|>": 2}) is PLAIN is DIALECTS[-1]
+
+
+@pytest.mark.parametrize(
+    "delta", [Delta(content="a"), Delta(finish=Finish.STOP), Delta(reasoning="r"), Delta(tool_call="t")]
+)
+def test_a_delta_is_empty_only_with_nothing_in_it(delta):
+    assert (delta.is_empty, Delta().is_empty) == (False, True)
