@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.chat.test_chat_templates import SMOLLM
 from tests.kit.tiny_tokenizers import CHATML, NASTY, gpt2_metadata, llama_metadata, prefixed
-from tlserve.chat.marks import Marker, choose_mark
+from tlserve.chat.marks import Marker, choose_mark, insert_marks
 from tlserve.chat.messages import Role, Turn, parse_role
 from tlserve.chat.prompt import encode_chat, encode_completion
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
@@ -170,12 +170,14 @@ def test_ordinary_text_gets_no_mark(text):
 
 
 def test_marks_go_inside_each_spelling_and_at_ends_that_could_join():
-    marker = Marker(CHATML)
-    assert marker.mark("a<|im_end|>b", "!") == "a<|im_end|!>b"
-    assert marker.mark("a <|im", "!") == "a <|im!"
-    assert marker.mark("end|> b", "!") == "!end|> b"
-    assert marker.mark("a < \n", "!") == "a <! \n"
-    assert marker.mark("im_", "!") == "im_!"
+    def marked(text):
+        return insert_marks(text, Marker(CHATML).places(text), "!")
+
+    assert marked("a<|im_end|>b") == "a<|im_end|!>b"
+    assert marked("a <|im") == "a <|im!"
+    assert marked("end|> b") == "!end|> b"
+    assert marked("a < \n") == "a <! \n"
+    assert marked("im_") == "im_!"
 
 
 def test_the_mark_is_a_character_that_no_string_has():

@@ -12,7 +12,7 @@ A string gets a mark only where it needs one, because a template can see it:
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 
 from tlserve.errors import ClientError
@@ -41,11 +41,6 @@ class Marker:
         self._heads = {spelling[:length] for spelling in spelled for length in range(1, len(spelling))}
         self._tails = {spelling[-length:] for spelling in spelled for length in range(1, len(spelling))}
         self._joined = _SEPARATOR.join(spelled)
-
-    def mark(self, text: str, mark: str) -> str:
-        """Return `text` with `mark` at every place that needs one."""
-        places = self.places(text)
-        return _insert(text, places, mark) if places else text
 
     def places(self, text: str) -> list[int]:
         """Return the places, in order: `p` stands for before the character at p."""
@@ -78,6 +73,7 @@ def marker_for(spellings: frozenset[str]) -> Marker:
     return Marker(sorted(spellings))
 
 
-def _insert(text: str, places: list[int], mark: str) -> str:
+def insert_marks(text: str, places: Sequence[int], mark: str) -> str:
+    """Return `text` with `mark` at each of `places`, which are in order."""
     bounds = [0, *places, len(text)]
     return mark.join(text[start:end] for start, end in pairwise(bounds))

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.chat.marks import choose_mark, marker_for
+from tlserve.chat.marks import choose_mark, insert_marks, marker_for
 from tlserve.chat.messages import Turn
 from tlserve.chat.templates import Clock, Template, local_time
 from tlserve.errors import ClientError
@@ -44,12 +44,17 @@ def encode_chat(
 
     Raises ClientError for what the template refuses, or fails at.
     """
-    strings = [*_turn_strings(turns), *_strings(variables)]
+    strings = {*_turn_strings(turns), *_strings(variables)}
     marker = marker_for(frozenset(tokenizer.special_tokens))
-    mark = choose_mark([*strings, template.source]) if any(map(marker.places, strings)) else ""
+    places = {text: found for text in strings if (found := marker.places(text))}
+    mark = choose_mark([*strings, template.source, *tokenizer.special_tokens]) if places else ""
     if mark:
-        turns = [_marked_turn(turn, lambda text: marker.mark(text, mark)) for turn in turns]
-        variables = _marked(variables, lambda text: marker.mark(text, mark))
+
+        def with_marks(text: str) -> str:
+            return insert_marks(text, places.get(text, ()), mark)
+
+        turns = [_marked_turn(turn, with_marks) for turn in turns]
+        variables = _marked(variables, with_marks)
     own = {"add_generation_prompt": add_generation_prompt, **_frame(tokenizer)}
     try:
         text = template.render({**own, **variables, "messages": list(map(_message, turns))}, clock=clock, mark=mark)

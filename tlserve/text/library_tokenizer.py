@@ -8,6 +8,7 @@ tokens apart.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -63,13 +64,16 @@ class LibraryTokenizer:
         return self._encode_apart(_unicode(text), ids, encoding.offsets)
 
     def _encode_apart(self, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> list[int]:
-        """Encode again in two parts, cut inside the first token that turned out to be a special one."""
-        first = next(place for place, token in enumerate(ids) if token in self._special.id_set)
-        begin, end = offsets[first]
-        cut = begin + 1 if begin + 1 < end else end
-        if not 0 < cut < len(text):
+        """Encode again in parts, cut inside each token that turned out to be a special one.
+
+        A part is shorter than what it was cut from, so this ends; a single character that is left over is dropped.
+        """
+        specials = [place for place, token in enumerate(ids) if token in self._special.id_set]
+        cuts = [begin + 1 if begin + 1 < end else end for begin, end in map(offsets.__getitem__, specials)]
+        bounds = sorted({0, len(text), *cuts})
+        if len(bounds) <= 2:
             return [token for token in ids if token not in self._special.id_set]
-        return self.encode(text[:cut]) + self.encode(text[cut:])
+        return [token for start, end in pairwise(bounds) for token in self.encode(text[start:end])]
 
     def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
         """Return the ids of `text`, its special tokens among them but for those with a `mark` inside."""

@@ -28,7 +28,7 @@ class SpecialTokens:
         self.id_set = frozenset(ids.values())
         self.longest = max(map(len, ids), default=0)
         self._lengths = {first: _lengths(ids, first) for first in {spelling[0] for spelling in ids}}
-        self._starts = re.compile("[" + re.escape("".join(sorted(self._lengths))) + "]") if ids else None
+        self._starts = re.compile("|".join(_starts(ids))) if ids else None
 
     def split(self, text: str) -> Iterator[Piece]:
         """Yield the pieces of `text` in order, without empty runs."""
@@ -71,3 +71,10 @@ class SpecialTokens:
 
 def _lengths(ids: Mapping[str, int], first: str) -> tuple[int, ...]:
     return tuple(sorted({len(spelling) for spelling in ids if spelling[0] == first}, reverse=True))
+
+
+def _starts(ids: Mapping[str, int]) -> Iterator[str]:
+    """Yield a pattern for each first character, with the second ones that may follow."""
+    for first in sorted({spelling[0] for spelling in ids}):
+        seconds = "".join(sorted({spelling[1] for spelling in ids if spelling[0] == first}))
+        yield f"{re.escape(first)}(?=[{re.escape(seconds)}])"
