@@ -1,0 +1,49 @@
+"""The API in memory, in front of a scripted backend: for faults that need virtual time and no engine."""
+
+import json
+from contextlib import asynccontextmanager
+
+import attrs
+import pytest
+
+from tests.kit.memory_http import memory_server
+from tests.kit.scripted_backend import ScriptedBackend
+from tlserve.chat.templates import Template
+from tlserve.config.settings import HttpSettings
+from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.served import Catalogue, Served
+from tlserve.text.byte_tokenizer import ByteTokenizer
+
+CHAT = "/v1/chat/completions"
+
+
+@attrs.frozen(eq=False)
+class MemoryApi:
+    server: object
+    backend: ScriptedBackend
+    records: list
+
+    async def ask(self, client, body):
+        """Ask over `client` and return the whole answer."""
+        return await client.request("POST", CHAT, (), json.dumps(body).encode())
+
+
+@pytest.fixture
+def memory_api():
+    @asynccontextmanager
+    async def open_it(script=None, http=None, tokenizer=None):
+        backend = ScriptedBackend() if script is None else ScriptedBackend(script)
+        model = Served(
+            model_id="succ",
+            backend=backend,
+            tokenizer=tokenizer or ByteTokenizer(),
+            template=Template.parse("{% for m in messages %}{{ m.content }}{% endfor %}"),
+        )
+        records = []
+        api = ApiContext(catalogue=Catalogue([model]), settings=http or HttpSettings(), log=records.append)
+        fault = make_fault_renderer(api.new_id, api.log)
+        async with memory_server(make_api_handler(api), api.settings, fault) as server:
+            yield MemoryApi(server, backend, records)
+
+    return open_it
