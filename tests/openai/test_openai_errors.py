@@ -48,9 +48,14 @@ def test_a_new_kind_of_error_answers_as_the_kind_it_is_a_kind_of() -> None:
     assert describe_error(Narrower("x")).status == 404
 
 
-def test_waiting_is_advised_only_where_it_may_help() -> None:
-    advised = {type(error) for error, *_ in ROWS if describe_error(error).retry_after_s is not None}
-    assert advised == {errors.Overloaded, errors.NoCapacity, errors.Draining}
+def test_waiting_is_advised_by_every_429_and_503_and_by_nothing_else() -> None:
+    answers = [describe_error(error) for error, *_ in ROWS] + [describe_http_fault(status, "x") for status in FAULTS]
+    advised = {answer.status for answer in answers if answer.retry_after_s is not None}
+    assert advised == {429, 503}
+    assert all(answer.retry_after_s is not None for answer in answers if answer.status in advised)
+
+
+FAULTS = (400, 404, 408, 413, 429, 431, 500, 503)
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,8 @@ HTTP_CODES: dict[int, str] = {
 """The code of a failure that HTTP itself found, by status; a status that is not here has none."""
 
 _HTTP_TYPES = {401: AUTHENTICATION, 403: AUTHENTICATION, 429: RATE_LIMIT}
+_RETRY_AFTER_S = {429: 1, 503: 1}
+"""What a failure that asks to be tried again says when it does not know better, by status."""
 
 
 @attrs.frozen
@@ -92,11 +94,11 @@ def describe_error(error: BaseException) -> ErrorAnswer:
         row.code or getattr(error, "code", None),
         error.message,
         getattr(error, "param", None),
-        getattr(error, "retry_after_s", None),
+        getattr(error, "retry_after_s", _RETRY_AFTER_S.get(row.status)),
     )
 
 
 def describe_http_fault(status: int, message: str) -> ErrorAnswer:
     """Return the answer to a failure of the HTTP layer: framing, limits, routing."""
     kind = _HTTP_TYPES.get(status, SERVER if status >= 500 else INVALID_REQUEST)
-    return ErrorAnswer(status, kind, HTTP_CODES.get(status), message, retry_after_s=1 if status in (429, 503) else None)
+    return ErrorAnswer(status, kind, HTTP_CODES.get(status), message, retry_after_s=_RETRY_AFTER_S.get(status))
