@@ -132,6 +132,11 @@ def test_a_tie_at_the_edge_of_top_k_keeps_the_lower_ids():
     assert {sampler.draw(logits, request(top_k=3, seed=s), 0).token for s in range(60)} == {0, 1, 2}
 
 
+def test_a_nucleus_ends_with_the_token_that_reaches_its_share():
+    logits = np.zeros(4, dtype=np.float32)
+    assert {sampler.draw(logits, request(top_p=0.5, seed=s), 0).token for s in range(60)} == {0, 1}
+
+
 def test_best_ids_are_a_stable_sort_for_every_count():
     logits = random_logits(random.Random(3), 700)
     order = sorted(range(700), key=lambda i: (-logits[i], i))

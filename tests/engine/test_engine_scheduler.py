@@ -5,6 +5,7 @@ import random
 import pytest
 
 from tests.kit.hash_model import HashModel
+from tests.kit.tiny_models import succ_model
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.scheduler import share_prefill
@@ -135,6 +136,7 @@ def test_one_that_does_not_fit_holds_back_those_behind_it():
     big, small = eng.add_request(request(30, 1, start=5)), eng.add_request(request(2, 1, start=9))
     started = [k for keys in started_by_step(eng, 12) for k in keys]
     assert started == [big, small]
+    assert eng.statistics().preemptions_total == 0
 
 
 def test_prefill_of_a_higher_priority_takes_the_whole_budget():
@@ -187,14 +189,15 @@ def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
 
 
 def test_a_draft_never_takes_a_block_from_another_sequence():
-    eng = engine(kv_blocks=6, speculative="prompt_lookup", speculative_tokens=8, prefill_chunk=0)
-    repeating = GenerationRequest(prompt=(1, 2, 3) * 2, max_tokens=2, seed=0)
-    other = GenerationRequest(prompt=tuple(range(14)), max_tokens=2, seed=0)
-    keys = {eng.add_request(repeating), eng.add_request(other)}
-    while eng.has_work:
-        keys -= {e.key for e in eng.step() if isinstance(e.what, TokenEvent) and e.what.finish}
-    assert not keys
+    eng = Engine(succ_model(), EngineConfig(kv_blocks=6, block_size=4, speculative="prompt_lookup"))
+    repeating = eng.add_request(GenerationRequest(prompt=(1, 2, 3, 4, 5, 1, 2), max_tokens=8, seed=0))
+    other = eng.add_request(GenerationRequest(prompt=tuple(range(100, 114)), max_tokens=2, seed=0))
+    eng.step()
+    assert tokens_by_step(eng, 1) == [[repeating, other]]
     assert eng.statistics().preemptions_total == 0
+    while eng.has_work:
+        eng.step()
+    assert eng.statistics().accepted_tokens_total > 0
 
 
 # --- common beginnings

@@ -18,6 +18,7 @@ def check_blocks(engine) -> None:
     assert pool.free_count == len(free)
     statistics = engine.statistics()
     assert (statistics.kv_used, statistics.kv_cached, statistics.kv_free) == (len(held), len(idle), len(free))
+    assert scheduler.cache_hits <= scheduler.cache_queries
     for sequence in sequences:
         _check_table(kv, sequence)
     _check_idle_order(kv)
@@ -31,7 +32,7 @@ def _check_table(kv, sequence) -> None:
     table = sequence.table
     assert len(set(table.blocks)) == len(table.blocks)
     assert 0 <= sequence.computed < len(sequence.tokens) or sequence.hidden_sum is not None
-    assert len(table.blocks) * kv.block_size >= sequence.computed
+    assert kv.blocks_for(sequence.computed) <= len(table.blocks) <= kv.blocks_for(sequence.limit)
     assert table.as_array().tolist() == table.blocks
     assert [prefix.block for prefix in table.path] == table.blocks[: len(table.path)]
     full = sequence.computed // kv.block_size

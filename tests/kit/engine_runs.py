@@ -105,6 +105,7 @@ class RandomRun:
     requests: dict = attrs.field(factory=dict)
     events: dict = attrs.field(factory=dict)
     aborted: set = attrs.field(factory=set)
+    idle_steps: int = 0
 
     def play(self):
         rng = random.Random(self.seed)
@@ -117,9 +118,7 @@ class RandomRun:
                 self._add(coming.pop())
             if rng.random() < 0.02 and self.requests:
                 self._abort(rng.choice(sorted(self.requests)))
-            for event in self.engine.step():
-                self.events[event.key].append(event.what)
-            check_blocks(self.engine)
+            self._step()
             if not coming and not self.engine.has_work:
                 return self
         raise AssertionError(f"seed {self.seed}: no end")
@@ -132,6 +131,15 @@ class RandomRun:
         if rng.random() < 0.2:
             return tuple(rng.choice(beginnings)[: rng.randrange(1, 60)])
         return random_request(rng, beginnings)
+
+    def _step(self):
+        """One step; with work there are never two in a row that compute nothing."""
+        busy, before = self.engine.has_work, self.engine.statistics().steps_total
+        for event in self.engine.step():
+            self.events[event.key].append(event.what)
+        check_blocks(self.engine)
+        self.idle_steps = self.idle_steps + 1 if busy and self.engine.statistics().steps_total == before else 0
+        assert self.idle_steps < 2, f"seed {self.seed}: no progress"
 
     def _add(self, item):
         generates = isinstance(item, GenerationRequest)

@@ -4,8 +4,9 @@ Owns the queue, the running set, and the rules between them. Refuses to know mod
 
 - Order is everywhere the same: higher priority first, then first come first served.
 - Every decoding sequence gets its row in every step; prompts share what `prefill_chunk` allows beside them.
-- A sequence that needs blocks takes them from those after it in the order, never from one before it; if that is not enough it
-  waits for a step. So the first one always gets on, and every sequence becomes the first one day.
+- A waiting sequence never takes the place or the blocks of a running one, whatever its priority.
+- A running sequence that needs blocks takes them from those after it in the order, never from one before it; if that is
+  not enough it waits for a step. So the first one always gets on, and every sequence becomes the first one day.
 - A preempted sequence gives all its blocks back, keeps its tokens, and waits at its old place in the order.
 - Two prompts with a common beginning do not compute it twice: the later one waits while the earlier one computes the block
   that both need next, then finds it in the cache.
@@ -70,39 +71,35 @@ class Scheduler:
         self._kv.release(sequence.table)
 
     def schedule(self) -> list[SequenceRows]:
-        """Decide one step: decodes, then prompts that run, then prompts that may begin. Rows come in order of sequence."""
+        """Decide one step: decodes, prompts that run, prompts that may begin, drafts. Rows come in order of sequence."""
         self._plan = {}
-        preemptions = self.preemptions
         for sequence in tuple(self.running):
-            if sequence.decoding and sequence in self.running:
-                self._plan_decode(sequence)
-        self._plan_prefills(may_admit=self.preemptions == preemptions)
-        return [self._plan[sequence] for sequence in self.running if sequence in self._plan]
+            if sequence.decoding and sequence in self.running and self._obtain(sequence, len(sequence.tokens)):
+                self._plan[sequence] = SequenceRows(sequence, 1)
+        self._plan_prefills()
+        # A sequence that was planned and then preempted runs no more: its rows fall out here.
+        planned = [self._plan[sequence] for sequence in self.running if sequence in self._plan]
+        return [self._with_drafts(rows) for rows in planned] if self._config.speculative != "none" else planned
 
-    # --- decodes ---------------------------------------------------------------------------------------------------
-
-    def _plan_decode(self, sequence: Sequence) -> None:
-        if not self._obtain(sequence, len(sequence.tokens)):
-            return
-        drafts = self._draft(sequence)
-        if drafts and not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
-            drafts = ()  # a guess is never worth another sequence's blocks
-        self._plan[sequence] = SequenceRows(sequence, 1, drafts)
-
-    def _draft(self, sequence: Sequence) -> tuple[int, ...]:
+    def _with_drafts(self, rows: SequenceRows) -> SequenceRows:
+        """Add what may be guessed, if blocks are left over: a guess is never worth another sequence's blocks."""
+        sequence = rows.sequence
         room = sequence.limit - len(sequence.tokens) - 1
-        if self._config.speculative == "none" or room < 1:
-            return ()
+        if not sequence.decoding or room < 1:
+            return rows
         sequence.lookup = sequence.lookup or PromptLookup()
-        return sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens))
+        drafts = sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens))
+        if not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
+            return rows
+        return SequenceRows(sequence, 1, drafts)
 
     # --- prompts ---------------------------------------------------------------------------------------------------
 
-    def _plan_prefills(self, *, may_admit: bool) -> None:
+    def _plan_prefills(self) -> None:
         prompts = [sequence for sequence in self.running if not sequence.decoding]
         claims: set[object] = set()
         pending = [self._claim(sequence, claims) for sequence in prompts]
-        while may_admit and self.waiting and len(self.running) < self._config.max_num_seqs:
+        while self.waiting and len(self.running) < self._config.max_num_seqs:
             if not self._try_to_admit(prompts, pending, claims):
                 break
         shares = self._share(prompts, pending)
@@ -166,7 +163,6 @@ class Scheduler:
 
     def _preempt(self, victim: Sequence) -> None:
         self.running.remove(victim)
-        self._plan.pop(victim, None)
         self._give_back(victim)
         self.add(victim)
         self.preemptions += 1
