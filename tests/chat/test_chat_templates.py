@@ -5,6 +5,7 @@ from datetime import datetime
 from pathlib import Path
 
 import pytest
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from tlserve.chat.template_limits import MAX_SOURCE_CHARS
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
@@ -91,6 +92,44 @@ def test_the_language_is_what_transformers_gives_templates(source, text):
         Template.parse(source).render({"messages": MESSAGES, "tools": None}, clock=lambda: datetime(2024, 2, 29))
         == text
     )
+
+
+UNCOUNTED = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+CONVERSATIONS = (
+    MESSAGES,
+    [message("system", " Be brief. "), *MESSAGES, message("assistant", "Yes?"), message("user", "<b>\n\nBye")],
+)
+
+
+@pytest.mark.parametrize("messages", CONVERSATIONS, ids=["one turn", "four turns"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        SMOLLM,
+        DEFAULT_TEMPLATE,
+        "{% for m in messages %}\n  {% if not loop.last %}"
+        "{{ loop.index ~ '/' ~ loop.length }}{% else %}end{% endif %}\n\n{% endfor %}",
+        "{% macro say(m, sep='|') -%}\n [{{ sep }}{{ m.content | trim }}{{ caller() if caller }}]\n{%- endmacro %}"
+        "{% for m in messages if m.role != 'system' %}{{ say(m) }}{% call say(m, sep='!') %}c{% endcall %}{% endfor %}",
+        "{% set ns = namespace(last=-1, parts=[]) %}{% for m in messages %}{% if m.role == 'user' %}"
+        "{% set ns.last = loop.index0 %}{% set ns.parts = ns.parts + [m.content] %}"
+        "{% endif %}{% endfor %}{{ ns.last }}{{ ns.parts }}",
+        "{% set first, rest = messages[0], messages[1:] %}{{ first.role }}"
+        "{% for m in rest[::-1] %}{{ m['role'][:4] }}{% endfor %}",
+        "{% for k, v in messages[0].items() %}{{ k }}={{ v }};{% endfor %}"
+        "{{ messages | groupby('role') | map('first') | join(',') }}",
+        "{% set body %}<{{ messages[-1].content }}>{% endset %}"
+        "{{ body | replace('b', 'B') | upper }}{{ body | length > 3 }}",
+        "{{ messages | map(attribute='content') | map('trim') | select('in', ['Hi', 'Bye']) | list }}"
+        "{{ messages[9] is undefined }}",
+        "{% with a = 1, b = (1, 2) %}{{ a + b[1] }}{{ b }}{% endwith %}"
+        "{{ '%s=%d' | format('x', 3) }}{{ -7 // 2 }}{{ 7 / 2 }}",
+        "{{ messages[0].content is string and messages is sequence and messages[0] is mapping and none is none }}",
+    ],
+)
+def test_counting_changes_no_rendering(source, messages):
+    variables = {"messages": messages, "add_generation_prompt": True}
+    assert Template.parse(source).render(variables) == UNCOUNTED.from_string(source).render(variables)
 
 
 def test_template_errors_are_caught_at_parse():
@@ -220,6 +259,10 @@ HUNDRED_THOUSAND = "{% set r = range(100000) | list %}{% for i in r %}"
         "{{ (['a'] * 10**4) | join('b' * 10**5) }}",
         "{{ ('a\n' * 10**5) | indent(10**5) }}",
         "{{ ('a ' * 10**5) | wordwrap(1, wrapstring='b' * 10**5) }}",
+        "{% for i in range(99) %}{% set x = ('ab ' * 10**6) | wordwrap(3) %}{% endfor %}",
+        "{% for i in range(9999) %}{% set x = ('<' * 10**6) | striptags | title | wordcount %}{% endfor %}",
+        "{% for i in range(9999) %}{% set x = ('ab ' * 10**6).split() %}{% endfor %}",
+        "{% for i in range(9999) %}{% set x = ('ab ' * 10**6) | sort | list %}{% endfor %}",
         "{{ [1] | batch(10**9, 0) | list }}",
         "{{ [1] | slice(10**9) | list }}",
         "{{ 1 | round(10**9) }}",

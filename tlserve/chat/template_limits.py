@@ -15,13 +15,14 @@ from contextvars import ContextVar
 from typing import Any
 
 MAX_SOURCE_CHARS = 1 << 20
-MAX_WEIGHT = 1 << 24
-MAX_WRITTEN_CHARS = 1 << 24
+MAX_WEIGHT = 1 << 23
+MAX_WRITTEN_CHARS = 1 << 23
 MAX_WORK = 1_000_000
 MAX_COUNT = 100_000
 MAX_INT_BITS = 4096
 MEMBER_WEIGHT = 64
-CHARS_PER_WORK = 256
+CHARS_PER_WORK = 64
+SLOW_CHARS_PER_WORK = 4
 COUNTS_PER_WORK = 16
 _LONG_NUMBER = re.compile(r"\d{5,}")
 _LONG_PERCENT = re.compile(r"%[^a-zA-Z%]*(\*|\d{5,})")

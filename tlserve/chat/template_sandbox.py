@@ -35,6 +35,7 @@ MARK: ContextVar[str] = ContextVar("template_mark", default="")
 _REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
 _REFUSED_GLOBALS = ("lipsum",)
 _QUICK_FILTERS = frozenset({"length", "count", "default", "d", "first"})
+_SLOW_FILTERS = frozenset({"wordwrap", "title", "striptags", "wordcount", "truncate", "indent"})
 _COMPARING_TESTS = (
     "in",
     "eq",
@@ -257,6 +258,8 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
         values = args[first:] if name in _QUICK_FILTERS else tuple(map(_counted_argument, args[first:]))
+        if name in _SLOW_FILTERS:
+            BUDGET.get().spend(limits.weigh(str(values[0])) // limits.SLOW_CHARS_PER_WORK)
         for value in (*values[1:], *kwargs.values()):
             limits.check_count(value)
             measured(value)
