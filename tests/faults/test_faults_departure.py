@@ -17,7 +17,7 @@ async def close(client):
 
 
 async def half_close(client):
-    await client.stream.send_eof()
+    client.stream.socket.shutdown(socket.SHUT_WR)
 
 
 async def reset(client):

@@ -41,17 +41,19 @@ async def test_a_request_on_a_connection_that_was_open_is_told_to_come_back() ->
         running = await host.send(STREAM)
         await host.step()
         data = json.dumps(chat("a", max_tokens=3)).encode()
-        late = await host.raw()
+        idle, late = await host.raw(), await host.raw()
         fields = b"Host: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(data)
         await late.send_all(b"POST /v1/chat/completions HTTP/1.1\r\n" + fields)
         assert (await late.receive_some()).startswith(b"HTTP/1.1 100 ")
         host.server.drain()
+        assert await idle.receive_some() == b""
         await late.send_all(data)
         answer = await late.receive_some()
         assert answer.startswith(b"HTTP/1.1 503 ")
         assert b"Retry-After: 1\r\n" in answer
         assert b"Connection: close\r\n" in answer
         await late.aclose()
+        await idle.aclose()
         host.gate.open_all()
         assert content_of(await running.events()) == "bcdef"
         assert await host.server.join() == 0
