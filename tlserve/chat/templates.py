@@ -59,7 +59,7 @@ class Template:
                 return cls(source, _environment().from_string(tree))
         except jinja2.TemplateSyntaxError as error:
             raise ModelRefused(f"the chat template cannot be parsed: {error.message} (line {error.lineno})") from error
-        except (Exception, RecursionError, MemoryError) as error:
+        except Exception as error:
             raise ModelRefused(f"the chat template cannot be parsed: {type(error).__name__}: {error}") from error
         raise ModelRefused(f"the chat template cannot be served: {refusal}")
 
