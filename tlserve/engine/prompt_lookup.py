@@ -9,7 +9,6 @@ After a miss the sequence rests for a number of steps that grows fourfold, so th
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Sequence
 
 _KEY_TOKENS = 3
@@ -23,7 +22,7 @@ class PromptLookup:
     """The drafts of one sequence; `feed` it the tokens, `draft`, then `settle` what became of the draft."""
 
     def __init__(self) -> None:
-        self._places: dict[tuple[int, ...], deque[int]] = {}
+        self._places: dict[tuple[int, ...], list[int]] = {}
         self._fed = 0
         self._length = _FIRST_DRAFT
         self._rest = 0
@@ -50,8 +49,9 @@ class PromptLookup:
     def _feed(self, tokens: Sequence[int]) -> None:
         """Index the places before the last token: a run must have a token after it."""
         for end in range(max(self._fed, _KEY_TOKENS), len(tokens)):
-            key = tuple(tokens[end - _KEY_TOKENS : end])
-            self._places.setdefault(key, deque(maxlen=_PLACES)).append(end)
+            places = self._places.setdefault(tuple(tokens[end - _KEY_TOKENS : end]), [])
+            places.append(end)
+            del places[:-_PLACES]
         self._fed = len(tokens)
 
     def _best_match(self, tokens: Sequence[int]) -> int:
