@@ -31,9 +31,17 @@ class Reply:
         return parse_events(self.body)
 
 
-def call(address: str, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None) -> Reply:
+def call(
+    address: str,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
+) -> Reply:
     """Send one request on a connection of its own and read the whole answer; `body` is JSON unless it is bytes."""
-    with opened(address, method, path, body, headers) as response:
+    with opened(address, method, path, body, headers, timeout_s=timeout_s) as response:
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 
 
@@ -49,10 +57,16 @@ def get(address: str, path: str, **headers: str) -> Reply:
 
 @contextmanager
 def opened(
-    address: str, method: str, path: str, body: object = None, headers: Mapping[str, str] | None = None
+    address: str,
+    method: str,
+    path: str,
+    body: object = None,
+    headers: Mapping[str, str] | None = None,
+    *,
+    timeout_s: float = TIMEOUT_S,
 ) -> Iterator[http.client.HTTPResponse]:
     """Send a request and give the response as it arrives; leaving the block closes the connection."""
-    connection = http.client.HTTPConnection(address, timeout=TIMEOUT_S)
+    connection = http.client.HTTPConnection(address, timeout=timeout_s)
     try:
         connection.request(method, path, _encoded(body), dict(headers or {}))
         yield connection.getresponse()
