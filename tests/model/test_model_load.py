@@ -128,7 +128,7 @@ def test_two_gguf_files_in_one_directory_are_refused(tiny_path):
         load_model(tiny_path.parent)
 
 
-def write_changed(path: Path, *, metadata=(), tensors=None, architecture="llama") -> Path:
+def write_changed(path: Path, *, metadata=(), tensors=None, architecture="llama", **tokens: int) -> Path:
     """Write a tiny llama whose metadata or tensors were changed after the fact."""
     shape = tiny_shape()
     values = {
@@ -150,6 +150,8 @@ def write_changed(path: Path, *, metadata=(), tensors=None, architecture="llama"
             add[type(value)](f"llama.{name}", value)
     for name, tensor in (tiny_tensors(shape) if tensors is None else tensors).items():
         writer.add_tensor(name, tensor)
+    for name, value in tokens.items():
+        writer.add_uint32(f"tokenizer.ggml.{name}_token_id", value)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -188,6 +190,16 @@ def test_only_the_written_values_are_needed(tmp_path):
 def test_metadata_that_is_not_served_is_refused_by_name(tmp_path, name, value, reason):
     with pytest.raises(ModelRefused, match=reason):
         load_model(write_changed(tmp_path / "t.gguf", metadata={name: value}))
+
+
+def test_ends_of_text_turn_and_message_all_end_an_answer(tmp_path):
+    loaded = load_model(write_changed(tmp_path / "t.gguf", bos=1, eos=2, eot=5, eom=7))
+    assert (loaded.bos_id, loaded.eos_ids) == (1, {2, 5, 7})
+
+
+def test_a_special_token_outside_the_vocabulary_is_refused(tmp_path):
+    with pytest.raises(ModelRefused, match="eot_token_id must be an id below 256"):
+        load_model(write_changed(tmp_path / "t.gguf", eot=256))
 
 
 def test_another_architecture_is_refused_by_name(tmp_path):

@@ -18,6 +18,8 @@ from tlserve.model.loaded_model import LoadedModel
 from tlserve.model.sidecar_files import read_sidecar
 
 EMBEDDING = "token_embd.weight"
+# What ends an answer: the end of a text, and where a family tells them apart, the end of a turn or of a message.
+_EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
 def read_gguf_model(path: Path, context_tokens: int, threads: int) -> LoadedModel:
@@ -30,12 +32,12 @@ def read_gguf_model(path: Path, context_tokens: int, threads: int) -> LoadedMode
         shape = llama_shape(metadata, embedding[0] if embedding else 0, context_tokens)
         weights = load_weights(shape, file, file.digest(), ThreadPool(threads))
     sidecar = read_sidecar(path.parent, shape.vocabulary)
-    eos = _token(metadata, "tokenizer.ggml.eos_token_id", shape.vocabulary)
+    eos = [_token(metadata, key, shape.vocabulary) for key in _EOS_KEYS]
     return LoadedModel(
         model=LlamaModel(shape, weights, threads),
         metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
-        eos_ids=sidecar.eos_ids | ({eos} if eos is not None else frozenset()),
+        eos_ids=sidecar.eos_ids.union(token for token in eos if token is not None),
         bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
