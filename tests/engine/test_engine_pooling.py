@@ -32,3 +32,13 @@ def test_an_embedding_is_the_normalised_mean():
 
 def test_hidden_states_that_cancel_out_give_zeros_and_no_warning():
     assert embedding(np.array([[1, -1], [-1, 1]], dtype=np.float32)).tolist() == [0, 0]
+
+
+def test_hidden_states_that_are_infinite_are_seen_in_the_embedding_and_raise_no_warning():
+    for rows in ([[math.inf, 1]], [[math.inf, 1], [-math.inf, 1]], [[math.nan, 1]]):
+        assert not np.isfinite(embedding(np.array(rows, dtype=np.float32))).all()
+
+
+def test_the_largest_hidden_states_still_give_a_vector_of_length_one():
+    got = embedding(np.full((3, 2), np.finfo(np.float32).max))
+    assert got.tolist() == pytest.approx([math.sqrt(0.5)] * 2)

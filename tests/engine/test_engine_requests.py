@@ -3,9 +3,9 @@
 import math
 
 import attrs
-import numpy as np
 import pytest
 
+from tests.kit.alternating import Alternating
 from tests.kit.block_invariants import check_blocks
 from tests.kit.engine_runs import alone, embedded_alone, run_to_end, tokens_of
 from tests.kit.hash_model import HashModel
@@ -291,28 +291,6 @@ def test_what_the_forward_pass_raises_leaves_the_step():
 
 
 # --- constraints
-
-
-class Alternating:
-    """Allows even ids, then odd ids, and so on; keeps what it accepted."""
-
-    def __init__(self, fail_at=None):
-        self.accepted = []
-        self.fail_at = fail_at
-
-    def mask(self):
-        if len(self.accepted) == self.fail_at:
-            raise RuntimeError("broken grammar")
-        bits = np.zeros(64, dtype=np.uint8)
-        bits[len(self.accepted) % 2 :: 2] = 1
-        return np.packbits(bits, bitorder="little").view(np.uint32)
-
-    def accept(self, token):
-        assert token % 2 == len(self.accepted) % 2
-        self.accepted.append(token)
-
-    def rollback(self, count):
-        del self.accepted[-count:]
 
 
 def constrained(**fields):

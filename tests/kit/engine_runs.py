@@ -6,6 +6,7 @@ import random
 
 import attrs
 
+from tests.kit.alternating import Alternating
 from tests.kit.block_invariants import check_blocks
 from tests.kit.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
@@ -36,7 +37,7 @@ def tokens_of(events):
 def alone(request, model=None, config=PLAIN):
     """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
     engine = Engine(model or HashModel(), config)
-    key = engine.add_request(request)
+    key = engine.add_request(with_constraint(request))
     return tokens_of(run_to_end(engine)[key])
 
 
@@ -63,7 +64,8 @@ def random_sampling(rng):
 
 def random_request(rng, beginnings):
     prompt = rng.choice(beginnings)[: rng.randrange(0, 60)] + ids(rng, rng.randrange(1, 40))
-    emitted = ids(rng, rng.randrange(1, 6)) if rng.random() < 0.2 else []
+    kind = rng.choice(["plain"] * 6 + ["resumed", "constrained"])
+    emitted = ids(rng, rng.randrange(1, 6)) if kind == "resumed" else []
     return GenerationRequest(
         prompt=tuple(prompt),
         emitted=tuple(emitted),
@@ -74,7 +76,13 @@ def random_request(rng, beginnings):
         stop_ids=frozenset(rng.sample(range(VOCABULARY), rng.choice([0, 1, 4]))) - set(emitted),
         logprobs=rng.choice([None, 0, 3]),
         priority=rng.choice([0, 0, 5, -5]),
+        request_id=kind,
     )
+
+
+def with_constraint(request):
+    """Return the request with a fresh constraint if it is of that kind: a constraint has a state, so never share one."""
+    return attrs.evolve(request, constraint=Alternating()) if request.request_id == "constrained" else request
 
 
 def random_config(rng, most_tokens):
@@ -143,7 +151,7 @@ class RandomRun:
 
     def _add(self, item):
         generates = isinstance(item, GenerationRequest)
-        key = self.engine.add_request(item) if generates else self.engine.add_embedding(item)
+        key = self.engine.add_request(with_constraint(item)) if generates else self.engine.add_embedding(item)
         self.requests[key], self.events[key] = item, []
 
     def _abort(self, key):

@@ -22,13 +22,18 @@ class HiddenSum:
 
     def add(self, hidden: NDArray[np.float32]) -> None:
         """Add the rows of `hidden`: (P, hidden_size) float32, in order, one after the other."""
-        for row in hidden:
-            self.total = row.astype(np.float64) if self.total is None else self.total + row
+        with np.errstate(invalid="ignore"):  # infinities that meet are the caller's finding, not a warning
+            for row in hidden:
+                self.total = row.astype(np.float64) if self.total is None else self.total + row
         self.rows += len(hidden)
 
     def embedding(self) -> NDArray[np.float32]:
-        """Return the normalised mean: (hidden_size,) float32; all zero if the mean is. At least one row was added."""
+        """Return the normalised mean: (hidden_size,) float32; all zero if the mean is. At least one row was added.
+
+        It is finite wherever the hidden states were.
+        """
         assert self.total is not None
         mean = self.total / self.rows
-        norm = math.sqrt(np.add.accumulate(mean * mean)[-1])
-        return (mean / norm if norm else mean).astype(np.float32)
+        with np.errstate(invalid="ignore"):
+            norm = math.sqrt(np.add.accumulate(mean * mean)[-1])
+            return (mean / norm if norm else mean).astype(np.float32)

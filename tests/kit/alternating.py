@@ -1,0 +1,27 @@
+"""A constraint with a state: even ids, then odd ids, and so on."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class Alternating:
+    """Keeps what it accepted; refuses a token that its mask did not allow, and breaks after `fail_at` tokens."""
+
+    def __init__(self, fail_at=None):
+        self.accepted = []
+        self.fail_at = fail_at
+
+    def mask(self):
+        if len(self.accepted) == self.fail_at:
+            raise RuntimeError("broken grammar")
+        bits = np.zeros(64, dtype=np.uint8)
+        bits[len(self.accepted) % 2 :: 2] = 1
+        return np.packbits(bits, bitorder="little").view(np.uint32)
+
+    def accept(self, token):
+        assert token % 2 == len(self.accepted) % 2
+        self.accepted.append(token)
+
+    def rollback(self, count):
+        del self.accepted[-count:]
