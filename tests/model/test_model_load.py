@@ -226,6 +226,21 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_name(tmp_path, cha
         load_model(write_changed(tmp_path / "t.gguf", tensors=tensors))
 
 
+def test_a_tensor_of_a_type_that_cannot_become_float32_is_refused_by_name(tmp_path):
+    tensors = tiny_tensors(tiny_shape()) | {"output_norm.weight": np.ones(32, np.int32)}
+    with pytest.raises(ModelRefused, match=r"'output_norm.weight' holds I32"):
+        load_model(write_changed(tmp_path / "t.gguf", tensors=tensors))
+
+
+def test_a_tensor_of_an_unknown_type_is_refused_by_name(tiny_path):
+    data = bytearray(tiny_path.read_bytes())
+    at = data.rfind(b"output_norm.weight") + len("output_norm.weight") + 4 + 8
+    data[at : at + 4] = (999).to_bytes(4, "little")
+    tiny_path.write_bytes(data)
+    with pytest.raises(ModelRefused, match="unknown type 999"):
+        load_model(tiny_path)
+
+
 def test_a_file_cut_off_in_its_tensors_is_refused(tiny_path):
     tiny_path.write_bytes(tiny_path.read_bytes()[:-1000])
     with pytest.raises(ModelRefused, match="cut off"):

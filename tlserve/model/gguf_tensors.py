@@ -6,6 +6,8 @@ turns them into float32. Refuses to know which tensors a model needs.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import math
 import mmap
@@ -45,7 +47,8 @@ class GgufFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._data.close()
+        with contextlib.suppress(BufferError):  # an error on its way still holds a view: the mapping goes with it
+            self._data.close()
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor, outputs first."""
@@ -75,12 +78,24 @@ def _row_bytes(values: int, kind: GGMLQuantizationType) -> int:
     return values // block_values * block_bytes
 
 
+@functools.cache
+def _can_dequantize(kind: GGMLQuantizationType) -> bool:
+    """Try one block: the package knows the sizes of more types than it can turn into float32."""
+    try:
+        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
+    except NotImplementedError:
+        return False
+    return True
+
+
 def _checked_kind(info: TensorInfo, file_bytes: int) -> GGMLQuantizationType:
     """Return the type of a tensor; refuses unknown types, empty or huge shapes, and data that is not in the file."""
     try:
         kind = GGMLQuantizationType(info.kind)
     except ValueError:
         raise ModelRefused(f"the tensor {info.name!r} has the unknown type {info.kind}") from None
+    if not _can_dequantize(kind):
+        raise ModelRefused(f"the tensor {info.name!r} holds {kind.name}, which cannot be turned into float32")
     values = math.prod(info.shape)
     if not 0 < values <= MAX_TENSOR_VALUES:
         raise ModelRefused(f"the tensor {info.name!r} has the shape {info.shape}, which is not served")
