@@ -29,6 +29,7 @@ from tlserve.assembly import Assembled, assemble, health_handler, load
 from tlserve.banner import banner_lines
 from tlserve.config.settings import Settings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.endpoints.context import new_request_id
 from tlserve.errors import EngineFailed
 from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.server import Server
@@ -121,7 +122,8 @@ class _Host:
 
     async def _start_health(self, nursery: trio.Nursery) -> None:
         handler = health_handler(lambda: self._assembled, self._not_ready_reason)
-        await nursery.start(Server(self._settings.http, handler).serve, self._ports.health)
+        server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
+        await nursery.start(server.serve, self._ports.health)
 
     async def _load_unless_stopped(self) -> LoadedModel | None:
         """Load the model in a thread; None if the server was told to stop meanwhile."""

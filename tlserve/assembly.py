@@ -22,7 +22,7 @@ from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.endpoints.api import ROUTES
-from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.context import ApiContext, new_request_id
 from tlserve.endpoints.served import Catalogue, Served
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
@@ -93,11 +93,11 @@ def health_handler(current: Callable[[], Assembled | None], not_ready_reason: Ca
         assembled = current()
         return metrics_text(EngineStatistics(), version=__version__) if assembled is None else _metrics(assembled)
 
-    return make_health_handler(not_ready_reason=not_ready_reason, metrics=metrics, about=about)
+    return make_health_handler(not_ready_reason=not_ready_reason, metrics=metrics, new_id=new_request_id, about=about)
 
 
 def _count_and_log(requests: RequestCounts, record: RequestRecord) -> None:
-    requests.count(record.method, record.path, record.status)
+    requests.count(record.method, record.path, record.status, record.finish or "")
     log_request(record)
 
 

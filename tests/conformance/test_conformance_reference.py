@@ -258,7 +258,10 @@ def test_tokenize_models_health_and_request_id(succ_server):
     assert get(succ_server.address, "/v1/models/succ").json["object"] == "model"
     assert get(succ_server.address, "/v1/models/other").status == 404
     for address in (succ_server.address, succ_server.health_address):
-        assert get(address, "/healthz").status == 200
+        healthy, absent = get(address, "/healthz", X_Request_Id="trace-8"), get(address, "/nowhere")
+        assert (healthy.status, healthy.headers.get("x-request-id")) == (200, "trace-8")
+        assert (absent.status, set(absent.json["error"])) == (404, {"message", "type", "param", "code"})
+        assert absent.headers.get("x-request-id")
     assert get(succ_server.health_address, "/readyz").status == 200
     generated = [get(succ_server.address, "/v1/models").headers.get("x-request-id") for _ in range(2)]
     assert generated[0] != generated[1]

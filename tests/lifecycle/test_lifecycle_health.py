@@ -17,6 +17,7 @@ def handler_of(reasons: list[str]) -> Handler:
     return make_health_handler(
         not_ready_reason=lambda: reasons[0],
         metrics=lambda: metrics_text(EngineStatistics(kv_used=7)),
+        new_id=lambda: "fresh",
         about=lambda: {"kernels": "reference"},
     )
 
@@ -47,6 +48,14 @@ async def test_no_answer_is_kept_by_a_cache() -> None:
             assert (await server.request("GET", path)).headers.get("cache-control") == "no-store"
 
 
+async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one() -> None:
+    async with memory_server(handler_of(["loading"])) as server:
+        for path in ("/healthz", "/readyz", "/metrics"):
+            assert (await server.request("GET", path)).headers.get("x-request-id") == "fresh"
+            echoed = await server.request("GET", path, [("X-Request-Id", "trace-7")])
+            assert echoed.headers.get("x-request-id") == "trace-7"
+
+
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/readyz", 405), ("GET", "/v1/models", 404)])
 async def test_the_health_port_serves_nothing_else(method: str, path: str, status: int) -> None:
     async with memory_server(handler_of([""])) as server:
@@ -62,7 +71,9 @@ async def test_a_head_probe_gets_the_status_alone() -> None:
 async def test_a_drain_makes_readyz_fail_at_once() -> None:
     drain = Drain(30)
     handler = make_health_handler(
-        not_ready_reason=lambda: "" if drain.phase.value == "serving" else drain.phase.value, metrics=lambda: ""
+        not_ready_reason=lambda: "" if drain.phase.value == "serving" else drain.phase.value,
+        metrics=lambda: "",
+        new_id=lambda: "fresh",
     )
     async with memory_server(handler) as server:
         assert (await server.request("GET", "/readyz")).status == 200

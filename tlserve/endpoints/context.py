@@ -23,7 +23,8 @@ def _draw_seed() -> int:
     return secrets.randbits(63)
 
 
-def _new_id() -> str:
+def new_request_id() -> str:
+    """Return an id that nobody can guess."""
     return secrets.token_hex(16)
 
 
@@ -35,7 +36,7 @@ class ApiContext:
     settings: HttpSettings = attrs.field(factory=HttpSettings)
     offload: Offload = attrs.field(factory=Offload)
     draw_seed: Callable[[], int] = _draw_seed
-    new_id: Callable[[], str] = _new_id
+    new_id: Callable[[], str] = new_request_id
     now_s: Callable[[], float] = time.time
     log: Callable[[RequestRecord], None] = log_request
 

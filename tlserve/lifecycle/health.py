@@ -10,6 +10,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 
+import attrs
+
+from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
@@ -23,25 +26,30 @@ def make_health_handler(
     *,
     not_ready_reason: Callable[[], str],
     metrics: Callable[[], str],
+    new_id: Callable[[], str],
     about: Callable[[], Mapping[str, object]] = dict,
 ) -> Handler:
     """Return the handler of GET /healthz, /readyz and /metrics.
 
     `not_ready_reason` returns "" when requests may come, else why not; `metrics` the exposition; `about` what /healthz says
-    besides, such as the kernels.
+    besides, such as the kernels. `new_id` names a request that brings no id of its own.
     """
+    answers: Mapping[str, Callable[[], Response]] = {
+        "/healthz": lambda: _document(200, {"status": "ok", **about()}),
+        "/readyz": lambda: readiness_response(not_ready_reason()),
+        "/metrics": lambda: _answer(200, metrics(), CONTENT_TYPE),
+    }
+    return Router(Route("GET", path, _endpoint(answer, new_id)) for path, answer in answers.items())
 
-    async def healthz(_request: Request, responder: Responder) -> None:
-        await responder.send(_document(200, {"status": "ok", **about()}))
 
-    async def readyz(_request: Request, responder: Responder) -> None:
-        await responder.send(readiness_response(not_ready_reason()))
+def _endpoint(answer: Callable[[], Response], new_id: Callable[[], str]) -> Handler:
+    """Return the handler that sends what `answer` makes, with the request's id."""
 
-    async def show_metrics(_request: Request, responder: Responder) -> None:
-        await responder.send(_answer(200, metrics(), CONTENT_TYPE))
+    async def handle(request: Request, responder: Responder) -> None:
+        response, chosen = answer(), choose_request_id(request.headers.get(HEADER), new_id)
+        await responder.send(attrs.evolve(response, headers=response.headers.adding((HEADER, chosen))))
 
-    endpoints = {"/healthz": healthz, "/readyz": readyz, "/metrics": show_metrics}
-    return Router(Route("GET", path, endpoint) for path, endpoint in endpoints.items())
+    return handle
 
 
 def readiness_response(reason: str) -> Response:
