@@ -57,7 +57,17 @@ def test_every_field_of_the_statistics_is_exposed() -> None:
     assert {float(value) for value in attrs.astuple(filled())} <= values
 
 
-def test_the_finish_counts_add_up_to_the_requests() -> None:
+def test_the_finishes_of_answers_add_up_to_the_requests() -> None:
+    counts = RequestCounts(ROUTES)
+    for finish in ("stop", "length", "error", "", "stop"):
+        counts.count("POST", "/v1/chat/completions", 200, finish)
+    counts.count("POST", "/v1/chat/completions", 499)
+    found = samples(metrics_text(EngineStatistics(), requests=counts))
+    finishes = [(dict(labels)["finish"], value) for (name, labels), value in found.items() if "http_requests" in name]
+    assert sorted(finishes) == [("", 1), ("", 1), ("error", 1), ("length", 1), ("stop", 2)]
+
+
+def test_the_ends_of_sequences_add_up_to_the_sequences() -> None:
     now = EngineStatistics(
         finished_stop_total=1, finished_length_total=2, finished_aborted_total=4, finished_failed_total=8
     )
@@ -87,7 +97,8 @@ def test_a_thousand_names_of_clients_make_no_series() -> None:
         counts.count(f"BREW{index}", f"/{index}", 405)
     after = samples(metrics_text(EngineStatistics(), requests=counts))
     assert before.keys() == after.keys()
-    key = ("tl_http_requests_total", (("method", "GET"), ("route", "/v1/models/{id}"), ("status", "404")))
+    labels = (("finish", ""), ("method", "GET"), ("route", "/v1/models/{id}"), ("status", "404"))
+    key = ("tl_http_requests_total", labels)
     assert after[key] == 1001
 
 

@@ -57,15 +57,21 @@ ACCEPTED_TOKENS = Metric("tl_engine_accepted_tokens_total", "counter", "Proposed
 FINISHED = Metric(
     "tl_engine_finished_total",
     "counter",
-    "Requests that ended: by stop, by length, aborted by their client, or failed here.",
-    "requests",
+    "Sequences that left the engine: at a stop id, at their length, aborted (the client left, a stop string was met, a "
+    "deadline or a drain came), or failed here.",
+    "sequences",
     ("finish",),
 )
 STEPS = Metric("tl_engine_steps_total", "counter", "Steps of the engine.", "steps")
 STEP_SECONDS = Metric("tl_engine_step_seconds_total", "counter", "Time spent in steps.", "seconds")
 FORWARD_SECONDS = Metric("tl_engine_forward_seconds_total", "counter", "Time of it in the forward pass.", "seconds")
 HTTP_REQUESTS = Metric(
-    "tl_http_requests_total", "counter", "Answered requests.", "requests", ("route", "method", "status")
+    "tl_http_requests_total",
+    "counter",
+    "Requests that ended: by status (499: the client left before its answer was complete), and by the finish of the answer, "
+    "empty where none was generated to its end.",
+    "requests",
+    ("route", "method", "status", "finish"),
 )
 BUILD_INFO = Metric("tl_build_info", "gauge", "Always 1; the labels say what runs.", "", ("version", "kernels"))
 

@@ -1,4 +1,4 @@
-"""How many requests were answered, by route, method and status.
+"""How many requests ended, by route, method, status and the finish of a generated answer.
 
 Owns the counts and the bounds of their labels: a route is one of those handed in, or "other", and so is a method, so that no
 client can make a new series by a name of its own. Refuses to know what a route does. One task counts: not thread-safe.
@@ -16,16 +16,16 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class RequestCounts:
-    """Counts of answered requests. `routes` are paths; a last `{name}` stands for one segment, `{name+}` for one or more."""
+    """Counts of requests that ended. `routes` are paths; a last `{name}` stands for one segment, `{name+}` for one or more."""
 
     def __init__(self, routes: Iterable[str]) -> None:
         self._routes = {route: _pattern(route) for route in routes}
         self._counts: Counter[tuple[str, ...]] = Counter()
 
-    def count(self, method: str, path: str, status: int) -> None:
-        """Count one answered request; `path` is the request's own, with or without its query."""
+    def count(self, method: str, path: str, status: int, finish: str = "") -> None:
+        """Count one request; `path` is its own, with or without its query, `finish` one of the few words of an answer."""
         label = method if method in METHODS else OTHER
-        self._counts[self.route_of(path), label, str(status)] += 1
+        self._counts[self.route_of(path), label, str(status), finish] += 1
 
     def route_of(self, path: str) -> str:
         """Return the route that `path` belongs to, or "other"."""
@@ -34,7 +34,7 @@ class RequestCounts:
         return next(matching, OTHER)
 
     def totals(self) -> Mapping[tuple[str, ...], int]:
-        """Return (route, method, status) -> count."""
+        """Return (route, method, status, finish) -> count."""
         return self._counts
 
 

@@ -1,0 +1,85 @@
+"""A server in a process of its own, met as an operator meets it: by its log lines, its ports, signals and its exit code."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import attrs
+
+PATIENCE_S = 60.0
+PYTHON_M_TLSERVE = ("-m", "tlserve")
+
+
+@attrs.define(eq=False)
+class ServerProcess:
+    """A process and the lines that it has written to standard error."""
+
+    process: subprocess.Popen[str]
+    lines: list[str] = attrs.field(factory=list)
+    _more: threading.Condition = attrs.field(factory=threading.Condition)
+    _closed: bool = False
+
+    def read(self) -> None:
+        """Collect the lines; runs in a thread of its own until the process closes them."""
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            with self._more:
+                self.lines.append(line.rstrip("\n"))
+                self._more.notify_all()
+        with self._more:
+            self._closed = True
+            self._more.notify_all()
+
+    def wait_line(self, pattern: str) -> re.Match[str]:
+        """Wait for a line that holds `pattern` and return the match."""
+        return self.wait_lines(pattern, 1)[0]
+
+    def wait_lines(self, pattern: str, count: int) -> list[re.Match[str]]:
+        """Wait until `count` lines hold `pattern` and return the matches."""
+        with self._more:
+            self._more.wait_for(lambda: self._closed or len(self._found(pattern)) >= count, PATIENCE_S)
+            found = self._found(pattern)
+        assert len(found) >= count, f"{len(found)} of {count} lines have {pattern!r}:\n" + "\n".join(self.lines)
+        return found
+
+    def _found(self, pattern: str) -> list[re.Match[str]]:
+        return [match for line in self.lines if (match := re.search(pattern, line))]
+
+    @property
+    def address(self) -> str:
+        """Return "host:port" of the API, as the banner says it."""
+        return self.wait_line(r" API +http://(\S+)")[1]
+
+    @property
+    def health_address(self) -> str:
+        """Return "host:port" of the health port, as the banner says it."""
+        return self.wait_line(r" health +http://(\S+)")[1]
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to this process alone."""
+        self.process.send_signal(number)
+
+    def wait_exit(self) -> int:
+        """Wait for the end and return the exit code."""
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE) -> Iterator[ServerProcess]:
+    """Start `python START ARGUMENTS` on free ports for the block; what still runs after it is killed."""
+    command = [sys.executable, *start, *arguments, "--port", "0", "--health-port", "0"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        server = ServerProcess(process)
+        reader = threading.Thread(target=server.read)
+        reader.start()
+        try:
+            yield server
+        finally:
+            process.kill()
+            reader.join()
