@@ -126,6 +126,7 @@ def _engine_config(settings: EngineSettings, loaded: LoadedModel) -> EngineConfi
 def _limits(settings: EngineSettings) -> BackendLimits:
     return BackendLimits(
         admission=settings.max_num_seqs + settings.queue_capacity,
+        embeddings=max(1, settings.max_num_seqs // 2),
         queue_deadline_s=settings.queue_deadline_ms / 1000,
         heartbeat_stale_s=settings.heartbeat_stale_ms / 1000,
     )

@@ -11,7 +11,9 @@ from tlserve.generation import BackendInfo
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
 
-def make_local_backend(model=None, *, admission=64, queue_deadline_s=30.0, heartbeat_stale_s=30.0, **config):
+def make_local_backend(
+    model=None, *, admission=64, embeddings=16, queue_deadline_s=30.0, heartbeat_stale_s=30.0, **config
+):
     """Return a backend that does not run yet; `config` are fields of EngineConfig."""
     model = model or succ_model()
     engine = Engine(model, EngineConfig(**config))
@@ -23,7 +25,12 @@ def make_local_backend(model=None, *, admission=64, queue_deadline_s=30.0, heart
         system_fingerprint="fp_test",
         kernels=model.spec.kernels,
     )
-    limits = BackendLimits(admission=admission, queue_deadline_s=queue_deadline_s, heartbeat_stale_s=heartbeat_stale_s)
+    limits = BackendLimits(
+        admission=admission,
+        embeddings=embeddings,
+        queue_deadline_s=queue_deadline_s,
+        heartbeat_stale_s=heartbeat_stale_s,
+    )
     return LocalBackend(engine, info, limits)
 
 

@@ -188,3 +188,16 @@ async def test_emitted_tokens_count_and_the_answer_goes_on_after_them():
     async with local_backend() as backend, backend.generate(attrs.evolve(REQUEST, emitted=(98, 99))) as tokens:
         events = [event async for batch in tokens for event in batch]
         assert events[1:] == [TokenEvent(2, 100, finish=Finish.LENGTH)]
+
+
+async def test_many_inputs_leave_room_for_a_chat():
+    model = GatedModel(succ_model())
+    async with local_backend(model, embeddings=2, max_num_seqs=4) as backend, trio.open_nursery() as nursery:
+        nursery.start_soon(backend.embed, EmbeddingRequest(inputs=tuple((index,) for index in range(200))))
+        await wait_for_step(model)
+        async with backend.generate(REQUEST) as tokens:
+            for _ in range(4):
+                model.open_one()
+            assert isinstance((await anext(tokens))[0], PrefillStarted)
+        assert backend.statistics().finished_stop_total < 20
+        model.open_all()

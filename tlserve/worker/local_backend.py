@@ -53,9 +53,14 @@ log = logging.getLogger("tlserve.worker")
 
 @attrs.frozen(kw_only=True)
 class BackendLimits:
-    """What a local backend bounds. `admission`: requests inside at once; the times are in seconds."""
+    """What a local backend bounds; the times are in seconds.
+
+    `admission`: requests inside at once. `embeddings`: embedding sequences that the engine gets at once, of all requests
+    together; the others wait here, so that thousands of inputs do not stand in front of a chat.
+    """
 
     admission: int
+    embeddings: int = 16
     queue_deadline_s: float = 30.0
     heartbeat_stale_s: float = 30.0
 
@@ -67,6 +72,7 @@ class LocalBackend:
         self._info = info
         self._limits = limits
         self._admission = Admission(limits.admission)
+        self._embedding_places = trio.CapacityLimiter(limits.embeddings)
         self._open: dict[Ticket, trio.MemorySendChannel[Batch]] = {}
         self._tickets = itertools.count(1)
         self._statistics = engine.statistics()
@@ -120,7 +126,8 @@ class LocalBackend:
 
         async def encode(index: int, tokens: tuple[int, ...]) -> None:
             try:
-                vectors[index] = await self._embed_one(tokens, request.priority)
+                async with self._embedding_places:
+                    vectors[index] = await self._embed_one(tokens, request.priority)
             except TlserveError as error:  # one input's failure is the request's
                 failures.append(error)
                 nursery.cancel_scope.cancel()
