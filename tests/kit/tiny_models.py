@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tlserve.model.bigram import BigramModel, successor_table
 from tlserve.model.llama import LlamaModel, LlamaShape
 from tlserve.model.llama_weights import weights_from_tensors
+from tlserve.model.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -72,16 +73,58 @@ def tiny_tensors(shape: LlamaShape, seed: int = 0, *, tied: bool = False) -> Ten
                 "ffn_gate.weight": matrix(shape.intermediate, shape.hidden, 2.0),
                 "ffn_up.weight": matrix(shape.intermediate, shape.hidden),
                 "ffn_down.weight": matrix(shape.hidden, shape.intermediate),
+                **_extra_vectors(shape, random),
             }.items()
         }
     return tensors
 
 
+def _extra_vectors(shape: LlamaShape, random: np.random.Generator) -> Tensors:
+    """Return the biases and head norms of one layer of `shape`."""
+    sizes = {"q": shape.heads * shape.head_size, "k": shape.kv_heads * shape.head_size}
+    vectors: dict[str, NDArray[np.float64]] = {}
+    if shape.qkv_bias:
+        vectors |= {f"attn_{n}.bias": random.standard_normal(sizes.get(n, sizes["k"])) for n in "qkv"}
+    if shape.output_bias:
+        vectors["attn_output.bias"] = random.standard_normal(shape.hidden)
+    if shape.qk_norm:
+        vectors |= {f"attn_{n}_norm.weight": random.uniform(0.5, 2.5, shape.head_size) for n in "qk"}
+    return {name: vector.astype(np.float32) for name, vector in vectors.items()}
+
+
+KIN: dict[str, dict[str, object]] = {
+    "biases": {"qkv_bias": True, "output_bias": True},
+    "qk norm": {"qk_norm": True},
+    "window": {"windows": (70, 70)},
+    "short window": {"windows": (9, 9)},
+    "window of one layer": {"windows": (0, 20)},
+    "unrotated layer": {"unrotated_layers": (1,)},
+    "dynamic": {"rope_scaling": DynamicScaling(factor=4.0, original=128)},
+    "llama3": {
+        "rope_scaling": Llama3Scaling(factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0, original=64),
+    },
+    "yarn": {
+        "rope_scaling": YarnScaling(
+            factor=4.0, original=64, beta_fast=32.0, beta_slow=1.0, truncate=True, amplitude=yarn_amplitude(4.0)
+        ),
+    },
+    "all together": {
+        "qkv_bias": True,
+        "qk_norm": True,
+        "windows": (40, 0),
+        "rope_scaling": YarnScaling(
+            factor=8.0, original=64, beta_fast=8.0, beta_slow=0.5, truncate=False, amplitude=1.3
+        ),
+    },
+}
+"""What the kin of the llama add to it, one by one and together, as changes of `tiny_shape`."""
+
+
 def tiny_llama(
-    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0
+    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0, **changes: object
 ) -> LlamaModel:
-    """Return a seeded llama over bytes, in memory."""
-    shape = tiny_shape(layers, context_tokens)
+    """Return a seeded llama over bytes, in memory; `changes` of its shape may be those of `KIN`."""
+    shape = tiny_shape(layers, context_tokens, **changes)
     weights = weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}")
     return LlamaModel(shape, weights, threads, tile_rows=tile_rows)
 

@@ -11,7 +11,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.step_batches import Rows, forward_rows, run_whole, step_batch
-from tests.kit.tiny_models import tiny_llama
+from tests.kit.tiny_models import KIN, tiny_llama
 from tlserve.model.load import load_model
 
 
@@ -75,6 +75,21 @@ def test_both_tile_sizes_are_exact_under_random_schedules(tile_rows):
     kv = model.new_kv_store(40, 16)
     for tokens, logits in zip(sequences, random_schedule(model, kv, sequences, random, 16, 40, 50), strict=True):
         assert same_bits(logits, run_whole(model, tokens).logits)
+
+
+@pytest.mark.parametrize("name", KIN)
+def test_every_kin_of_the_llama_gives_the_bits_of_each_sequence_alone(name):
+    alone, together = tiny_llama(**KIN[name]), tiny_llama(threads=2, **KIN[name])
+    for seed in range(3):
+        print(f"seed {seed}")
+        random = np.random.default_rng(seed)
+        sequences = [random.integers(0, 256, n) for n in (1, 30, 65, 150, 230)]
+        kv = together.new_kv_store(40, 16)
+        kv.keys[...] = np.inf
+        longest_chunk = int(random.choice([1, 20, 200]))
+        got = random_schedule(together, kv, sequences, random, 16, 40, longest_chunk)
+        for tokens, logits in zip(sequences, got, strict=True):
+            assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
 def test_hidden_states_have_the_bits_of_the_sequence_alone(alone):

@@ -5,7 +5,7 @@ import pytest
 
 from tests.kit.naive_llama import log_softmax, naive_hidden, naive_logits
 from tests.kit.step_batches import run_whole
-from tests.kit.tiny_models import tiny_shape, tiny_tensors
+from tests.kit.tiny_models import KIN, tiny_shape, tiny_tensors
 from tlserve.model.llama import LlamaModel
 from tlserve.model.llama_weights import weights_from_tensors
 
@@ -21,7 +21,7 @@ SHAPES = {
     "linear scaling": tiny_shape(rope_linear_factor=4.0),
     "odd sizes": tiny_shape(hidden=27, intermediate=50, head_size=6, rotated=6, vocabulary=101),
     "four layers": tiny_shape(layers=4),
-}
+} | {name: tiny_shape(**changes) for name, changes in KIN.items()}
 
 
 @pytest.mark.parametrize("tied", [False, True])

@@ -1,7 +1,8 @@
 """The llama family's forward pass in numpy: the readable truth that faster kernels are tested against.
 
-Owns the order of the layers. Every array is float32 and has a row per token of the step: (R, ...), R rows, of which the last few
-may be zero rows that fill a tile. Refuses to know files (`llama_weights` makes the arrays) and sequences (the plan knows them).
+Owns the order of the layers, and what mistral, qwen2, qwen3 and smollm3 add to it. Every array is float32 and has a row per
+token of the step: (R, ...), R rows, of which the last few may be zero rows that fill a tile. Refuses to know files
+(`llama_weights` makes the arrays) and sequences (the plan knows them).
 Source: Touvron et al., "LLaMA" (2023); the layout of the query and key rows is GGUF's (see `kernels.reference.rope`).
 """
 
@@ -23,6 +24,7 @@ from tlserve.kernels.reference.linear import RowTiles, gated_linear, gated_panel
 from tlserve.kernels.reference.rope import RopeTables, rope_tables, rotate
 from tlserve.kernels.thread_pool import ThreadPool
 from tlserve.model.kv_store import PagedKvStore
+from tlserve.model.rope_scaling import RopeScaling
 
 F32 = NDArray[np.float32]
 
@@ -32,7 +34,12 @@ _NORM_CHUNK_ROWS = 32
 
 @attrs.frozen(kw_only=True)
 class LlamaShape:
-    """The sizes and constants of a llama. `rotated`: how many components of a head turn with the position."""
+    """The sizes and constants of a llama, and what its kin add to it.
+
+    `rotated`: how many components of a head turn with the position. `qkv_bias`, `output_bias`: the products before and after
+    attention add a vector. `qk_norm`: queries and keys are normed head by head before they turn. `windows`: for each layer how
+    many keys a row sees, see `window`; empty: all. `unrotated_layers`: numbers of the layers in which nothing turns.
+    """
 
     layers: int
     hidden: int
@@ -46,6 +53,32 @@ class LlamaShape:
     rope_base: float
     rope_linear_factor: float = 1.0
     epsilon: float
+    architecture: str = "llama"
+    qkv_bias: bool = False
+    output_bias: bool = False
+    qk_norm: bool = False
+    rope_scaling: RopeScaling | None = None
+    windows: tuple[int, ...] = ()
+    unrotated_layers: tuple[int, ...] = ()
+
+    @property
+    def features(self) -> frozenset[str]:
+        """Return what the forward pass has beyond the plain llama; kernels that do not know one must not run this shape.
+
+        Scaled rotation is not among them: the tables of cosines and sines hold all of it.
+        """
+        present = {
+            "qkv_bias": self.qkv_bias,
+            "output_bias": self.output_bias,
+            "qk_norm": self.qk_norm,
+            "sliding_window": any(self.windows),
+            "unrotated_layers": bool(self.unrotated_layers),
+        }
+        return frozenset(name for name, there in present.items() if there)
+
+    def window(self, layer: int) -> int:
+        """Return how many keys, its own the last of them, a row of `layer` sees; 0: all."""
+        return self.windows[layer] if self.windows else 0
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -58,6 +91,10 @@ class LlamaLayer:
     ffn_norm: F32  # (hidden,)
     gate_up: F32  # (hidden, 2 * intermediate), columns as `linear.gate_columns` says
     down: F32  # (intermediate, hidden)
+    qkv_bias: F32 | None = None  # ((H + 2 h) * D,)
+    output_bias: F32 | None = None  # (hidden,)
+    query_norm: F32 | None = None  # (D,)
+    key_norm: F32 | None = None  # (D,)
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -109,14 +146,19 @@ class LlamaModel:
             return self._forward(batch, kv)
 
     def _forward(self, batch: StepBatch, kv: PagedKvStore) -> StepOutput:
-        group = self._shape.heads // self._shape.kv_heads
-        plan = plan_attention(batch, kv.block_size, group, self._tiles.pool.threads)
+        plans = self._plans(batch, kv.block_size)
         rope = RopeTables(self._rope.cos[batch.positions], self._rope.sin[batch.positions])
         x = blas.pad_rows(self._weights.embedding[batch.tokens], self._tiles.rows)
         for index, layer in enumerate(self._weights.layers):
-            x += self._attention(index, layer, x, plan, rope, kv)
+            x += self._attention(index, layer, x, plans[self._shape.window(index)], rope, kv)
             x += self._feed_forward(layer, x)
         return StepOutput(logits=self._logits(x[batch.logit_rows]), hidden=self._final_norm(x[batch.hidden_rows]))
+
+    def _plans(self, batch: StepBatch, block_size: int) -> dict[int, AttentionPlan]:
+        """Return the plan of the step for each window that some layer has."""
+        group, threads = self._shape.heads // self._shape.kv_heads, self._tiles.pool.threads
+        windows = set(self._shape.windows) or {0}
+        return {window: plan_attention(batch, block_size, group, threads, window) for window in windows}
 
     def _attention(
         self, index: int, layer: LlamaLayer, x: F32, plan: AttentionPlan, rope: RopeTables, kv: PagedKvStore
@@ -124,10 +166,10 @@ class LlamaModel:
         """Return what layer `index` adds to the residual by attention; stores the rows' keys and values. (R, F) -> (R, F)."""
         shape = self._shape
         rows = len(plan.slots)
-        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, self._tiles)[:rows]
-        heads = qkv.reshape(rows, shape.heads + 2 * shape.kv_heads, shape.head_size)
-        queries, keys, values = np.split(heads, [shape.heads, shape.heads + shape.kv_heads], axis=1)
-        rotate(heads[:, : shape.heads + shape.kv_heads], rope.cos, rope.sin)
+        queries, keys, values = self._queries_keys_values(layer, x, rows)
+        if index not in shape.unrotated_layers:
+            rotate(queries, rope.cos, rope.sin)
+            rotate(keys, rope.cos, rope.sin)
         kv.write(index, plan.slots, keys, values)
         grouped = (queries * self._query_scale).reshape(rows, shape.kv_heads, -1, shape.head_size)
         mixed = np.zeros((len(x), *grouped.shape[1:]), np.float32)
@@ -140,7 +182,24 @@ class LlamaModel:
             tile_lanes=self._tiles.rows,
             pool=self._tiles.pool,
         )
-        return linear(mixed.reshape(len(x), -1), layer.output, self._tiles)
+        added = linear(mixed.reshape(len(x), -1), layer.output, self._tiles)
+        return added if layer.output_bias is None else np.add(added, layer.output_bias, out=added)
+
+    def _queries_keys_values(self, layer: LlamaLayer, x: F32, rows: int) -> tuple[F32, F32, F32]:
+        """Return (rows, heads or key heads, D) each, not yet turned; views of one array where nothing is normed."""
+        shape = self._shape
+        qkv = linear(self._norm(x, layer.attention_norm), layer.qkv, self._tiles)[:rows]
+        if layer.qkv_bias is not None:
+            qkv += layer.qkv_bias
+        heads = qkv.reshape(rows, shape.heads + 2 * shape.kv_heads, shape.head_size)
+        queries, keys, values = np.split(heads, [shape.heads, shape.heads + shape.kv_heads], axis=1)
+        return self._head_norm(queries, layer.query_norm), self._head_norm(keys, layer.key_norm), values
+
+    def _head_norm(self, heads: F32, weight: F32 | None) -> F32:
+        """Return the RMS norm of every head of every row, or `heads` where there is no weight. (T, H, D) -> (T, H, D)."""
+        if weight is None:
+            return heads
+        return rms_norm(heads.reshape(-1, heads.shape[2]), weight, self._epsilon).reshape(heads.shape)
 
     def _feed_forward(self, layer: LlamaLayer, x: F32) -> F32:
         """Return what the gated feed-forward block adds to the residual. (R, F) -> (R, F)."""
@@ -178,12 +237,16 @@ def _product_shapes(shape: LlamaShape, weights: LlamaWeights) -> list[blas.Produ
 
 def _rope(shape: LlamaShape, weights: LlamaWeights) -> RopeTables:
     """Make the rotation tables of the whole context."""
+    factors, scaling = weights.rope_factors, shape.rope_scaling
+    if scaling is not None:
+        factors = factors * scaling.frequency_factors(shape.rope_base, shape.rotated, shape.context_tokens)
     return rope_tables(
         shape.context_tokens,
         shape.rotated,
         shape.rope_base,
         linear_factor=shape.rope_linear_factor,
-        frequency_factors=weights.rope_factors,
+        frequency_factors=factors,
+        amplitude=1.0 if scaling is None else scaling.amplitude,
     )
 
 
@@ -192,7 +255,7 @@ def _spec(shape: LlamaShape, weights: LlamaWeights, tile_rows: int) -> ModelSpec
     kernels = f"reference (numpy, {f'{tile_rows}-row tiles' if tile_rows > 1 else 'single rows'})"
     decides = (weights.identity, str(shape), "float32", KERNELS_VERSION, kernels, blas.describe())
     return ModelSpec(
-        architecture="llama",
+        architecture=shape.architecture,
         vocabulary_size=shape.vocabulary,
         hidden_size=shape.hidden,
         context_tokens=shape.context_tokens,

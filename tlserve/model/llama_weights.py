@@ -2,11 +2,14 @@
 
 Owns the names, the shapes they must have, and the fusing: queries, keys and values side by side; gate and up in alternating
 panels; everything transposed to (inputs, outputs). Refuses to know how a tensor is stored: it asks for rows of float32.
+Where files keep the two halves of a head apart, `InterleavedSource` puts the rows of queries and keys into the order that
+`kernels.reference.rope` turns, here and nowhere else.
 Source: GGUF's naming convention (`gguf.constants`, MODEL_ARCH.LLAMA).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -21,6 +24,9 @@ from tlserve.model.llama import LlamaLayer, LlamaShape, LlamaWeights
 
 F32 = NDArray[np.float32]
 
+_TURNING = re.compile(
+    r"blk\.[0-9]+\.attn_[qk](_norm)?\.(weight|bias)"
+)  # one row or element for each component that turns
 _CHUNK_VALUES = 1 << 19  # values made at once: they stay in the cache until they are transposed
 
 
@@ -47,6 +53,31 @@ class ArraySource:
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows of an array."""
         return self.arrays[name][start:end]
+
+
+@attrs.frozen
+class InterleavedSource:
+    """A `TensorSource` whose query and key rows are stored half by half.
+
+    Rows i and i + D / 2 of a head, which turn together, become rows 2 i and 2 i + 1.
+    """
+
+    source: TensorSource
+    head_size: int
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the source."""
+        return self.source.shapes()
+
+    def rows(self, name: str, start: int, end: int) -> F32:
+        """Return rows in the interleaved order, read as whole heads."""
+        if not _TURNING.fullmatch(name):
+            return self.source.rows(name, start, end)
+        size = self.head_size
+        first = start // size * size
+        heads = self.source.rows(name, first, -(-end // size) * size)
+        halves = heads.reshape(-1, 2, size // 2, *heads.shape[1:])
+        return halves.swapaxes(1, 2).reshape(heads.shape)[start - first : end - first]
 
 
 def weights_from_tensors(shape: LlamaShape, arrays: Mapping[str, F32], identity: str) -> LlamaWeights:
@@ -76,8 +107,20 @@ def load_weights(shape: LlamaShape, source: TensorSource, identity: str, pool: T
 
 def expected_shapes(shape: LlamaShape, *, tied: bool) -> dict[str, tuple[int, ...]]:
     """Return the tensors that a llama of `shape` must have, and their shapes."""
+    whole: dict[str, tuple[int, ...]] = {
+        "token_embd.weight": (shape.vocabulary, shape.hidden),
+        "output_norm.weight": (shape.hidden,),
+    }
+    if not tied:
+        whole["output.weight"] = (shape.vocabulary, shape.hidden)
+    layer = _layer_shapes(shape)
+    return whole | {f"blk.{i}.{name}": value for i in range(shape.layers) for name, value in layer.items()}
+
+
+def _layer_shapes(shape: LlamaShape) -> dict[str, tuple[int, ...]]:
+    """Return the tensors of one layer, without its number."""
     queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    layer = {
+    layer: dict[str, tuple[int, ...]] = {
         "attn_norm.weight": (shape.hidden,),
         "attn_q.weight": (queries, shape.hidden),
         "attn_k.weight": (keys, shape.hidden),
@@ -88,13 +131,13 @@ def expected_shapes(shape: LlamaShape, *, tied: bool) -> dict[str, tuple[int, ..
         "ffn_up.weight": (shape.intermediate, shape.hidden),
         "ffn_down.weight": (shape.hidden, shape.intermediate),
     }
-    whole: dict[str, tuple[int, ...]] = {
-        "token_embd.weight": (shape.vocabulary, shape.hidden),
-        "output_norm.weight": (shape.hidden,),
-    }
-    if not tied:
-        whole["output.weight"] = (shape.vocabulary, shape.hidden)
-    return whole | {f"blk.{i}.{name}": value for i in range(shape.layers) for name, value in layer.items()}
+    if shape.qkv_bias:
+        layer |= {"attn_q.bias": (queries,), "attn_k.bias": (keys,), "attn_v.bias": (keys,)}
+    if shape.output_bias:
+        layer["attn_output.bias"] = (shape.hidden,)
+    if shape.qk_norm:
+        layer |= {"attn_q_norm.weight": (shape.head_size,), "attn_k_norm.weight": (shape.head_size,)}
+    return layer
 
 
 def _check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
@@ -106,7 +149,7 @@ def _check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, t
             raise ModelRefused(f"the tensor {name} has the shape {found[name]}, not {shape}")
     unknown = sorted(set(found) - set(expected) - {"rope_freqs.weight"})
     if unknown:
-        raise ModelRefused(f"the tensor {unknown[0][:80]!r} is not part of the llama architecture served here")
+        raise ModelRefused(f"the tensor {unknown[0][:80]!r} is not part of the architecture as it is served here")
 
 
 def _layer(reader: _Reader, shape: LlamaShape, prefix: str) -> LlamaLayer:
@@ -125,7 +168,23 @@ def _layer(reader: _Reader, shape: LlamaShape, prefix: str) -> LlamaLayer:
         ffn_norm=reader.vector(f"{prefix}ffn_norm.weight", shape.hidden),
         gate_up=gate_up,
         down=reader.matrix(f"{prefix}ffn_down.weight", shape.intermediate, shape.hidden),
+        **_layer_vectors(reader, shape, prefix),
     )
+
+
+def _layer_vectors(reader: _Reader, shape: LlamaShape, prefix: str) -> dict[str, F32]:
+    """Return the biases and head norms that a layer of `shape` has, by the names of `LlamaLayer`."""
+    vectors: dict[str, F32] = {}
+    if shape.qkv_bias:
+        sizes = {"q": shape.heads * shape.head_size, "k": shape.kv_heads * shape.head_size}
+        parts = [reader.vector(f"{prefix}attn_{name}.bias", sizes.get(name, sizes["k"])) for name in "qkv"]
+        vectors["qkv_bias"] = np.concatenate(parts)
+    if shape.output_bias:
+        vectors["output_bias"] = reader.vector(f"{prefix}attn_output.bias", shape.hidden)
+    if shape.qk_norm:
+        vectors["query_norm"] = reader.vector(f"{prefix}attn_q_norm.weight", shape.head_size)
+        vectors["key_norm"] = reader.vector(f"{prefix}attn_k_norm.weight", shape.head_size)
+    return vectors
 
 
 def _rope_factors(reader: _Reader, shape: LlamaShape, shapes: Mapping[str, tuple[int, ...]]) -> NDArray[np.float64]:

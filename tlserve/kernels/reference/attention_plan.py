@@ -2,7 +2,8 @@
 
 Owns the cutting of attention into tiles. The keys of a sequence are cut into tiles of `KEY_TILE` positions counted from
 position 0. A *task* is a few rows of one sequence with all the key tiles up to its last row. The (row, query head of a group)
-pairs of a task are its *lanes*, eight in a lane tile. A tile whose blocks follow one another is read in place; only a
+pairs of a task are its *lanes*, eight in a lane tile. With a window a row sees its last keys alone, and tiles that no row of a
+task sees are left out of it: they would add exactly nothing. A tile whose blocks follow one another is read in place; only a
 tile whose blocks do not is gathered. Refuses to know layers and numbers.
 """
 
@@ -26,7 +27,7 @@ Ints = NDArray[np.int64]
 
 @attrs.frozen(eq=False)
 class Segment:
-    """Key tiles first .. first + count of a task: at `slot` of the store, or of the gathered copy."""
+    """Key tiles first .. first + count: at `slot` of the store, or of the gathered copy."""
 
     first: int
     count: int
@@ -36,11 +37,15 @@ class Segment:
 
 @attrs.frozen(eq=False)
 class Task:
-    """Rows `start` .. `end` of the step, all of one sequence, and their key tiles."""
+    """Rows `start` .. `end` of the step, all of one sequence, and their `key_tiles` key tiles from `first_tile` on.
+
+    Segments are numbered from `first_tile`.
+    """
 
     start: int
     end: int
     lane_tiles: int
+    first_tile: int
     key_tiles: int
     segments: tuple[Segment, ...]
 
@@ -89,8 +94,11 @@ class AttentionPlan:
     batches: tuple[TaskBatch, ...]
 
 
-def plan_attention(batch: StepBatch, block_size: int, group: int, threads: int) -> AttentionPlan:
-    """Cut the attention of `batch`. `group`: query heads per key head; `threads`: how many batches are wanted at least."""
+def plan_attention(batch: StepBatch, block_size: int, group: int, threads: int, window: int = 0) -> AttentionPlan:
+    """Cut the attention of `batch`. `group`: query heads per key head; `threads`: how many batches are wanted at least.
+
+    `window`: how many keys, its own the last of them, a row sees; 0: all.
+    """
     tasks: list[Task] = []
     slots = np.empty(len(batch.tokens), np.int64)
     gathered: list[Ints] = []
@@ -98,17 +106,28 @@ def plan_attention(batch: StepBatch, block_size: int, group: int, threads: int) 
         start, end = int(batch.row_starts[sequence]), int(batch.row_starts[sequence + 1])
         positions = batch.positions[start:end].astype(np.int64)
         slots[start:end] = table[positions // block_size].astype(np.int64) * block_size + positions % block_size
-        segments = _segments(table, int(positions[-1]) + 1, block_size, gathered)
-        tasks.extend(_tasks(start, end, int(positions[0]), group, segments))
+        first_tile = _first_tile(int(positions[0]), window)
+        segments = _segments(table, first_tile, int(positions[-1]) + 1, block_size, gathered)
+        tasks.extend(_tasks(start, end, int(positions[0]), group, segments, window))
     return AttentionPlan(
         slots=slots,
         gathered_slots=np.concatenate(gathered) if gathered else np.empty(0, np.int64),
-        batches=tuple(_task_batch(part, batch.positions, group) for part in _split(tasks, group, threads)),
+        batches=tuple(_task_batch(part, batch.positions, group, window) for part in _split(tasks, group, threads)),
     )
 
 
-def _segments(table: NDArray[np.int32], length: int, block_size: int, gathered: list[Ints]) -> list[Segment]:
-    """Cut the key tiles of a sequence of `length` positions into runs that are one array; add to `gathered` what is not."""
+def _first_tile(position: int, window: int) -> int:
+    """Return the first key tile that the row at `position` sees a key of."""
+    return max(0, position - window + 1) // KEY_TILE if window else 0
+
+
+def _segments(
+    table: NDArray[np.int32], first_tile: int, length: int, block_size: int, gathered: list[Ints]
+) -> list[Segment]:
+    """Cut the key tiles of a sequence, from `first_tile` on, into runs that are one array; add to `gathered` what is not.
+
+    length: positions of the sequence.
+    """
     blocks = table[: -(-length // block_size)].astype(np.int64)
     first_block = np.arange(0, length, KEY_TILE) // block_size
     last_block = (np.minimum(np.arange(KEY_TILE, length + KEY_TILE, KEY_TILE), length) - 1) // block_size
@@ -116,8 +135,8 @@ def _segments(table: NDArray[np.int32], length: int, block_size: int, gathered: 
     whole = breaks[first_block] == breaks[last_block]
     starts = blocks[first_block] * block_size + np.arange(0, length, KEY_TILE) % block_size
     segments: list[Segment] = []
-    for tile, in_place in enumerate(whole.tolist()):
-        slot = int(starts[tile])
+    for tile in range(first_tile, len(whole)):
+        in_place, slot = bool(whole[tile]), int(starts[tile])
         if not in_place:
             slot = sum(map(len, gathered))
             positions = np.minimum(np.arange(tile * KEY_TILE, (tile + 1) * KEY_TILE), length - 1)
@@ -135,13 +154,23 @@ def _append(segments: list[Segment], segment: Segment) -> None:
         segments.append(segment)
 
 
-def _tasks(start: int, end: int, position: int, group: int, segments: list[Segment]) -> Iterator[Task]:
-    """Cut the rows of one sequence into tasks, each with the key tiles that its last row needs."""
+def _tasks(start: int, end: int, position: int, group: int, segments: list[Segment], window: int) -> Iterator[Task]:
+    """Cut the rows of one sequence into tasks, each with the key tiles from its first row's first to its last row's last."""
     for first in range(start, end, _TASK_ROWS):
         last = min(first + _TASK_ROWS, end)
-        key_tiles = (position + last - start - 1) // KEY_TILE + 1
-        seen = tuple(attrs.evolve(s, count=min(s.count, key_tiles - s.first)) for s in segments if s.first < key_tiles)
-        yield Task(first, last, -(-(last - first) * group // LANES), key_tiles, seen)
+        first_tile = _first_tile(position + first - start, window)
+        end_tile = (position + last - start - 1) // KEY_TILE + 1
+        seen = tuple(_within(segments, first_tile, end_tile))
+        yield Task(first, last, -(-(last - first) * group // LANES), first_tile, end_tile - first_tile, seen)
+
+
+def _within(segments: list[Segment], first_tile: int, end_tile: int) -> Iterator[Segment]:
+    """Yield what of `segments` lies in tiles first_tile .. end_tile, numbered from `first_tile`."""
+    for segment in segments:
+        begin, end = max(segment.first, first_tile), min(segment.first + segment.count, end_tile)
+        if begin < end:
+            slot = segment.slot + (begin - segment.first) * KEY_TILE
+            yield Segment(begin - first_tile, end - begin, slot, segment.gathered)
 
 
 def _split(tasks: Iterable[Task], group: int, threads: int) -> Iterator[Sequence[Task]]:
@@ -166,8 +195,8 @@ def _live(task: Task, group: int) -> int:
     return min(LANES, (task.end - task.start) * group)
 
 
-def _task_batch(tasks: Sequence[Task], positions: NDArray[np.int32], group: int) -> TaskBatch:
-    """Give numbers to the lanes and units of `tasks`, and mark the keys that lie after a lane's row."""
+def _task_batch(tasks: Sequence[Task], positions: NDArray[np.int32], group: int, window: int) -> TaskBatch:
+    """Give numbers to the lanes and units of `tasks`, and mark the keys that a lane's row does not see."""
     lane_tiles = np.array([task.lane_tiles for task in tasks])
     first_lane = (np.cumsum(lane_tiles) - lane_tiles) * LANES
     rows = np.concatenate([np.repeat(np.arange(task.start, task.end), group) for task in tasks])
@@ -177,7 +206,8 @@ def _task_batch(tasks: Sequence[Task], positions: NDArray[np.int32], group: int)
     key_tiles = np.repeat([task.key_tiles for task in tasks], lane_tiles)
     unit_starts = np.cumsum(key_tiles) - key_tiles
     live = _live(tasks[0], group)
-    masked_units, mask = _mask(positions[rows], lanes, key_tiles, unit_starts, live)
+    first_tiles = np.repeat([task.first_tile for task in tasks], lane_tiles)
+    masked_units, mask = _mask(positions[rows], lanes, first_tiles, key_tiles, live, window)
     return TaskBatch(
         pieces=tuple(_pieces(tasks)),
         live=live,
@@ -205,14 +235,22 @@ def _pieces(tasks: Sequence[Task]) -> Iterator[Piece]:
 
 
 def _mask(
-    positions: NDArray[np.int32], lanes: Ints, key_tiles: Ints, unit_starts: Ints, live: int
+    positions: NDArray[np.int32], lanes: Ints, first_tiles: Ints, key_tiles: Ints, live: int, window: int
 ) -> tuple[Ints, NDArray[np.bool_]]:
-    """Return the units in which a key lies after some lane's row, and which keys each lane of them does not see."""
-    lane_position = np.zeros(len(key_tiles) * LANES, np.int64)  # a lane that is not in use sees the first key alone
+    """Return the units with a key that some lane does not see, and which keys each lane of them does not see."""
+    # a lane that is not in use sees the first key of its lane tile alone
+    lane_position = np.repeat(first_tiles * KEY_TILE, LANES)
     lane_position[lanes] = positions
     lane_position = lane_position.reshape(-1, LANES)[:, :live]
     lane_tile = np.repeat(np.arange(len(key_tiles)), key_tiles)
-    first_key = (np.arange(len(lane_tile)) - unit_starts[lane_tile]) * KEY_TILE
-    masked = np.flatnonzero(first_key + KEY_TILE - 1 > lane_position.min(axis=1)[lane_tile])
-    keys = first_key[masked, None, None] + np.arange(KEY_TILE)
-    return masked, (keys > lane_position[lane_tile[masked]][:, :, None])[:, None]
+    unit_starts = np.cumsum(key_tiles) - key_tiles
+    first_key = (np.arange(len(lane_tile)) - unit_starts[lane_tile] + first_tiles[lane_tile]) * KEY_TILE
+    unseen = first_key + KEY_TILE - 1 > lane_position.min(axis=1)[lane_tile]
+    if window:
+        unseen |= first_key <= lane_position.max(axis=1)[lane_tile] - window
+    masked = np.flatnonzero(unseen)
+    keys, seen_by = first_key[masked, None, None] + np.arange(KEY_TILE), lane_position[lane_tile[masked]][:, :, None]
+    hidden = keys > seen_by
+    if window:
+        hidden |= keys <= seen_by - window
+    return masked, hidden[:, None]

@@ -22,16 +22,22 @@ class RopeTables:
 
 
 def rope_tables(
-    context_tokens: int, rotated: int, base: float, *, linear_factor: float, frequency_factors: NDArray[np.float64]
+    context_tokens: int,
+    rotated: int,
+    base: float,
+    *,
+    linear_factor: float,
+    frequency_factors: NDArray[np.float64],
+    amplitude: float = 1.0,
 ) -> RopeTables:
     """Make the tables for `rotated` components of a head.
 
-    Frequency i is base**(-2 i / rotated) / frequency_factors[i]; positions are divided by `linear_factor`.
-    frequency_factors: (rotated / 2,) float64, all 1 without scaling.
+    Frequency i is base**(-2 i / rotated) / frequency_factors[i]; positions are divided by `linear_factor`; cos and sin
+    are multiplied by `amplitude`. frequency_factors: (rotated / 2,) float64, all 1 without scaling.
     """
     frequencies = base ** (-np.arange(0, rotated, 2, dtype=np.float64) / rotated) / frequency_factors
     angles = np.arange(context_tokens, dtype=np.float64)[:, None] / linear_factor * frequencies
-    return RopeTables(np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32))
+    return RopeTables(*((amplitude * turned).astype(np.float32) for turned in (np.cos(angles), np.sin(angles))))
 
 
 def rotate(heads: F32, cos: F32, sin: F32) -> None:
