@@ -63,6 +63,13 @@ class GgufFile:
         rows = np.asarray(dequantize(raw.reshape(count, row_bytes), kind), np.float32)
         return rows if len(info.shape) > 1 else rows[0].copy()
 
+    def stored(self, name: str) -> tuple[int, NDArray[np.uint8]]:
+        """Return GGML's type number of a matrix and the bytes of its rows, (outputs, row bytes): a view of the file."""
+        info, kind = self.header.tensors[name], self._kinds[name]
+        row_bytes = _row_bytes(info.shape[-1], kind)
+        raw = np.frombuffer(self._data, np.uint8, info.shape[0] * row_bytes, info.start)
+        return int(kind), raw.reshape(info.shape[0], row_bytes)
+
     def size_bytes(self) -> int:
         """Return the size of the file."""
         return len(self._data)

@@ -117,7 +117,7 @@ class LlamaModel:
         self._shape = shape
         self._weights = weights
         self._tiles = RowTiles(tile_rows or blas.choose_tile_rows(_product_shapes(shape, weights)), ThreadPool(threads))
-        self._rope = _rope(shape, weights)
+        self._rope = rotation_tables(shape, weights.rope_factors)
         self._epsilon = np.float32(shape.epsilon)
         self._query_scale = np.float32(math.log2(math.e) / math.sqrt(shape.head_size))
         self._spec = _spec(shape, weights, self._tiles.rows)
@@ -235,9 +235,9 @@ def _product_shapes(shape: LlamaShape, weights: LlamaWeights) -> list[blas.Produ
     return products + gated_panel_shapes(layer.gate_up) + attention_shapes(shape.head_size)
 
 
-def _rope(shape: LlamaShape, weights: LlamaWeights) -> RopeTables:
-    """Make the rotation tables of the whole context."""
-    factors, scaling = weights.rope_factors, shape.rope_scaling
+def rotation_tables(shape: LlamaShape, rope_factors: NDArray[np.float64]) -> RopeTables:
+    """Make the rotation tables of the whole context. rope_factors: (rotated / 2,), what each frequency is divided by."""
+    factors, scaling = rope_factors, shape.rope_scaling
     if scaling is not None:
         factors = factors * scaling.frequency_factors(shape.rope_base, shape.rotated, shape.context_tokens)
     return rope_tables(

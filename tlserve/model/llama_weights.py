@@ -88,7 +88,7 @@ def weights_from_tensors(shape: LlamaShape, arrays: Mapping[str, F32], identity:
 def load_weights(shape: LlamaShape, source: TensorSource, identity: str, pool: ThreadPool) -> LlamaWeights:
     """Read, fuse and transpose all tensors, several at once; raises `ModelRefused` before the first is read."""
     shapes = source.shapes()
-    _check_shapes(expected_shapes(shape, tied="output.weight" not in shapes), shapes)
+    check_shapes(expected_shapes(shape, tied="output.weight" not in shapes), shapes)
     reader = _Reader(source, pool)
     tied = "output.weight" not in shapes
     head = reader.matrix(("token_embd.weight" if tied else "output.weight"), shape.hidden, shape.vocabulary)
@@ -100,7 +100,7 @@ def load_weights(shape: LlamaShape, source: TensorSource, identity: str, pool: T
         layers=layers,
         norm=reader.vector("output_norm.weight", shape.hidden),
         head=head,
-        rope_factors=_rope_factors(reader, shape, shapes),
+        rope_factors=read_rope_factors(source, shape),
         identity=identity,
     )
 
@@ -140,7 +140,7 @@ def _layer_shapes(shape: LlamaShape) -> dict[str, tuple[int, ...]]:
     return layer
 
 
-def _check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
+def check_shapes(expected: Mapping[str, tuple[int, ...]], found: Mapping[str, tuple[int, ...]]) -> None:
     """Refuse a missing tensor, a wrong shape, and a tensor that the forward pass would leave out."""
     for name, shape in expected.items():
         if name not in found:
@@ -187,14 +187,14 @@ def _layer_vectors(reader: _Reader, shape: LlamaShape, prefix: str) -> dict[str,
     return vectors
 
 
-def _rope_factors(reader: _Reader, shape: LlamaShape, shapes: Mapping[str, tuple[int, ...]]) -> NDArray[np.float64]:
-    """Return what each frequency is divided by: 1, or the tensor that the converter computed."""
-    pairs = shape.rotated // 2
+def read_rope_factors(source: TensorSource, shape: LlamaShape) -> NDArray[np.float64]:
+    """Return what each frequency is divided by: 1, or the tensor that the converter computed; raises `ModelRefused`."""
+    shapes, pairs = source.shapes(), shape.rotated // 2
     if "rope_freqs.weight" not in shapes:
         return np.ones(pairs)
     if shapes["rope_freqs.weight"] != (pairs,):
         raise ModelRefused(f"the tensor rope_freqs.weight has the shape {shapes['rope_freqs.weight']}, not ({pairs},)")
-    factors = reader.vector("rope_freqs.weight", pairs).astype(np.float64)
+    factors = source.rows("rope_freqs.weight", 0, pairs).astype(np.float64)
     if not (np.isfinite(factors).all() and (factors > 0).all()):
         raise ModelRefused("the tensor rope_freqs.weight must hold finite numbers above 0")
     return factors
