@@ -1,0 +1,85 @@
+/* Products of f32 activations with weights of any packing.
+
+   For row m and column n: one accumulator from 0, acc = fma(x[m, k], w[n, k], acc), k ascending; w is the weight in f32:
+   scale * (quant - offset), or scale * quant (rounded) + minimum (rounded). A pair of panels is made f32 once, then all rows use it. */
+
+#if defined(TL_AVX512)
+enum { F32_ROWS = 8 };
+#elif defined(TL_AVX2)
+enum { F32_ROWS = 2 };
+#else
+enum { F32_ROWS = 2 };
+#endif
+enum { F32_VECTORS = PAIR / VL };
+
+INLINE vf load_bf16(const uint16_t *p) { return (vf)(load_u16(p) << 16); }
+
+static void decode_float_panel(const matrix *w, const uint8_t *panel, float *to) {
+  for (long k = 0; k < w->inputs; k++)
+    for (int c = 0; c < PANEL; c += VL) {
+      long at = k * PANEL + c;
+      vf value = w->packing == PACK_F32   ? load((const float *)panel + at)
+                 : w->packing == PACK_F16 ? load_f16((const uint16_t *)panel + at)
+                                          : load_bf16((const uint16_t *)panel + at);
+      store(to + k * PAIR + c, value);
+    }
+}
+
+/* The four inputs of one quad, for VL columns. */
+INLINE void decode_quad(vi bytes, int offset, vf scale, vf minimum, int has_min, float *to) {
+  for (int i = 0; i < 4; i++) {
+    vf value = to_float(((bytes >> (8 * i)) & 255) - offset) * scale;
+    store(to + i * PAIR, has_min ? value + minimum : value);
+  }
+}
+
+static void decode_quantised_panel(const matrix *w, const uint8_t *panel, float *to) {
+  const uint16_t *scales = panel_scales(w, panel), *minima = panel_minima(w, panel);
+  for (long b = 0; b < w->blocks; b++)
+    for (int c = 0; c < PANEL; c += VL) {
+      vf scale = load_f16(scales + b * PANEL + c), minimum = w->has_min ? load_f16(minima + b * PANEL + c) : set1(0);
+      const uint8_t *quants = panel + (size_t)b * quants_bytes(w) + c * 4;
+      float *block = to + b * BLOCK * PAIR + c;
+      for (int quad = 0; quad < 8; quad++) {
+        vi bytes = load_bytes(quants + (w->packing == PACK_U4 ? quad % 4 : quad) * 64);
+        if (w->packing == PACK_U4) bytes = quad < 4 ? low_nibbles(bytes) : high_nibbles(bytes);
+        decode_quad(bytes, w->offset, scale, minimum, w->has_min, block + quad * 4 * PAIR);
+      }
+    }
+}
+
+static void decode_pair(const matrix *w, long pair, float *to) {
+  for (int i = 0; i < 2; i++) {
+    const uint8_t *panel = panel_of(w, pair * 2 + i);
+    if (is_quantised(w))
+      decode_quantised_panel(w, panel, to + i * PANEL);
+    else
+      decode_float_panel(w, panel, to + i * PANEL);
+  }
+}
+
+INLINE void tile_f32(const float *w, long inputs, const float *x, long ld_x, float *out, long ld, int add, const int rows) {
+  vf acc[F32_ROWS][F32_VECTORS];
+  UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < F32_VECTORS; v++) acc[m][v] = set1(0);
+  for (long k = 0; k < inputs; k++) {
+    vf column[F32_VECTORS];
+    UNROLL for (int v = 0; v < F32_VECTORS; v++) column[v] = load(w + k * PAIR + v * VL);
+    UNROLL for (int m = 0; m < rows; m++) {
+      vf xx = set1(x[m * ld_x + k]);
+      UNROLL for (int v = 0; v < F32_VECTORS; v++) acc[m][v] = fma1(column[v], xx, acc[m][v]);
+    }
+  }
+  UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < F32_VECTORS; v++) {
+    float *to = out + m * ld + v * VL;
+    store(to, add ? load(to) + acc[m][v] : acc[m][v]);
+  }
+}
+
+static void linear_f32(const matrix *w, long pair, const float *x, long ld_x, long row, long rows, float *out, long ld, int add,
+                       float *scratch) {
+  decode_pair(w, pair, scratch);
+  x += row * ld_x;
+  long m = 0;
+  for (; m + F32_ROWS <= rows; m += F32_ROWS) tile_f32(scratch, w->inputs, x + m * ld_x, ld_x, out + m * ld, ld, add, F32_ROWS);
+  for (; m < rows; m++) tile_f32(scratch, w->inputs, x + m * ld_x, ld_x, out + m * ld, ld, add, 1);
+}

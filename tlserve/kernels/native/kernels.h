@@ -1,0 +1,63 @@
+/* What one instruction set gives: a table of kernels. All sets give the same bits. */
+#ifndef TL_KERNELS_H
+#define TL_KERNELS_H
+
+#include "matrix.h"
+
+/* Activations of R rows, quantised per block of 32: x = d * q. */
+typedef struct {
+  int8_t *q;          /* [R][K] -127 .. 127 */
+  float *d;           /* [R][K/32] */
+  float *d_sum;       /* [R][K/32] d * sum of q */
+  int32_t *minus_sum; /* [R][K/32] -(sum of q) */
+  long inputs, blocks;
+} quantised_rows;
+
+/* One layer of the paged store, f16 or f32 (`half`). Block b, key head h:
+   keys [blocks][key heads][D][block_size], values [blocks][key heads][block_size][D padded to 16]. */
+typedef struct {
+  void *keys, *values;
+  long block_size, heads, head_size, padded_size;
+  int half;
+} kv_layer;
+
+/* Rows of one sequence: queries (already scaled) and results at row r, head i: r * ld + i * D. */
+typedef struct {
+  kv_layer kv;
+  const int32_t *table;
+  const float *q;
+  float *out;
+  long ld_q, ld_out, group;
+} attention;
+
+typedef struct {
+  const char *name;
+  int (*supported)(void);
+
+  /* out = x / sqrt(mean(x^2) + epsilon) * weight; scratch: n floats */
+  void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
+  /* quantise the blocks [first, first + count) of the row x into row `row` */
+  void (*quantise)(const float *x, quantised_rows *to, long row, long first, long count);
+  /* gate = gate / (1 + 2^(-gate log2 e)) * up */
+  void (*silu_times)(float *gate, const float *up, long n);
+  /* turn pairs (2i, 2i + 1) of `heads` heads of D components by the angles of one position, then multiply by scale */
+  void (*rotate)(float *x, long heads, long head_size, long rotated, const float *cos, const float *sin, float scale);
+  /* write one position's keys and values, [key heads][D] each */
+  void (*write_kv)(const kv_layer *kv, long block, long slot, const float *keys, const float *values);
+  /* rows [row, row + rows) at positions from `position` on, all query heads of key head `head`; scratch: attend_scratch floats */
+  void (*attend)(const attention *a, long row, long rows, long position, long head, float *scratch);
+  /* columns 32 pair .. + 31 of x w for rows [row, row + rows) to out[(r - row) * ld + 0 .. 31], added where `add` */
+  void (*linear_int8)(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add);
+  /* the same from f32 activations x[r * ld_x]; scratch: 32 K floats */
+  void (*linear_f32)(const matrix *w, long pair, const float *x, long ld_x, long row, long rows, float *out, long ld, int add,
+                     float *scratch);
+} kernels;
+
+extern const kernels KERNELS_AVX512, KERNELS_AVX2, KERNELS_NEON;
+
+enum { KEY_TILE = 16, MOST_QUERIES = 6 };
+static inline long attend_scratch(long context, long head_size) {
+  return MOST_QUERIES * ((context + 63) / 64 * 64) + KEY_TILE * head_size;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* Vectors of one instruction set: VL lanes of 32 bits, the same few operations everywhere.
+
+   Owns what differs between instruction sets. The including file defines one of TL_AVX512, TL_AVX2, TL_NEON (with TL_AVX_VNNI or
+   TL_DOTPROD where the processor multiplies bytes in one instruction). Arithmetic on vf and vi is the compilers' own (+ - * /),
+   each operation rounded by itself: the whole extension is compiled with -ffp-contract=off.
+
+   dp_u4, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 32 for dp_u4), x signed
+   bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it. */
+#ifndef TL_SIMD_H
+#define TL_SIMD_H
+
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(TL_AVX512)
+#define VL 16
+#elif defined(TL_AVX2)
+#define VL 8
+#else
+#define VL 4
+#endif
+
+typedef float vf __attribute__((vector_size(VL * 4)));
+typedef int32_t vi __attribute__((vector_size(VL * 4)));
+typedef uint32_t vu __attribute__((vector_size(VL * 4)));
+
+INLINE vf load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
+INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+INLINE vi load_bytes(const uint8_t *p) { vi v; memcpy(&v, p, sizeof v); return v; }
+INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
+INLINE vi low_nibbles(vi v) { return v & 0x0f0f0f0f; }
+INLINE vi high_nibbles(vi v) { return (vi)((vu)v >> 4) & 0x0f0f0f0f; }
+
+#if defined(TL_AVX512)
+
+INLINE vf set1(float x) { return (vf)_mm512_set1_ps(x); }
+INLINE vi set1_int(int32_t x) { return (vi)_mm512_set1_epi32(x); }
+INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c); }
+INLINE vf load_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
+INLINE void store_f16(uint16_t *p, vf v) { _mm256_storeu_si256((void *)p, _mm512_cvtps_ph((__m512)v, 0)); }
+INLINE vi load_u16(const uint16_t *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)); }
+#define DP_U8_BIAS 0
+INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x); }
+INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
+
+#elif defined(TL_AVX2)
+
+INLINE vf set1(float x) { return (vf)_mm256_set1_ps(x); }
+INLINE vi set1_int(int32_t x) { return (vi)_mm256_set1_epi32(x); }
+INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c); }
+INLINE vf load_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
+INLINE void store_f16(uint16_t *p, vf v) { _mm_storeu_si128((void *)p, _mm256_cvtps_ph((__m256)v, 0)); }
+INLINE vi load_u16(const uint16_t *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)); }
+#if defined(TL_AVX_VNNI)
+#define DP_U8_BIAS 0
+INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
+INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
+#else
+/* maddubs adds pairs in 16 bits with saturation: 2 * 31 * 127 and 2 * 128 * 127 fit, 2 * 255 * 127 would not */
+#define DP_U8_BIAS 128
+INLINE vi add_pairs(vi acc, __m256i w, __m256i x) {
+  __m256i pairs = _mm256_maddubs_epi16(w, x);
+  return acc + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+}
+INLINE vi dp_u4(vi acc, vi w, vi x) { return add_pairs(acc, (__m256i)w, (__m256i)x); }
+INLINE vi dp_u8(vi acc, vi w, vi x) {
+  __m256i centred = (__m256i)(w ^ set1_int((int32_t)0x80808080));
+  return add_pairs(acc, _mm256_abs_epi8(centred), _mm256_sign_epi8((__m256i)x, centred));
+}
+#endif
+
+#else /* NEON */
+
+INLINE vf set1(float x) { return (vf)vdupq_n_f32(x); }
+INLINE vi set1_int(int32_t x) { return (vi)vdupq_n_s32(x); }
+INLINE vf fma1(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b); }
+INLINE vf load_f16(const uint16_t *p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
+INLINE void store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v))); }
+INLINE vi load_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
+#if defined(TL_DOTPROD)
+INLINE vi dp_signed(vi acc, vi w, vi x) { return (vi)vdotq_s32((int32x4_t)acc, (int8x16_t)w, (int8x16_t)x); }
+#else
+INLINE vi dp_signed(vi acc, vi w, vi x) {
+  int16x8_t low = vmull_s8(vget_low_s8((int8x16_t)w), vget_low_s8((int8x16_t)x));
+  int16x8_t high = vmull_s8(vget_high_s8((int8x16_t)w), vget_high_s8((int8x16_t)x));
+  return acc + (vi)vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
+}
+#endif
+#define DP_U8_BIAS 128
+INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_signed(acc, w, x); }
+INLINE vi dp_u8(vi acc, vi w, vi x) { return dp_signed(acc, w ^ set1_int((int32_t)0x80808080), x); }
+
+#endif
+
+/* Four signed bytes of an activation in every lane. */
+INLINE vi set4(const int8_t *p) { int32_t four; memcpy(&four, p, 4); return set1_int(four); }
+
+#endif

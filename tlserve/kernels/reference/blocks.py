@@ -1,0 +1,123 @@
+"""Weights in blocks of 32, as GGUF stores them, taken apart into small integers and scales.
+
+Owns the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers. A quantised weight is
+scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 .. block_q8_0).
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+BLOCK = 32
+
+
+@attrs.frozen
+class BlockFormat:
+    """How one block lies in the file: scale, then minimum and fifth bits where it has them, then quants."""
+
+    bits: int
+    has_minimum: bool
+    offset: int
+
+    @property
+    def block_bytes(self) -> int:
+        """Return the bytes of a block."""
+        return self.quants_start + BLOCK * min(self.bits, 8) // 8 - (4 if self.bits == 5 else 0)
+
+    @property
+    def quants_start(self) -> int:
+        """Return where the nibbles or bytes begin."""
+        return (4 if self.has_minimum else 2) + (4 if self.bits == 5 else 0)
+
+
+F32_KIND, F16_KIND, BF16_KIND = 0, 1, 30
+BLOCK_FORMATS = {
+    2: BlockFormat(4, has_minimum=False, offset=8),
+    3: BlockFormat(4, has_minimum=True, offset=0),
+    6: BlockFormat(5, has_minimum=False, offset=16),
+    7: BlockFormat(5, has_minimum=True, offset=0),
+    8: BlockFormat(8, has_minimum=False, offset=128),
+}
+KINDS = frozenset({F32_KIND, F16_KIND, BF16_KIND, *BLOCK_FORMATS})
+
+
+@attrs.frozen(eq=False)
+class FloatMatrix:
+    """A matrix that is stored as floating-point numbers."""
+
+    values: F32  # (N, K)
+
+    def rows(self, indices: NDArray[np.int32]) -> F32:
+        """Return rows as float32, (R, K)."""
+        return self.values[indices]
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the weights."""
+        return self.values.nbytes
+
+
+@attrs.frozen(eq=False)
+class BlockMatrix:
+    """A matrix of N outputs and K inputs in blocks of 32."""
+
+    quants: U8  # (N, K)
+    scales: F32  # (N, K / 32)
+    minima: F32 | None  # (N, K / 32)
+    offset: int
+
+    def rows(self, indices: NDArray[np.int32]) -> F32:
+        """Return rows as float32, (R, K): the product with the scale is exact, the minimum is added and rounded."""
+        quants = self.quants[indices].reshape(len(indices), -1, BLOCK).astype(np.float32) - np.float32(self.offset)
+        values = quants * self.scales[indices][..., None]
+        if self.minima is not None:
+            values += self.minima[indices][..., None]
+        return values.reshape(len(indices), -1)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the weights."""
+        return self.quants.nbytes + self.scales.nbytes + (0 if self.minima is None else self.minima.nbytes)
+
+
+Matrix = FloatMatrix | BlockMatrix
+
+
+def unpack(kind: int, rows: U8) -> Matrix:
+    """Return the matrix whose rows are `rows` (N, bytes of a row) in GGML's type `kind`, one of `KINDS`."""
+    if kind in BLOCK_FORMATS:
+        return _unpack_blocks(BLOCK_FORMATS[kind], rows)
+    if kind == F32_KIND:
+        return FloatMatrix(rows.view(np.float32))
+    if kind == F16_KIND:
+        return FloatMatrix(rows.view(np.float16).astype(np.float32))
+    return FloatMatrix((rows.view(np.uint16).astype(np.uint32) << 16).view(np.float32))
+
+
+def _unpack_blocks(layout: BlockFormat, rows: U8) -> BlockMatrix:
+    """Take blocks apart. rows: (N, K / 32 * block_bytes)."""
+    blocks = rows.reshape(len(rows), -1, layout.block_bytes)
+    quants = blocks[..., layout.quants_start :]
+    if layout.bits == 8:
+        quants = quants ^ np.uint8(0x80)
+    else:
+        quants = np.concatenate([quants & np.uint8(15), quants >> np.uint8(4)], axis=-1)
+    if layout.bits == 5:
+        fifth = np.unpackbits(blocks[..., layout.quants_start - 4 : layout.quants_start], axis=-1, bitorder="little")
+        quants |= fifth << np.uint8(4)
+    return BlockMatrix(
+        quants=np.ascontiguousarray(quants).reshape(len(rows), -1),
+        scales=_halves(blocks[..., 0:2]),
+        minima=_halves(blocks[..., 2:4]) if layout.has_minimum else None,
+        offset=layout.offset,
+    )
+
+
+def _halves(pairs: U8) -> F32:
+    """Read (N, B, 2) bytes as (N, B) half-precision numbers, in float32."""
+    return np.ascontiguousarray(pairs).view(np.float16)[..., 0].astype(np.float32)

@@ -1,0 +1,90 @@
+"""Products with weights, each sum in the one order that the native kernels have: the same bits, slowly.
+
+Owns both kinds of product. With int8 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
+order. With f32 activations: one accumulator, inputs ascending, fused multiply-add. See `native/gemm_int8.h`, `native/gemm_f32.h`.
+"""
+
+from __future__ import annotations
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.reference.blocks import BLOCK, BlockMatrix, FloatMatrix, Matrix
+
+F32 = NDArray[np.float32]
+
+_COLUMNS = 2048  # columns made at once, to bound the memory
+_LEAST = np.float32(2.0**-100)  # a block whose values are all smaller is zero: its reciprocal would not be finite
+
+
+@attrs.frozen(eq=False)
+class QuantisedRows:
+    """Activations x = d * q per block of 32."""
+
+    q: F32  # (R, K / 32, 32) whole numbers from -127 to 127
+    d: F32  # (R, K / 32)
+    d_sum: F32  # (R, K / 32) d times the sum of q
+
+
+def quantise_rows(x: F32) -> QuantisedRows:
+    """Quantise (R, K): d = greatest |x| / 127, q = x * (127 / greatest) rounded to nearest even.
+
+    A block with a value that is not finite gets d = nan and q = 0.
+    """
+    blocks = x.reshape(len(x), -1, BLOCK)
+    greatest = np.abs(blocks).max(axis=-1)
+    finite = np.isfinite(greatest)
+    used = finite & (greatest >= _LEAST)
+    safe = np.where(used, greatest, np.float32(1))
+    q = np.rint(np.where(used[..., None], blocks, np.float32(0)) * (np.float32(127) / safe)[..., None])
+    d = np.where(used, safe / np.float32(127), np.where(finite, np.float32(0), np.float32(np.nan)))
+    return QuantisedRows(q, d, d * q.sum(axis=-1, dtype=np.float32))
+
+
+def linear_int8(x: QuantisedRows, weight: BlockMatrix) -> F32:
+    """Return the product of quantised rows with a quantised matrix, (R, N)."""
+    parts = [_int8_columns(x, weight, slice(n, n + _COLUMNS)) for n in range(0, len(weight.quants), _COLUMNS)]
+    return np.concatenate(parts, axis=1)
+
+
+def _int8_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
+    """Return some columns. The BLAS adds whole numbers below 2**24 here, so it is exact in whatever order it adds."""
+    quants = weight.quants[columns].reshape(-1, x.q.shape[1], BLOCK).astype(np.float32) - np.float32(weight.offset)
+    sums = np.matmul(x.q.transpose(1, 0, 2), quants.transpose(1, 2, 0))  # (K / 32, R, columns)
+    total = np.zeros(sums.shape[1:], np.float32)
+    for block in range(len(sums)):
+        sums[block] *= weight.scales[columns, block]
+        sums[block] *= x.d[:, block, None]
+        total += sums[block]
+        if weight.minima is not None:
+            total += weight.minima[columns, block] * x.d_sum[:, block, None]
+    return total
+
+
+def linear_f32(x: F32, weight: Matrix) -> F32:
+    """Return x times the transpose of `weight`: per output one chain of fused multiply-adds over the inputs, (R, N)."""
+    values = (
+        weight.values if isinstance(weight, FloatMatrix) else weight.rows(np.arange(len(weight.quants), dtype=np.int32))
+    )
+    total = np.zeros((len(x), len(values)), np.float32)
+    for k in range(values.shape[1]):
+        total = fused_multiply_add(x[:, k, None], values[None, :, k], total)
+    return total
+
+
+def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
+    """Return a * b + c rounded once.
+
+    The product of two float32 is exact in float64. The sum is rounded to odd there (an inexact sum becomes that neighbour whose
+    last bit is 1), and then to float32: as float64 has more than two bits to spare, that is the correct rounding.
+    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008); the error of the sum by Knuth's TwoSum.
+    """
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    is_even = (total.view(np.int64) & 1) == 0
+    inexact = np.isfinite(total) & (error != 0)
+    odd = np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return odd.astype(np.float32)

@@ -1,0 +1,58 @@
+"""Keys and values in the precision they are kept in: half or single.
+
+Owns the rounding. What is stored is always finite: nan becomes 0 and what is too large the greatest finite number, because a
+masked key has probability 0, and 0 * nan would reach other rows. Attention reads back what was stored, in prefill too.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+F32 = NDArray[np.float32]
+Stored = NDArray[np.floating[Any]]
+
+PRECISIONS: dict[str, type[np.float16] | type[np.float32]] = {"f16": np.float16, "f32": np.float32}
+
+
+def to_stored(x: F32, precision: str) -> Stored:
+    """Return `x` rounded to nearest even in `precision`, finite."""
+    greatest = np.float32(np.finfo(PRECISIONS[precision]).max)
+    finite = np.clip(np.where(np.isnan(x), np.float32(0), x), -greatest, greatest)
+    stored: Stored = finite.astype(PRECISIONS[precision])
+    return stored
+
+
+class PositionStore:
+    """A `kernels.interface.KvStore` of (layers, slots, kv_heads, head_size): plain, for arithmetic that copies what it reads."""
+
+    def __init__(
+        self, *, layers: int, kv_heads: int, head_size: int, blocks: int, block_size: int, precision: str
+    ) -> None:
+        self._blocks = blocks
+        self._block_size = block_size
+        self._precision = precision
+        shape = (layers, blocks * block_size, kv_heads, head_size)
+        self.keys: Stored = np.zeros(shape, PRECISIONS[precision])
+        self.values: Stored = np.zeros(shape, PRECISIONS[precision])
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return self._blocks
+
+    @property
+    def block_size(self) -> int:
+        """Positions per block."""
+        return self._block_size
+
+    def write(self, layer: int, slots: NDArray[np.int64], keys: F32, values: F32) -> None:
+        """Store row t of `keys` and `values` (T, kv_heads, head_size) in slot slots[t]."""
+        self.keys[layer, slots] = to_stored(keys, self._precision)
+        self.values[layer, slots] = to_stored(values, self._precision)
+
+    def read(self, layer: int, slots: NDArray[np.int64]) -> tuple[F32, F32]:
+        """Return keys and values of `slots` in float32, (len(slots), kv_heads, head_size) each."""
+        return self.keys[layer, slots].astype(np.float32), self.values[layer, slots].astype(np.float32)

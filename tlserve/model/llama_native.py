@@ -1,0 +1,165 @@
+"""The llama on the native kernels: weights packed once, then one native call for each step.
+
+Owns what crosses into C: which matrix is which, and the layout of the store. Refuses to know how anything is computed; the order
+of every sum is told in `kernels/native`, and `llama_ordered` is the same in numpy.
+"""
+
+from __future__ import annotations
+
+import math
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
+from tlserve.kernels.thread_pool import ThreadPool, Unit
+from tlserve.model.kv_precision import PRECISIONS, Stored
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama_tensors import LlamaTensors, StoredMatrix
+
+Ints = NDArray[np.int32]
+_KEY_TILE = 16
+
+
+class NativeKvStore:
+    """A `kernels.interface.KvStore`: for each layer and block, keys (kv_heads, D, block_size), values (kv_heads, block_size, D).
+
+    D of the values is padded to a multiple of 16. The memory is touched only where something was written.
+    """
+
+    def __init__(self, shape: LlamaShape, blocks: int, block_size: int, precision: str) -> None:
+        self._blocks = blocks
+        self._block_size = block_size
+        padded = -(-shape.head_size // _KEY_TILE) * _KEY_TILE
+        paged = (shape.layers, blocks, shape.kv_heads)
+        self.keys: Stored = np.zeros((*paged, shape.head_size, block_size), PRECISIONS[precision])
+        self.values: Stored = np.zeros((*paged, block_size, padded), PRECISIONS[precision])
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks."""
+        return self._blocks
+
+    @property
+    def block_size(self) -> int:
+        """Positions per block."""
+        return self._block_size
+
+
+class NativeLlamaModel:
+    """A `kernels.interface.Model` of the llama family, on the instruction set `isa` of the extension module `native`."""
+
+    def __init__(
+        self,
+        native: ModuleType,
+        shape: LlamaShape,
+        tensors: LlamaTensors,
+        numerics: Numerics,
+        *,
+        isa: str,
+        threads: int = 0,
+    ) -> None:
+        pool = ThreadPool(threads)
+        tables = ordered_tables(shape, tensors)
+        matrices = _pack(native, tensors, pool)
+        self._shape = shape
+        self._numerics = numerics
+        self.weights_bytes = sum(packed.nbytes for packed in matrices.values())
+        self._native = native.Model(
+            **_sizes(shape),
+            int8_activations=numerics.activations == "int8",
+            isa=isa,
+            threads=pool.threads,
+            embedding=matrices[id(tensors.embedding)],
+            head=matrices[id(tensors.head)],
+            norm=tensors.norm,
+            cos=tables.cos,
+            sin=tables.sin,
+            layers=_layers(tensors, matrices),
+        )
+        kernels = f"native ({isa}, {numerics.activations} activations, {pool.threads} thread{'s'[: pool.threads - 1]})"
+        self._spec = ordered_spec(shape, tensors, tables, numerics, kernels)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the engine must know of the model."""
+        return self._spec
+
+    def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
+        """Reserve room for `blocks` blocks of keys and values."""
+        return NativeKvStore(self._shape, blocks, block_size, self._numerics.kv_precision)
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        """Run all rows of `batch` in one native call; see `kernels.interface.Model.forward`.
+
+        Raises TypeError or ValueError for arrays of a wrong type, shape or content, before anything is written.
+        """
+        if not isinstance(kv, NativeKvStore):
+            raise TypeError("a llama's forward pass takes a store made by its own new_kv_store")
+        logits = np.empty((len(batch.logit_rows), self._shape.vocabulary), np.float32)
+        hidden = np.empty((len(batch.hidden_rows), self._shape.hidden), np.float32)
+        tables = np.concatenate(batch.block_tables)
+        table_starts = np.cumsum([0, *map(len, batch.block_tables)], dtype=np.int32)
+        half = self._numerics.kv_precision == "f16"
+        self._native.forward(
+            kv.blocks,
+            kv.block_size,
+            half,
+            batch.tokens,
+            batch.positions,
+            batch.row_starts,
+            tables,
+            table_starts,
+            batch.logit_rows,
+            batch.hidden_rows,
+            kv.keys.view(np.uint16) if half else kv.keys,
+            kv.values.view(np.uint16) if half else kv.values,
+            logits,
+            hidden,
+        )
+        return StepOutput(logits=logits, hidden=hidden)
+
+
+def _sizes(shape: LlamaShape) -> dict[str, Any]:
+    """Return the sizes and constants by the names that the native model takes."""
+    return {
+        "hidden": shape.hidden,
+        "intermediate": shape.intermediate,
+        "heads": shape.heads,
+        "kv_heads": shape.kv_heads,
+        "head_size": shape.head_size,
+        "rotated": shape.rotated,
+        "vocabulary": shape.vocabulary,
+        "context": shape.context_tokens,
+        "epsilon": shape.epsilon,
+        "query_scale": math.log2(math.e) / math.sqrt(shape.head_size),
+    }
+
+
+def _pack(native: ModuleType, tensors: LlamaTensors, pool: ThreadPool) -> dict[int, Any]:
+    """Pack all matrices, several at once; by the identity of the stored matrix (a tied embedding is packed once)."""
+    matrices = [tensors.embedding, tensors.head, *(m for layer in tensors.layers for m in layer.matrices())]
+    packed: dict[int, Any] = {}
+
+    def unit(matrix: StoredMatrix) -> Unit:
+        def pack() -> None:
+            packed[id(matrix)] = native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
+
+        return pack
+
+    pool.run([unit(matrix) for matrix in {id(m): m for m in matrices}.values()])
+    return packed
+
+
+def _layers(tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[tuple[Any, ...], ...]:
+    """Return each layer as the native model takes it."""
+
+    def by_name(layer: Any, name: str) -> Any:
+        value = getattr(layer, name)
+        return packed[id(value)] if isinstance(value, StoredMatrix) else value
+
+    names = ("attention_norm", "q", "k", "v", "output", "ffn_norm", "gate", "up", "down")
+    return tuple(tuple(by_name(layer, name) for name in names) for layer in tensors.layers)

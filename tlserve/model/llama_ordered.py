@@ -1,0 +1,163 @@
+"""The llama in numpy with every sum in the order of the native kernels: the same bits, without a compiler.
+
+Owns the order of the layers a second time, over weights in their stored form. Slow beside native code; it serves where that could
+not be built, and it is what the native kernels must agree with to the bit. Refuses to know files.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
+from tlserve.kernels.reference import blas
+from tlserve.kernels.reference.blocks import BlockMatrix, Matrix, unpack
+from tlserve.kernels.reference.elementwise import rms_norm, silu_times
+from tlserve.kernels.reference.ordered_attention import attend_in_order
+from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.rope import RopeTables, rotate
+from tlserve.model.kv_precision import PositionStore
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama_tensors import LayerTensors, LlamaTensors, StoredMatrix
+
+F32 = NDArray[np.float32]
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class _Layer:
+    attention_norm: F32
+    q: Matrix
+    k: Matrix
+    v: Matrix
+    output: Matrix
+    ffn_norm: F32
+    gate: Matrix
+    up: Matrix
+    down: Matrix
+
+
+@attrs.frozen(eq=False)
+class _Sequence:
+    """Where one sequence of a step finds its rows and keys."""
+
+    rows: slice
+    positions: NDArray[np.int32]
+    slots: NDArray[np.int64]  # of positions 0 .. the last
+
+
+class OrderedLlamaModel:
+    """A `kernels.interface.Model` of the llama family."""
+
+    def __init__(self, shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics) -> None:
+        blas.pin_to_one_thread()
+        self._shape = shape
+        self._numerics = numerics
+        self._embedding = _unpack(tensors.embedding)
+        self._head = self._embedding if tensors.head is tensors.embedding else _unpack(tensors.head)
+        self._layers = tuple(_layer(layer) for layer in tensors.layers)
+        self._norm = tensors.norm
+        self._rope = ordered_tables(shape, tensors)
+        self._epsilon = np.float32(shape.epsilon)
+        self._query_scale = np.float32(math.log2(math.e) / math.sqrt(shape.head_size))
+        self._spec = ordered_spec(
+            shape, tensors, self._rope, numerics, f"reference (numpy, {numerics.activations} activations)"
+        )
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the engine must know of the model."""
+        return self._spec
+
+    @property
+    def weights_bytes(self) -> int:
+        """Return the memory of the weights."""
+        layers = [m for layer in self._layers for m in attrs.astuple(layer, recurse=False)]
+        total: int = sum(m.nbytes for m in (*layers, self._norm, self._head))
+        return total + (0 if self._head is self._embedding else self._embedding.nbytes)
+
+    def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
+        """Reserve room for `blocks` blocks of keys and values."""
+        return PositionStore(
+            layers=self._shape.layers,
+            kv_heads=self._shape.kv_heads,
+            head_size=self._shape.head_size,
+            blocks=blocks,
+            block_size=block_size,
+            precision=self._numerics.kv_precision,
+        )
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        """Run all rows of `batch` through all layers; see `kernels.interface.Model.forward`."""
+        if not isinstance(kv, PositionStore):
+            raise TypeError("a llama's forward pass takes a store made by its own new_kv_store")
+        with np.errstate(all="ignore"):  # an overflow is part of a row's answer, not a warning
+            return self._forward(batch, kv)
+
+    def _forward(self, batch: StepBatch, kv: PositionStore) -> StepOutput:
+        sequences = _sequences(batch, kv.block_size)
+        rope = RopeTables(self._rope.cos[batch.positions], self._rope.sin[batch.positions])
+        x = self._embedding.rows(batch.tokens)
+        for index, layer in enumerate(self._layers):
+            x += self._attention(index, layer, x, sequences, rope, kv)
+            x += self._feed_forward(layer, x)
+        wanted = rms_norm(x[batch.logit_rows], self._norm, self._epsilon)
+        hidden = rms_norm(x[batch.hidden_rows], self._norm, self._epsilon)
+        return StepOutput(logits=self._linear(wanted, self._head)[0], hidden=hidden)
+
+    def _attention(
+        self, index: int, layer: _Layer, x: F32, sequences: list[_Sequence], rope: RopeTables, kv: PositionStore
+    ) -> F32:
+        """Return what layer `index` adds to the residual by attention; stores the rows' keys and values. (T, F) -> (T, F)."""
+        size = self._shape.head_size
+        normed = rms_norm(x, layer.attention_norm, self._epsilon)
+        q, k, v = (y.reshape(len(x), -1, size) for y in self._linear(normed, layer.q, layer.k, layer.v))
+        rotate(q, rope.cos, rope.sin)
+        rotate(k, rope.cos, rope.sin)
+        q *= self._query_scale
+        grouped = q.reshape(len(x), self._shape.kv_heads, -1, size)
+        for sequence in sequences:
+            kv.write(index, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
+        mixed = [attend_in_order(grouped[s.rows], *kv.read(index, s.slots), s.positions) for s in sequences]
+        return self._linear(np.concatenate(mixed).reshape(len(x), -1), layer.output)[0]
+
+    def _feed_forward(self, layer: _Layer, x: F32) -> F32:
+        """Return what the gated feed-forward block adds to the residual. (T, F) -> (T, F)."""
+        gate, up = self._linear(rms_norm(x, layer.ffn_norm, self._epsilon), layer.gate, layer.up)
+        silu_times(gate, up, out=gate)
+        return self._linear(gate, layer.down)[0]
+
+    def _linear(self, x: F32, *weights: Matrix) -> list[F32]:
+        """Return the products of `x` with each weight; quantised weights take quantised rows where activations are int8."""
+        int8 = self._numerics.activations == "int8"
+        rows = quantise_rows(x) if int8 and any(isinstance(w, BlockMatrix) for w in weights) else None
+        return [
+            linear_int8(rows, w) if rows is not None and isinstance(w, BlockMatrix) else linear_f32(x, w)
+            for w in weights
+        ]
+
+
+def _unpack(matrix: StoredMatrix) -> Matrix:
+    return unpack(matrix.kind, np.array(matrix.rows))
+
+
+def _layer(layer: LayerTensors) -> _Layer:
+    names = ("q", "k", "v", "output", "gate", "up", "down")
+    matrices = {name: _unpack(getattr(layer, name)) for name in names}
+    return _Layer(attention_norm=layer.attention_norm, ffn_norm=layer.ffn_norm, **matrices)
+
+
+def _sequences(batch: StepBatch, block_size: int) -> list[_Sequence]:
+    """Find the rows and the slots of every sequence."""
+    found = []
+    for index, table in enumerate(batch.block_tables):
+        rows = slice(int(batch.row_starts[index]), int(batch.row_starts[index + 1]))
+        positions = batch.positions[rows]
+        keys = np.arange(positions[-1] + 1)
+        found.append(
+            _Sequence(rows, positions, table[keys // block_size].astype(np.int64) * block_size + keys % block_size)
+        )
+    return found

@@ -1,0 +1,149 @@
+"""A llama's tensors in the precision of their file, checked and named: what exact kernels are made from.
+
+Owns the names of a layer and the choice of what keeps its stored form. Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32 stay as
+they are. Any other type (the K-quants) becomes float32: its values need more bits than half precision has, and quantising them a
+second time would change the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.reference.blocks import F32_KIND, KINDS
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_weights import TensorSource, check_shapes, expected_shapes, read_rope_factors
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+
+class StoredSource(TensorSource, Protocol):
+    """A source that can also give the bytes of a matrix."""
+
+    def stored(self, name: str) -> tuple[int, U8]:
+        """Return GGML's type number and the bytes of each row, (outputs, row bytes)."""
+
+
+@attrs.frozen(eq=False)
+class StoredMatrix:
+    """An (outputs, inputs) matrix as its file has it."""
+
+    kind: int
+    outputs: int
+    inputs: int
+    rows: U8  # (outputs, row bytes)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LayerTensors:
+    """One layer; every matrix is (outputs, inputs)."""
+
+    attention_norm: F32
+    q: StoredMatrix
+    k: StoredMatrix
+    v: StoredMatrix
+    output: StoredMatrix
+    ffn_norm: F32
+    gate: StoredMatrix
+    up: StoredMatrix
+    down: StoredMatrix
+
+    def matrices(self) -> tuple[StoredMatrix, ...]:
+        """Return the matrices in the order of their fields."""
+        return (self.q, self.k, self.v, self.output, self.gate, self.up, self.down)
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LlamaTensors:
+    """All tensors. With tied embeddings `head` is `embedding`. `identity`: a hash of the file they came from."""
+
+    embedding: StoredMatrix
+    layers: tuple[LayerTensors, ...]
+    norm: F32
+    head: StoredMatrix
+    rope_factors: NDArray[np.float64]
+    identity: str
+
+    def is_quantised(self) -> bool:
+        """Return whether some matrix is stored in blocks."""
+        matrices = [self.embedding, self.head, *(m for layer in self.layers for m in layer.matrices())]
+        return any(m.kind in BLOCK_KINDS for m in matrices)
+
+
+BLOCK_KINDS = KINDS - {F32_KIND, 1, 30}
+
+
+@attrs.frozen(eq=False)
+class StoredArrays:
+    """A `StoredSource` over float32 arrays in memory."""
+
+    arrays: Mapping[str, F32]
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every array."""
+        return {name: array.shape for name, array in self.arrays.items()}
+
+    def rows(self, name: str, start: int, end: int) -> F32:
+        """Return rows of an array."""
+        return self.arrays[name][start:end]
+
+    def stored(self, name: str) -> tuple[int, U8]:
+        """Return the bytes of an array."""
+        return F32_KIND, np.ascontiguousarray(self.arrays[name], np.float32).view(np.uint8)
+
+
+def read_tensors(shape: LlamaShape, source: StoredSource, identity: str) -> LlamaTensors:
+    """Collect the tensors of a llama; raises `ModelRefused` where one is missing or has a wrong shape.
+
+    The bytes of matrices are views of the source where their type is kept.
+    """
+    shapes = source.shapes()
+    tied = "output.weight" not in shapes
+    check_shapes(expected_shapes(shape, tied=tied), shapes)
+    embedding = _matrix(source, "token_embd.weight")
+    return LlamaTensors(
+        embedding=embedding,
+        layers=tuple(_layer(source, f"blk.{index}.") for index in range(shape.layers)),
+        norm=_vector(source, "output_norm.weight"),
+        head=embedding if tied else _matrix(source, "output.weight"),
+        rope_factors=read_rope_factors(source, shape),
+        identity=identity,
+    )
+
+
+def _layer(source: StoredSource, prefix: str) -> LayerTensors:
+    """Collect one layer."""
+
+    def matrix(name: str) -> StoredMatrix:
+        return _matrix(source, f"{prefix}{name}.weight")
+
+    return LayerTensors(
+        attention_norm=_vector(source, f"{prefix}attn_norm.weight"),
+        q=matrix("attn_q"),
+        k=matrix("attn_k"),
+        v=matrix("attn_v"),
+        output=matrix("attn_output"),
+        ffn_norm=_vector(source, f"{prefix}ffn_norm.weight"),
+        gate=matrix("ffn_gate"),
+        up=matrix("ffn_up"),
+        down=matrix("ffn_down"),
+    )
+
+
+def _vector(source: StoredSource, name: str) -> F32:
+    """Return a vector in float32."""
+    return np.array(source.rows(name, 0, source.shapes()[name][0]), np.float32)
+
+
+def _matrix(source: StoredSource, name: str) -> StoredMatrix:
+    """Return a matrix in its stored type, or in float32 where that type is not kept."""
+    outputs, inputs = source.shapes()[name]
+    kind, rows = source.stored(name)
+    if kind not in KINDS:
+        kind, rows = F32_KIND, np.ascontiguousarray(source.rows(name, 0, outputs), np.float32).view(np.uint8)
+    return StoredMatrix(kind, outputs, inputs, rows)
