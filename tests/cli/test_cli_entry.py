@@ -199,6 +199,14 @@ def test_every_command_has_arguments_and_a_help(capsys: pytest.CaptureFixture[st
         assert caught.value.code == 0
 
 
+def test_check_config_never_prints_a_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TL_ACCESS__API_KEY", "sk-0123456789-abcdef")
+    assert main(["check-config"]) == 0
+    printed = capsys.readouterr().out
+    assert "0123456789" not in printed
+    assert "# api_key is set, and not shown: variable TL_ACCESS__API_KEY" in printed
+
+
 def test_check_config_prints_settings_that_read_back_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

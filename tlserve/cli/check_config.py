@@ -1,6 +1,7 @@
 """`tlserve check-config`: print the settings in effect as a runtime.toml, with the source of each that was given.
 
-Owns how a setting is written in TOML. What it prints, read again, gives the same settings.
+Owns how a setting is written in TOML. What it prints, read again, gives the same settings; only
+secrets are not shown.
 """
 
 from __future__ import annotations
@@ -32,12 +33,15 @@ def effective_toml(loaded: Loaded) -> str:
 def _table(table: str, loaded: Loaded) -> str:
     values = getattr(loaded.settings, table)
     lines = [
-        _line(key, getattr(values, key), loaded.sources.get(f"{table}.{key}")) for key in declared_settings()[table]
+        _line(key, getattr(values, key), loaded.sources.get(row.name), is_secret=row.is_secret)
+        for key, row in declared_settings()[table].items()
     ]
     return "\n".join((f"[{table}]", *lines))
 
 
-def _line(key: str, value: object, source: str | None) -> str:
+def _line(key: str, value: object, source: str | None, *, is_secret: bool) -> str:
+    if is_secret:
+        return f"# {key} is {'not set' if source is None else f'set, and not shown: {json.dumps(source)[1:-1]}'}"
     # A JSON string without escapes beyond ASCII is a TOML basic string; lists and whole numbers are written alike, too.
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{key} = {text}" + (f"  # {json.dumps(source)[1:-1]}" if source else "")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import attrs
 
-from tlserve.config.addresses import parse_address
+from tlserve.config.addresses import UNIX, parse_address
 from tlserve.config.environment import process_environ
 from tlserve.config.load import Loaded, load_with_sources
 from tlserve.config.settings import Settings
@@ -65,7 +65,7 @@ def _moved_addresses(arguments: argparse.Namespace, settings: Settings) -> Overr
 def _moved(name: str, text: str, host: str | None, port: int | None) -> Overrides:
     if host is None and port is None:
         return []
-    address = parse_address(text or "127.0.0.1:0")
+    address = parse_address("127.0.0.1:0" if not text or text.startswith(UNIX) else text)
     host = address.host if host is None else host.removeprefix("[").removesuffix("]")
     return [(name, str(attrs.evolve(address, host=host, port=address.port if port is None else port)))]
 

@@ -5,14 +5,25 @@ from tlserve.config.environment import process_environ
 from tlserve.config.load import load_settings
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model, model_cache_dir
-from tlserve.config.settings import EngineSettings, HttpSettings, LogSettings, Settings
+from tlserve.config.settings import (
+    AccessSettings,
+    CorsSettings,
+    EngineSettings,
+    HttpSettings,
+    LogSettings,
+    Settings,
+    TlsSettings,
+)
 
 __all__ = [
+    "AccessSettings",
     "Address",
+    "CorsSettings",
     "EngineSettings",
     "HttpSettings",
     "LogSettings",
     "Settings",
+    "TlsSettings",
     "find_model",
     "load_settings",
     "model_cache_dir",

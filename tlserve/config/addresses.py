@@ -1,4 +1,4 @@
-"""Listening addresses as the settings write them: "127.0.0.1:8000", ":8000", "[::1]:80".
+"""Listening addresses as the settings write them: "127.0.0.1:8000", ":8000", "[::1]:80", "unix:/run/tlserve.sock".
 
 Owns the parser and the way an address is written back. Refuses to know sockets and names: nothing is looked up or bound.
 Source: the authority form of RFC 3986 section 3.2, without the user part.
@@ -25,6 +25,35 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+UNIX = "unix:"
+LONGEST_UNIX_PATH_BYTES = 100
+"""Less than what every system takes (104 to 108, with the zero byte), so that a path is refused here, with its reason."""
+
+
+@attrs.frozen
+class UnixAddress:
+    """The file of a Unix socket."""
+
+    path: str
+
+    def __str__(self) -> str:
+        return f"{UNIX}{self.path}"
+
+
+def parse_listen(text: str) -> Address | UnixAddress:
+    """Parse "host:port" or "unix:/path"; raises `SettingsError` with what to write instead."""
+    return _parse_unix(text) if text.startswith(UNIX) else parse_address(text)
+
+
+def _parse_unix(text: str) -> UnixAddress:
+    path = text.removeprefix(UNIX)
+    if not path.startswith("/") or "\0" in path or path.endswith("/"):
+        raise _refused(text, "write the whole path of the socket, like 'unix:/run/tlserve.sock'")
+    if len(path.encode()) > LONGEST_UNIX_PATH_BYTES:
+        raise _refused(text, f"the path of a Unix socket has at most {LONGEST_UNIX_PATH_BYTES} bytes")
+    return UnixAddress(path)
 
 
 def parse_address(text: str) -> Address:

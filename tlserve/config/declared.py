@@ -44,7 +44,9 @@ class Declared:
     low: float | None
     high: float | None
     choices: tuple[str, ...]
-    check: Callable[[str], object] | None
+    check: Callable[[Any], object] | None
+    is_path: bool
+    is_secret: bool
 
     @property
     def name(self) -> str:
@@ -57,6 +59,10 @@ def _whole_number(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
+
+
+def _truth(text: str) -> bool | None:
+    return {"true": True, "false": False}.get(text.lower())
 
 
 def _text_list(value: object) -> tuple[str, ...] | None:
@@ -74,6 +80,7 @@ KINDS: dict[object, Kind] = {
     int: Kind(
         "a whole number", {"type": "integer"}, lambda value: value if type(value) is int else None, _whole_number
     ),
+    bool: Kind("true or false", {"type": "boolean"}, lambda value: value if isinstance(value, bool) else None, _truth),
     tuple[str, ...]: Kind("a list of texts", {"type": "array", "items": {"type": "string"}}, _text_list, _split),
 }
 
@@ -99,7 +106,8 @@ def checked_toml(row: Declared, value: object) -> object:
     """Return a TOML value as the setting's type; raises `Refused`."""
     typed = row.kind.of_toml(value)
     if typed is None:
-        raise Refused(f"must be {row.kind.called}, not {_called(value)}")
+        given = "what is given" if row.is_secret else _called(value)
+        raise Refused(f"must be {row.kind.called}, not {given}")
     return _bounded(row, typed)
 
 

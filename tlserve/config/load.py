@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import tomli
 
 from tlserve.config.declared import Declared, Refused, checked_text, checked_toml, declared_settings
 from tlserve.config.settings import Settings
+from tlserve.config.toml_file import read_toml
 from tlserve.errors import SettingsError
 
 _PREFIXES = {f"TL_{table.upper()}__": table for table in declared_settings()}
@@ -109,13 +109,9 @@ def _file_layer(path: Path | None, refusals: list[str]) -> Iterator[Given]:
     if path is None:
         return
     try:
-        document = tomli.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        refusals.append(f"{path}: cannot be read: {error.strerror or error}")
-    except UnicodeDecodeError as error:
-        refusals.append(f"{path}: is not UTF-8: byte {error.start}")
-    except tomli.TOMLDecodeError as error:
-        refusals.append(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}")
+        document = read_toml(path)
+    except SettingsError as error:
+        refusals.extend(error.refusals)
     else:
         yield from _file_values(path, document, refusals)
 
@@ -141,15 +137,15 @@ def _outside_a_table(key: str) -> str:
 def _toml_reader(path: Path, value: object) -> Callable[[Declared], object]:
     def read(row: Declared) -> object:
         typed = checked_toml(row, value)
-        return _beside(path, str(typed)) if row.name == "engine.model_dir" else typed
+        return _beside(path, str(typed)) if row.is_path else typed
 
     return read
 
 
-def _beside(file: Path, model_dir: str) -> str:
-    """Take a relative model_dir from the file's own folder if it is there; else it is a name, or relative to where we run."""
-    beside = file.parent / Path(model_dir).expanduser()
-    return str(beside) if model_dir and os.path.exists(beside) else model_dir
+def _beside(file: Path, given: str) -> str:
+    """Take a relative path from the file's own folder if it is there; else it is a name, or relative to where we run."""
+    beside = file.parent / Path(given).expanduser()
+    return str(beside) if given and os.path.exists(beside) else given
 
 
 # --- the environment and the command line --------------------------------------------------------------------------------

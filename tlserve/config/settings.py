@@ -12,7 +12,11 @@ from typing import Any
 
 import attrs
 
-from tlserve.config.addresses import parse_address
+from tlserve.config.addresses import parse_listen
+from tlserve.errors import SettingsError
+
+_WEAKEST_KEY_CHARACTERS = 16
+_WEAKEST_KEY_ALPHABET = 6
 
 
 def setting(
@@ -23,23 +27,66 @@ def setting(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
-    check: Callable[[str], object] | None = None,
+    check: Callable[[Any], object] | None = None,
+    is_path: bool = False,
+    is_secret: bool = False,
 ) -> Any:
     """Declare one setting: its default, what it does, its unit, and what values it takes (`low` and `high` inclusive).
 
-    `check` raises `SettingsError` for a text that has the wrong form.
+    `check` raises `SettingsError` for a value that has the wrong form; it is not asked about the default. A path that is
+    relative and stands in a file is looked for beside that file. A secret is never shown, nor quoted in a refusal.
     """
     bounds = {"low": low, "high": high, "choices": choices, "check": check}
-    return attrs.field(default=default, metadata={"about": about, "unit": unit, **bounds})
+    return attrs.field(
+        default=default,
+        repr=not is_secret,
+        metadata={"about": about, "unit": unit, "is_path": is_path, "is_secret": is_secret, **bounds},
+    )
 
 
 def _check_listen(text: str) -> None:
-    parse_address(text)
+    parse_listen(text)
 
 
 def _check_listen_or_empty(text: str) -> None:
     if text:
-        parse_address(text)
+        parse_listen(text)
+
+
+def check_key_strength(key: str) -> None:
+    """Refuse an API key that is empty, cannot stand in a header, or is easily guessed; raises `SettingsError`."""
+    if not key:
+        raise SettingsError(("is empty, which would be no key at all: give one, or leave it out",))
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise SettingsError(("has characters that an Authorization header cannot carry: use visible ASCII",))
+    if len(key) < _WEAKEST_KEY_CHARACTERS or len(set(key)) < _WEAKEST_KEY_ALPHABET:
+        raise SettingsError(
+            (
+                f"is too weak: it needs {_WEAKEST_KEY_CHARACTERS} characters, {_WEAKEST_KEY_ALPHABET} of them different; "
+                "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` makes a good one",
+            )
+        )
+
+
+def _check_mode(text: str) -> None:
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and set(text) <= set("01234567")):
+        raise SettingsError((f"must be an octal mode such as '0660', not {text!r}",))
+    if int(text, 8) & ~0o777:
+        raise SettingsError(("has bits beyond 0777, which mean nothing for a socket",))
+
+
+def _check_routes(routes: tuple[str, ...]) -> None:
+    for route in routes:
+        method, space, path = route.partition(" ")
+        if not (method.isascii() and method.isupper() and space and path.startswith("/")):
+            raise SettingsError((f"has {route!r}; write a method and a path, like 'GET /healthz'",))
+
+
+def _check_origins(origins: tuple[str, ...]) -> None:
+    for origin in origins:
+        scheme, marks, host = origin.partition("://")
+        if origin != "*" and not (scheme.isalnum() and marks and host and "/" not in host and origin == origin.lower()):
+            raise SettingsError((f"has {origin!r}; write '*', or an origin like 'https://app.example.com'",))
 
 
 @attrs.frozen(kw_only=True)
@@ -47,13 +94,13 @@ class EngineSettings:
     """The table `[engine]`: what is served, where, and how the engine schedules. 0 means "decide from the machine"."""
 
     model_dir: str = setting(
-        "smol-135m", "directory or GGUF file of the model, or the name of a pulled or built-in one"
+        "smol-135m", "directory or GGUF file of the model, or the name of a pulled or built-in one", is_path=True
     )
     model_id: str = setting("", "id under which the model is served; empty: derived from model_dir")
     model_aliases: tuple[str, ...] = setting((), "other ids that clients may use for the same model")
     http_listen: str = setting(
         "127.0.0.1:8000",
-        "address of the API; ':8000' is every interface, port 0 picks a free one",
+        "address of the API; ':8000' is every interface, port 0 picks a free one, 'unix:/path' is a Unix socket",
         check=_check_listen,
     )
     health_listen: str = setting(
@@ -128,6 +175,10 @@ class HttpSettings:
     write_timeout_ms: int = setting(
         30_000, "one write that a client does not read; then the connection is cut", unit="ms", low=1, high=86_400_000
     )
+    handshake_timeout_ms: int = setting(
+        10_000, "a TLS connection that is not agreed on in this time is closed", unit="ms", low=1, high=86_400_000
+    )
+    unix_socket_mode: str = setting("0600", "permissions of a Unix socket, in octal", check=_check_mode)
     ping_interval_ms: int = setting(
         15_000, "a stream without a token for this long gets the comment ': ping'", unit="ms", low=1, high=86_400_000
     )
@@ -137,6 +188,54 @@ class HttpSettings:
         unit="ms",
         low=0,
         high=86_400_000,
+    )
+
+
+@attrs.frozen(kw_only=True)
+class AccessSettings:
+    """The table `[access]`: who may ask, and how often. Without `keys_file` and `api_key` everybody may."""
+
+    keys_file: str = setting(
+        "", "TOML file of API keys with their limits; read again when it changes; empty: none", is_path=True
+    )
+    api_key: str = setting(
+        "",
+        "one key without limits; give it as TL_ACCESS__API_KEY, so that it stands in no file and no process list",
+        check=check_key_strength,
+        is_secret=True,
+    )
+    public_routes: tuple[str, ...] = setting(
+        ("GET /healthz",), "routes that need no key, as method and path; every other one does", check=_check_routes
+    )
+    allow_public: bool = setting(
+        default=False, about="listen beyond this machine although there are no keys: anybody who gets there may ask"
+    )
+    address_requests_per_minute: int = setting(
+        0,
+        "requests of one client address in any minute, with or without a key; more are 429; 0: any number",
+        unit="requests",
+        low=0,
+        high=1_000_000,
+    )
+    metrics_need_key: bool = setting(default=False, about="/metrics on the health port wants one of the keys, too")
+
+
+@attrs.frozen(kw_only=True)
+class TlsSettings:
+    """The table `[tls]`: the API speaks TLS 1.2 or 1.3 if there is a certificate. Both files are read again when they change."""
+
+    certificate: str = setting("", "PEM file of the certificate and its chain; empty: no TLS", is_path=True)
+    key: str = setting(
+        "", "PEM file of the private key, not encrypted; empty: it is in the certificate's file", is_path=True
+    )
+
+
+@attrs.frozen(kw_only=True)
+class CorsSettings:
+    """The table `[cors]`: which web pages may read the answers."""
+
+    allow_origins: tuple[str, ...] = setting(
+        (), "origins like 'https://app.example.com', or '*'; empty: no page of another origin", check=_check_origins
     )
 
 
@@ -153,4 +252,7 @@ class Settings:
 
     engine: EngineSettings = EngineSettings()
     http: HttpSettings = HttpSettings()
+    access: AccessSettings = AccessSettings()
+    tls: TlsSettings = TlsSettings()
+    cors: CorsSettings = CorsSettings()
     log: LogSettings = LogSettings()
