@@ -1,0 +1,162 @@
+"""The decision at the head of a request: let it in, and under what limits, or refuse it before a byte of its body is read.
+
+Owns what every key has used, and the order of the checks: a public route passes; then the client's address, the key, its
+open requests, its tokens, its requests. A refused request counts for nothing but its address. Refuses to know routes by their
+paths: it is told which one matched, so nothing in how a path is written can lead around it. Pure: the clocks are arguments.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+
+import attrs
+
+from tlserve.access.addresses import AddressLimits
+from tlserve.access.credentials import authenticate
+from tlserve.access.keys import ApiKey, KeyRing, Limits
+from tlserve.access.limiting import Fields, limit_headers, too_many
+from tlserve.access.window import MinuteWindow
+from tlserve.errors import ClientError
+from tlserve.http.messages import Headers
+
+STREAM_WAIT_S = 1.0
+"""What a client is told to wait for one of its own requests to end: nobody knows when it will."""
+
+
+@attrs.frozen(kw_only=True)
+class Knock:
+    """A request that wants in. `route` is the row that matched, such as "GET /healthz", or "" for none.
+
+    `now_s` is of a clock that never goes back, `wall_s` is in seconds since 1970.
+    """
+
+    route: str
+    generates: bool
+    headers: Headers
+    peer: str
+    now_s: float
+    wall_s: float
+
+
+@attrs.define(eq=False)
+class Usage:
+    """What one key has used."""
+
+    requests: MinuteWindow = attrs.field(factory=MinuteWindow)
+    tokens: MinuteWindow = attrs.field(factory=MinuteWindow)
+    streams: int = 0
+
+
+class Entry:
+    """One request that is inside; `leave` must be called once, however it ends. Without a key there are no limits."""
+
+    def __init__(self, key: ApiKey | None = None, usage: Usage | None = None, *, holds_stream: bool = False) -> None:
+        self.key_name = None if key is None else key.name
+        self._limits = Limits() if key is None else key.limits
+        self._usage = usage or Usage()
+        self._holds_stream = holds_stream
+        self._reserved = 0
+        self._reserved_s = -math.inf
+        self._usage.streams += holds_stream
+
+    def headers(self, now_s: float) -> Fields:
+        """Return the `X-RateLimit-*` of an answer that is sent now."""
+        return rate_headers(self._limits, self._usage, now_s)
+
+    def reserve(self, tokens: int, now_s: float) -> None:
+        """Count `tokens` before they are used; raises `HttpFault` 429 if they are too many now, `ClientError` if always."""
+        limit = self._limits.tokens_per_minute
+        if not limit:
+            return
+        if tokens > limit:
+            raise ClientError(
+                f"this request takes {tokens} tokens with its answer, and your API key may use {limit} in a minute; "
+                "shorten the prompt or ask for fewer",
+                code="rate_limit_exceeded",
+            )
+        wait_s = self._usage.tokens.wait_s(tokens, limit, now_s)
+        if wait_s > 0:
+            raise too_many(f"your API key may use {limit} tokens in a minute; this request takes {tokens}", wait_s)
+        self._usage.tokens.add(tokens, now_s)
+        self._reserved, self._reserved_s = tokens, now_s
+
+    def leave(self, used_tokens: int, now_s: float) -> None:
+        """Give back the permit, and count the tokens that were really used instead of those that were reserved."""
+        self._usage.streams -= self._holds_stream
+        self._holds_stream = False
+        beyond = used_tokens - self._reserved
+        if beyond > 0:
+            self._usage.tokens.add(beyond, now_s)
+        else:
+            self._usage.tokens.take_back(-beyond, self._reserved_s, now_s)
+        self._reserved = used_tokens
+
+
+class Door:
+    """Lets requests in. `ring` None: no keys are asked for. `public` are routes like "GET /healthz" that need none."""
+
+    def __init__(
+        self, ring: KeyRing | None = None, *, public: Iterable[str] = (), addresses: AddressLimits | None = None
+    ) -> None:
+        self._ring = ring
+        self._public = frozenset(public)
+        self._addresses = addresses or AddressLimits()
+        self._usage: dict[str, Usage] = {}
+
+    @property
+    def wants_keys(self) -> bool:
+        """Say whether a request needs a key."""
+        return self._ring is not None
+
+    def replace_keys(self, ring: KeyRing) -> None:
+        """Let the keys of `ring` in from now on; a key that keeps its name keeps what it has used."""
+        self._ring = ring
+        names = {key.name for key in ring.keys}
+        self._usage = {name: usage for name, usage in self._usage.items() if name in names}
+
+    def authenticate(self, headers: Headers, wall_s: float) -> None:
+        """Check the key of a request that has no limits; raises `HttpFault` 401 or 403."""
+        if self._ring is not None:
+            authenticate(self._ring, headers, wall_s)
+
+    def enter(self, knock: Knock) -> Entry:
+        """Let a request in; raises `HttpFault` 401, 403 or 429."""
+        if knock.route in self._public:
+            return Entry()
+        self._addresses.count(knock.peer, knock.now_s)
+        if self._ring is None:
+            return Entry()
+        key = authenticate(self._ring, knock.headers, knock.wall_s)
+        usage = self._usage.setdefault(key.name, Usage())
+        _check(key.limits, usage, knock)
+        usage.requests.add(1, knock.now_s)
+        return Entry(key, usage, holds_stream=knock.generates)
+
+    def open_streams(self) -> Mapping[str, int]:
+        """Return how many permits each key's requests hold."""
+        return {name: usage.streams for name, usage in self._usage.items() if usage.streams}
+
+
+def rate_headers(limits: Limits, usage: Usage, now_s: float) -> Fields:
+    """Return the headers of both limits of a key."""
+    return (
+        *limit_headers("Requests", limits.requests_per_minute, usage.requests, now_s),
+        *limit_headers("Tokens", limits.tokens_per_minute, usage.tokens, now_s),
+    )
+
+
+def _check(limits: Limits, usage: Usage, knock: Knock) -> None:
+    """Raise a 429 for the first limit that has no room, in the order of how soon trying again may help."""
+    headers = rate_headers(limits, usage, knock.now_s)
+    if knock.generates and 0 < limits.concurrent_streams <= usage.streams:
+        raise too_many(
+            f"your API key has {usage.streams} requests open, which is its limit; wait for one", STREAM_WAIT_S, headers
+        )
+    for what, limit, window in (
+        ("tokens", limits.tokens_per_minute, usage.tokens),
+        ("requests", limits.requests_per_minute, usage.requests),
+    ):
+        wait_s = window.wait_s(1, limit, knock.now_s) if limit else 0.0
+        if wait_s > 0:
+            raise too_many(f"your API key may use {limit} {what} in a minute, and has; retry later", wait_s, headers)
