@@ -19,6 +19,7 @@ from tlserve.http import limits
 from tlserve.http.exchange import Ending, Exchange, Service
 from tlserve.http.messages import HttpFault, parse_target
 from tlserve.http.responder import Responder, Surroundings
+from tlserve.http.tls import transport_of
 from tlserve.http.wire import Wire
 
 logger = logging.getLogger("tlserve.http")
@@ -167,10 +168,11 @@ class Connection:
 
 def peer_name(stream: trio.abc.Stream) -> str:
     """Return "address:port" of the other side, as the kernel knows it; empty for a stream without one."""
-    if not isinstance(stream, trio.SocketStream):
+    transport = transport_of(stream)
+    if not isinstance(transport, trio.SocketStream):
         return ""
     try:
-        host, port, *_ = stream.socket.getpeername()
+        host, port, *_ = transport.socket.getpeername()
     except (OSError, ValueError):
         return ""
     host = host.removeprefix("::ffff:")

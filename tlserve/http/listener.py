@@ -1,7 +1,7 @@
 """Open the sockets that an address names, and say which were bound.
 
-Owns the way from "127.0.0.1:8000" to listening sockets, and the one clear line when that cannot be. Refuses to know what is
-served. An empty host is every interface; a name may stand for several addresses, which then share one port.
+Owns the way from "127.0.0.1:8000" or "unix:/path" to listening sockets, and the one clear line when that cannot be. Refuses to
+know what is served. An empty host is every interface; a name may stand for several addresses, which then share one port.
 """
 
 from __future__ import annotations
@@ -12,25 +12,39 @@ from collections.abc import Iterable
 
 import trio
 
-from tlserve.config.addresses import Address, parse_address
+from tlserve.config.addresses import Address, UnixAddress, parse_listen
 from tlserve.errors import AddressInUse, OperatorError
+from tlserve.http.unix_socket import UnixListener, open_unix_listener
 
 BACKLOG = 1024
+UNIX_MODE = 0o600
+
+BoundListener = trio.SocketListener | UnixListener
 
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
-async def open_listeners(text: str, *, backlog: int = BACKLOG) -> list[trio.SocketListener]:
-    """Listen on "host:port"; raises `SettingsError`, `AddressInUse`, or `OperatorError` for any other reason."""
-    address = parse_address(text)
+async def open_listeners(
+    text: str, *, backlog: int = BACKLOG, unix_mode: int = UNIX_MODE
+) -> list[trio.SocketListener] | list[UnixListener]:
+    """Listen on "host:port" or "unix:/path"; raises `SettingsError`, `AddressInUse`, or `OperatorError` for other reasons."""
+    address = parse_listen(text)
+    if isinstance(address, UnixAddress):
+        return [open_unix_listener(address, mode=unix_mode, backlog=backlog)]
     if not address.host:
         return [_listener(_open_every_interface(address, backlog))]
     return [_listener(opened) for opened in _open_all(address, await _look_up(address), backlog)]
 
 
-def bound_addresses(listeners: Iterable[trio.SocketListener]) -> tuple[str, ...]:
-    """Return "host:port" of every listener, with the ports that were really bound."""
-    return tuple(str(Address(*listener.socket.getsockname()[:2])) for listener in listeners)
+def bound_addresses(listeners: Iterable[BoundListener]) -> tuple[str, ...]:
+    """Return "host:port" or "unix:/path" of every listener, with the ports that were really bound."""
+    return tuple(map(_bound_address, listeners))
+
+
+def _bound_address(listener: BoundListener) -> str:
+    if isinstance(listener, UnixListener):
+        return str(listener.address)
+    return str(Address(*listener.socket.getsockname()[:2]))
 
 
 def _listener(opened: socket.socket) -> trio.SocketListener:

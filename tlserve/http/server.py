@@ -21,6 +21,7 @@ from tlserve.config.settings import HttpSettings
 from tlserve.http.connection import Connection, Phase
 from tlserve.http.exchange import Handler, RenderFault, Service
 from tlserve.http.messages import render_plain_fault
+from tlserve.http.tls import shake_hands
 
 logger = logging.getLogger("tlserve.http")
 
@@ -92,10 +93,20 @@ class Server:
     async def _serve_connection(self, stream: trio.abc.Stream, room: trio.Semaphore) -> None:
         self._phase.open_connections += 1
         try:
-            await Connection(stream, self._service, self._phase).run()
+            if await self._shake_hands(stream):
+                await Connection(stream, self._service, self._phase).run()
+            else:
+                await trio.aclose_forcefully(stream)
         finally:
             self._phase.open_connections -= 1
             room.release()
+
+    async def _shake_hands(self, stream: trio.abc.Stream) -> bool:
+        """Agree on TLS, in time; until then a connection is an idle one, and a drain ends it."""
+        with self._phase.idle(self._service.settings.handshake_timeout_ms / 1000):
+            if await shake_hands(stream):
+                return True
+        return False
 
 
 async def _accept_one(listener: Listener) -> trio.abc.Stream:

@@ -12,9 +12,12 @@ import struct
 
 import trio
 
+from tlserve.http.tls import transport_of
+
 RECEIVE_BYTES = 16_384
 """One read: small, so that a body in tiny chunks is parsed in slices between which the other tasks run."""
 
+CLOSE_S = 2.0
 LINGER_S = 2.0
 LINGER_BYTES = 16 << 20
 
@@ -70,8 +73,9 @@ class Wire:
             raise PeerGone
 
     async def close(self) -> None:
-        """Close in the ordinary way: the peer has nothing under way that a reset could destroy."""
-        await trio.aclose_forcefully(self.stream)
+        """Close in the ordinary way: the peer has nothing under way that a reset could destroy. TLS ends by close_notify."""
+        with trio.move_on_after(CLOSE_S):
+            await self.stream.aclose()
 
     async def linger(self) -> None:
         """Close so that the peer can read the last answer: end our side, drop what still comes, for a bounded while.
@@ -79,25 +83,34 @@ class Wire:
         Closing with unread bytes would send a reset, which destroys an answer that the peer has not read
         (RFC 9112 section 9.6).
         """
+        transport = transport_of(self.stream)
         try:
-            if isinstance(self.stream, trio.abc.HalfCloseableStream):
-                with trio.move_on_after(LINGER_S):
-                    await self._drop_the_rest(self.stream)
+            with trio.move_on_after(LINGER_S):
+                await self._end_tls()
+                if isinstance(transport, trio.abc.HalfCloseableStream):
+                    await self._drop_the_rest(transport)
         finally:
-            await self.close()
+            await trio.aclose_forcefully(transport)
+
+    async def _end_tls(self) -> None:
+        """Say close_notify, if this is TLS. The peer's own may come late, or behind what is dropped, or never."""
+        if isinstance(self.stream, trio.SSLStream):
+            with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
+                await self.stream.unwrap()
 
     async def _drop_the_rest(self, stream: trio.abc.HalfCloseableStream) -> None:
         try:
             await stream.send_eof()
+            dropped = 0
+            while dropped < LINGER_BYTES and (data := await stream.receive_some(RECEIVE_BYTES)):
+                dropped += len(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
             return
-        dropped = 0
-        while not self.ended and dropped < LINGER_BYTES:
-            dropped += len(await self._receive_some())
 
     async def abort(self) -> None:
         """Cut: what is unsent is thrown away, and a TCP peer sees a reset, never something like a proper end."""
-        if isinstance(self.stream, trio.SocketStream):
+        transport = transport_of(self.stream)
+        if isinstance(transport, trio.SocketStream):
             with contextlib.suppress(OSError, trio.ClosedResourceError):
-                self.stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
+                transport.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _LINGER_ZERO)
         await trio.aclose_forcefully(self.stream)

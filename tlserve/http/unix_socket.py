@@ -1,0 +1,94 @@
+"""A Unix socket to listen on: its file, who may connect to it, and removing it again.
+
+Owns the file. A socket file that nobody listens on was left by a process that was killed, and is replaced; one that somebody
+listens on, and any other kind of file, is refused. Source: unix(7).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import socket
+import stat
+
+import trio
+
+from tlserve.config.addresses import UnixAddress
+from tlserve.errors import AddressInUse, OperatorError
+
+
+class UnixListener(trio.abc.Listener[trio.SocketStream]):
+    """A listener whose file goes with it, unless another one has taken its place."""
+
+    def __init__(self, opened: socket.socket, address: UnixAddress) -> None:
+        self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
+        self.address = address
+        self._file = _identity(address.path)
+
+    async def accept(self) -> trio.SocketStream:
+        """Accept a connection."""
+        return await self._listener.accept()
+
+    async def aclose(self) -> None:
+        """Close the listener and remove its file."""
+        if self._file is not None and _identity(self.address.path) == self._file:
+            with contextlib.suppress(OSError):
+                os.unlink(self.address.path)
+        self._file = None
+        await self._listener.aclose()
+
+
+def open_unix_listener(address: UnixAddress, *, mode: int, backlog: int) -> UnixListener:
+    """Listen on the file of `address`, which gets the permissions `mode`; raises `AddressInUse` or `OperatorError`."""
+    _remove_stale(address)
+    opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        opened.bind(address.path)
+        os.chmod(address.path, mode)  # nobody can connect before `listen`
+        opened.listen(backlog)
+    except OSError as error:
+        opened.close()
+        if error.errno == errno.EADDRINUSE:
+            raise _in_use(address) from None
+        raise OperatorError(f"cannot listen on {address}: {error.strerror}") from None
+    return UnixListener(opened, address)
+
+
+def _remove_stale(address: UnixAddress) -> None:
+    try:
+        if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
+            raise OperatorError(f"cannot listen on {address}: there is a file that is not a socket; take it away first")
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise OperatorError(f"cannot listen on {address}: {error.strerror}") from None
+    if _is_listened_on(address):
+        raise _in_use(address)
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(address.path)
+
+
+def _is_listened_on(address: UnixAddress) -> bool:
+    """Say whether somebody answers there; a socket that we may not ask, or whose queue is full, counts as one."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.setblocking(False)
+        try:
+            probe.connect(address.path)
+        except (ConnectionRefusedError, FileNotFoundError):
+            return False
+        except OSError:
+            return True
+    return True
+
+
+def _in_use(address: UnixAddress) -> AddressInUse:
+    return AddressInUse(f"{address} is in use by another process: stop that one, or listen on another path")
+
+
+def _identity(path: str) -> tuple[int, int] | None:
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
