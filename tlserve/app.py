@@ -7,33 +7,38 @@ The nursery tree of a server:
     serve
     |- watch_stop_signals        SIGTERM, SIGINT -> Drain.stop; a second one cuts
     |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
+    |- watch_files               new keys and certificates, if there are files of them
     |- engine                    LocalBackend.run: the thread; its failure ends the process after every stream was told
     |- API server                http.Server.serve: acceptors, one task per connection
     `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
 
-Start: addresses are bound first (a port in use is told before a model is loaded), the health port answers while the
-model loads, and the API port accepts once it is ready.
+Start: keys and certificates are read and addresses bound first (what is wrong with them is told before a model is loaded),
+the health port answers while the model loads, and the API port accepts once it is ready.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
 import attrs
 import trio
 
-from tlserve.assembly import Assembled, assemble, health_handler, load
+from tlserve.access.door import Door
+from tlserve.access.exposure import check_exposure
+from tlserve.assembly import Assembled, assemble, health_handler, load, make_door, reloadings
 from tlserve.banner import banner_lines
-from tlserve.config.settings import Settings
+from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
-from tlserve.errors import EngineFailed
-from tlserve.http.listener import bound_addresses, open_listeners
-from tlserve.http.server import Server
+from tlserve.errors import EngineFailed, SettingsError
+from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
+from tlserve.http.server import Listener, Server
+from tlserve.http.tls import Certificate, TlsListener
 from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
+from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
 from tlserve.worker.local_backend import LocalBackend
@@ -71,24 +76,40 @@ async def serve(
     `loaded` is a model to serve instead of the one that the settings name. Signals need the main thread.
     """
     async with AsyncExitStack() as stack:
-        ports = await _open_ports(settings, stack)
-        return await _Host(settings, ports, loaded).run(handle_signals, task_status)
+        door, certificate = make_door(settings.access), _certificate(settings.tls)
+        ports = await _open_ports(settings, door, certificate, stack)
+        return await _Host(settings, ports, door, loaded).run(handle_signals, task_status)
+
+
+def _certificate(settings: TlsSettings) -> Certificate | None:
+    if settings.key and not settings.certificate:
+        raise SettingsError(("tls.key is given without tls.certificate: give both, or neither",))
+    return Certificate(settings.certificate, settings.key) if settings.certificate else None
 
 
 @attrs.frozen
 class _Ports:
-    api: list[trio.SocketListener]
-    health: list[trio.SocketListener]
+    api: Sequence[BoundListener]
+    health: Sequence[BoundListener]
+    certificate: Certificate | None
+
+    def api_listeners(self) -> list[Listener]:
+        """Return the listeners of the API, speaking TLS if there is a certificate."""
+        if self.certificate is None:
+            return list(self.api)
+        return [TlsListener(listener, self.certificate) for listener in self.api]
 
 
-async def _open_ports(settings: Settings, stack: AsyncExitStack) -> _Ports:
-    """Bind every address; the listeners are closed with `stack`, if nothing else did it."""
-    api = await _open(settings.engine.http_listen, stack)
-    return _Ports(api, await _open(settings.engine.health_listen, stack) if settings.engine.health_listen else [])
+async def _open_ports(settings: Settings, door: Door, certificate: Certificate | None, stack: AsyncExitStack) -> _Ports:
+    """Bind every address, refuse an exposed one; the listeners are closed with `stack`, if nothing else did it."""
+    api = await _open(settings.engine.http_listen, settings, stack)
+    check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
+    health = settings.engine.health_listen
+    return _Ports(api, await _open(health, settings, stack) if health else [], certificate)
 
 
-async def _open(address: str, stack: AsyncExitStack) -> list[trio.SocketListener]:
-    listeners = await open_listeners(address)
+async def _open(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+    listeners = await open_listeners(address, unix_mode=int(settings.http.unix_socket_mode, 8))
     for listener in listeners:
         stack.push_async_callback(listener.aclose)
     return listeners
@@ -97,9 +118,10 @@ async def _open(address: str, stack: AsyncExitStack) -> list[trio.SocketListener
 class _Host:
     """One server's life, from bound ports to the exit code."""
 
-    def __init__(self, settings: Settings, ports: _Ports, given: LoadedModel | None) -> None:
+    def __init__(self, settings: Settings, ports: _Ports, door: Door, given: LoadedModel | None) -> None:
         self._settings = settings
         self._ports = ports
+        self._door = door
         self._given = given
         self._drain = Drain(settings.http.drain_timeout_ms / 1000)
         self._assembled: Assembled | None = None
@@ -111,6 +133,7 @@ class _Host:
             if handle_signals:
                 await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
             await self._start_health(nursery)
+            await nursery.start(watch_files, reloadings(self._settings, self._door, self._ports.certificate))
             loaded = self._given or await self._load_unless_stopped()
             code = 0 if loaded is None else await self._serve(loaded, nursery, task_status)
             nursery.cancel_scope.cancel()
@@ -121,7 +144,8 @@ class _Host:
     # --- start
 
     async def _start_health(self, nursery: trio.Nursery) -> None:
-        handler = health_handler(lambda: self._assembled, self._not_ready_reason)
+        metrics_door = self._door if self._settings.access.metrics_need_key else None
+        handler = health_handler(lambda: self._assembled, self._not_ready_reason, metrics_door)
         server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
         await nursery.start(server.serve, self._ports.health)
 
@@ -139,7 +163,7 @@ class _Host:
         scope.cancel()
 
     async def _serve(self, loaded: LoadedModel, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
-        assembled = assemble(self._settings, loaded)
+        assembled = assemble(self._settings, loaded, self._door)
         handler, render_fault = (
             make_api_handler(assembled.api),
             make_fault_renderer(assembled.api.new_id, assembled.api.log),
@@ -165,7 +189,7 @@ class _Host:
     # --- work
 
     async def _run_api(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
-        await server.serve(self._ports.api, task_status=task_status)
+        await server.serve(self._ports.api_listeners(), task_status=task_status)
         self._all_answered.set()
 
     async def _run_engine(self, backend: LocalBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:

@@ -14,22 +14,30 @@ from pathlib import Path
 import attrs
 
 from tlserve import __version__
+from tlserve.access.addresses import AddressLimits
+from tlserve.access.cors import Cors
+from tlserve.access.door import Door
+from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
 from tlserve.capacity import plan_kv_blocks
 from tlserve.chat.dialect import dialect_for
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
-from tlserve.config.settings import EngineSettings, Settings
+from tlserve.config.settings import AccessSettings, EngineSettings, Settings
+from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
 from tlserve.endpoints.served import Catalogue, Served
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.errors import ModelMissing
+from tlserve.errors import ModelMissing, SettingsError
 from tlserve.generation import BackendInfo, EngineStatistics
 from tlserve.http.exchange import Handler
+from tlserve.http.messages import Headers
+from tlserve.http.tls import Certificate
 from tlserve.lifecycle.health import make_health_handler
+from tlserve.lifecycle.reload import Reloading
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
@@ -70,20 +78,72 @@ def load(settings: EngineSettings) -> LoadedModel:
     )
 
 
-def assemble(settings: Settings, loaded: LoadedModel) -> Assembled:
+def read_keys(settings: AccessSettings) -> KeyRing | None:
+    """Return the API keys, None where none are asked for; raises `SettingsError`."""
+    if not (settings.keys_file or settings.api_key):
+        return None
+    try:
+        in_file = parse_keys(read_toml(Path(settings.keys_file).expanduser())) if settings.keys_file else ()
+    except SettingsError as error:
+        raise SettingsError(tuple(f"access.keys_file: {line}" for line in error.refusals)) from None
+    return join_keys(in_file, global_key(settings.api_key) if settings.api_key else None)
+
+
+def make_door(settings: AccessSettings) -> Door:
+    """Return the door of the settings, with its keys; raises `SettingsError`."""
+    ring = read_keys(settings)
+    if ring is None and settings.metrics_need_key:
+        raise SettingsError(("access.metrics_need_key is true, and there are no keys: give access.keys_file or a key",))
+    return Door(ring, public=settings.public_routes, addresses=AddressLimits(settings.address_requests_per_minute))
+
+
+def reloadings(settings: Settings, door: Door, certificate: Certificate | None) -> list[Reloading]:
+    """Return what is made anew when its files change: the keys and the certificate."""
+    access = settings.access
+
+    def reload_keys() -> None:
+        ring = read_keys(access)
+        assert ring is not None
+        door.replace_keys(ring)
+
+    keys = Reloading(what="access.keys_file", paths=(access.keys_file,), reload=reload_keys)
+    tls = () if certificate is None else (_tls_reloading(certificate),)
+    return [*((keys,) if access.keys_file else ()), *tls]
+
+
+def _tls_reloading(certificate: Certificate) -> Reloading:
+    return Reloading(what="tls.certificate", paths=certificate.paths, reload=certificate.reload)
+
+
+def assemble(settings: Settings, loaded: LoadedModel, door: Door | None = None) -> Assembled:
     """Make all objects around a loaded model. Call on the event loop, which the backend's mailbox belongs to."""
     engine = Engine(loaded.model, _engine_config(settings.engine, loaded))
     backend = LocalBackend(engine, _info(settings.engine, loaded, engine), _limits(settings.engine))
     served = _served(settings.engine, loaded, backend)
     requests = RequestCounts(path for _, path in ROUTES)
-    api = ApiContext(catalogue=Catalogue([served]), settings=settings.http, log=partial(_count_and_log, requests))
+    api = ApiContext(
+        catalogue=Catalogue([served]),
+        door=door or make_door(settings.access),
+        cors=Cors(settings.cors.allow_origins),
+        settings=settings.http,
+        log=partial(_count_and_log, requests),
+    )
     return Assembled(
         settings=settings, loaded=loaded, served=served, backend=backend, engine=engine, requests=requests, api=api
     )
 
 
-def health_handler(current: Callable[[], Assembled | None], not_ready_reason: Callable[[], str]) -> Handler:
-    """Return the handler of the health port; `current` is None until the model is loaded."""
+def health_handler(
+    current: Callable[[], Assembled | None], not_ready_reason: Callable[[], str], metrics_door: Door | None = None
+) -> Handler:
+    """Return the handler of the health port; `current` is None until the model is loaded.
+
+    /metrics wants a key of `metrics_door`, if there is one.
+    """
+
+    def guard_metrics(headers: Headers) -> None:
+        if metrics_door is not None:
+            metrics_door.authenticate(headers, time.time())
 
     def about() -> dict[str, object]:
         assembled = current()
@@ -93,7 +153,13 @@ def health_handler(current: Callable[[], Assembled | None], not_ready_reason: Ca
         assembled = current()
         return metrics_text(EngineStatistics(), version=__version__) if assembled is None else _metrics(assembled)
 
-    return make_health_handler(not_ready_reason=not_ready_reason, metrics=metrics, new_id=new_request_id, about=about)
+    return make_health_handler(
+        not_ready_reason=not_ready_reason,
+        metrics=metrics,
+        new_id=new_request_id,
+        about=about,
+        guard_metrics=guard_metrics,
+    )
 
 
 def _count_and_log(requests: RequestCounts, record: RequestRecord) -> None:

@@ -1,15 +1,17 @@
 """The API's one handler: which endpoint answers which route, and what is the same for all of them.
 
-Owns the table of routes, the request id, and the answers to paths and methods that are not there. Refuses to know what the
-endpoints do.
+Owns the table of routes, the request id, the door that every request passes, and the answers to paths and methods that are
+not there. The door is told the row that matched; where none did, it wants a key as well. Refuses to know what the endpoints do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 
 import trio
 
+from tlserve.access.door import Knock
 from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.endpoints.call import Call, answer_call, describe_fault, error_headers
 from tlserve.endpoints.chat_completions import chat_completions
@@ -41,19 +43,28 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
 def make_api_handler(api: ApiContext) -> Handler:
     """Return the handler that serves `ROUTES`."""
 
-    def bind(endpoint: ApiEndpoint) -> Handler:
+    def bind(endpoint: Callable[[Call], Awaitable[None]]) -> Handler:
         async def handle(request: Request, responder: Responder) -> None:
-            call = _open_call(api, request, responder)
-            await answer_call(call, lambda call: endpoint(api, call), api.log)
+            await answer_call(_open_call(api, request, responder), endpoint, api.log)
 
         return handle
 
-    router = Router(Route(method, pattern, bind(endpoint)) for (method, pattern), endpoint in ROUTES.items())
+    def let_in(route: str, endpoint: ApiEndpoint) -> Callable[[Call], Awaitable[None]]:
+        return partial(_let_in, api, route, endpoint)
+
+    router = Router(
+        Route(method, pattern, bind(let_in(f"{method} {pattern}", endpoint)))
+        for (method, pattern), endpoint in ROUTES.items()
+    )
 
     async def not_there(_api: ApiContext, call: Call) -> None:
         await _answer_no_route(router, call)
 
-    nowhere = bind(not_there)
+    async def no_route(call: Call) -> None:
+        if not await _answer_preflight(api, router, call):
+            await _let_in(api, "", not_there, call)
+
+    nowhere = bind(no_route)
 
     async def handle(request: Request, responder: Responder) -> None:
         found = isinstance(router.match(request.method, request.segments), Found)
@@ -64,7 +75,42 @@ def make_api_handler(api: ApiContext) -> Handler:
 
 def _open_call(api: ApiContext, request: Request, responder: Responder) -> Call:
     chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
-    return Call(request=request, responder=responder, id=chosen, started_s=trio.current_time())
+    call = Call(request=request, responder=responder, id=chosen, started_s=trio.current_time())
+    call.extra_headers.extend(api.cors.headers(request.headers))
+    return call
+
+
+async def _let_in(api: ApiContext, route: str, endpoint: ApiEndpoint, call: Call) -> None:
+    """Run `endpoint` if the door lets the request in; its permit is given back however it ends."""
+    call.entry = api.door.enter(_knock(api, route, call))
+    if call.entry.key_name is not None:
+        call.notes["key"] = call.entry.key_name
+    try:
+        await endpoint(api, call)
+    finally:
+        call.entry.leave(call.used_tokens(), trio.current_time())
+
+
+def _knock(api: ApiContext, route: str, call: Call) -> Knock:
+    request = call.request
+    return Knock(
+        route=route,
+        generates=request.method == "POST",
+        headers=request.headers,
+        peer=request.peer,
+        now_s=trio.current_time(),
+        wall_s=api.now_s(),
+    )
+
+
+async def _answer_preflight(api: ApiContext, router: Router, call: Call) -> bool:
+    """Answer the question of a web page's browser, which brings no key; False if this is no such question."""
+    methods = _methods_there(router, call.request)
+    headers = api.cors.preflight(call.request.method, call.request.headers, methods)
+    if headers is None:
+        return False
+    await call.send(b"", 204, headers)
+    return True
 
 
 async def _answer_no_route(router: Router, call: Call) -> None:

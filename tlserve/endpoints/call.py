@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from tlserve.access import request_id
+from tlserve.access.door import Entry
 from tlserve.errors import ClientError, KvHandleNotFound, TlserveError
 from tlserve.http.messages import Headers, HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -44,11 +45,22 @@ class Call:
     ignored: tuple[str, ...] = ()
     extra_headers: list[tuple[str, str]] = attrs.field(factory=list)
     notes: dict[str, Any] = attrs.field(factory=dict)
+    entry: Entry = attrs.field(factory=Entry)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return what every answer to this request carries."""
+        limits = self.entry.headers(trio.current_time())
         ignored = (("X-TL-Ignored", ignored_header(self.ignored)),) if self.ignored else ()
-        return ((request_id.HEADER, self.id), *ignored, *self.extra_headers)
+        return ((request_id.HEADER, self.id), *ignored, *limits, *self.extra_headers)
+
+    def reserve_tokens(self, count: int) -> None:
+        """Count tokens against the key's limit before they are used; raises what `Entry.reserve` does."""
+        self.entry.reserve(count, trio.current_time())
+
+    def used_tokens(self) -> int:
+        """Return the tokens that this request has cost: none if it never left the queue."""
+        begun = "queue_ms" in self.notes or self.status == 200
+        return int(self.notes.get("prompt_tokens", 0) + self.notes.get("completion_tokens", 0)) if begun else 0
 
     async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
         """Send a whole answer."""

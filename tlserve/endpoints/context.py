@@ -1,4 +1,4 @@
-"""What all endpoints of one server share: the models, the limits, and where chance and time come from.
+"""What all endpoints of one server share: the models, who may ask, the limits, and where chance and time come from.
 
 Owns the bundle, so that an endpoint takes two arguments: this and the call.
 """
@@ -11,6 +11,8 @@ from collections.abc import Callable
 
 import attrs
 
+from tlserve.access.cors import Cors
+from tlserve.access.door import Door
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.call import Call, is_asked
 from tlserve.endpoints.offload import Offload
@@ -33,6 +35,8 @@ class ApiContext:
     """What an endpoint needs besides the request. `draw_seed` gives seeds that a client can send back (63 bits)."""
 
     catalogue: Catalogue
+    door: Door = attrs.field(factory=Door)
+    cors: Cors = attrs.field(factory=Cors)
     settings: HttpSettings = attrs.field(factory=HttpSettings)
     offload: Offload = attrs.field(factory=Offload)
     draw_seed: Callable[[], int] = _draw_seed

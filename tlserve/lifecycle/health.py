@@ -14,7 +14,7 @@ import attrs
 
 from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.http.exchange import Handler
-from tlserve.http.messages import Request, Response
+from tlserve.http.messages import Headers, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.routing import Route, Router
 from tlserve.telemetry.metrics import CONTENT_TYPE
@@ -28,24 +28,31 @@ def make_health_handler(
     metrics: Callable[[], str],
     new_id: Callable[[], str],
     about: Callable[[], Mapping[str, object]] = dict,
+    guard_metrics: Callable[[Headers], None] = lambda _: None,
 ) -> Handler:
     """Return the handler of GET /healthz, /readyz and /metrics.
 
     `not_ready_reason` returns "" when requests may come, else why not; `metrics` the exposition; `about` what /healthz says
-    besides, such as the kernels. `new_id` names a request that brings no id of its own.
+    besides, such as the kernels. `new_id` names a request that brings no id of its own. `guard_metrics` raises
+    `HttpFault` for headers with which /metrics is not to be read.
     """
     answers: Mapping[str, Callable[[], Response]] = {
         "/healthz": lambda: _document(200, {"status": "ok", **about()}),
         "/readyz": lambda: readiness_response(not_ready_reason()),
         "/metrics": lambda: _answer(200, metrics(), CONTENT_TYPE),
     }
-    return Router(Route("GET", path, _endpoint(answer, new_id)) for path, answer in answers.items())
+    guards = {"/metrics": guard_metrics}
+    return Router(
+        Route("GET", path, _endpoint(answer, new_id, guards.get(path, lambda _: None)))
+        for path, answer in answers.items()
+    )
 
 
-def _endpoint(answer: Callable[[], Response], new_id: Callable[[], str]) -> Handler:
-    """Return the handler that sends what `answer` makes, with the request's id."""
+def _endpoint(answer: Callable[[], Response], new_id: Callable[[], str], guard: Callable[[Headers], None]) -> Handler:
+    """Return the handler that sends what `answer` makes, with the request's id, unless `guard` raises."""
 
     async def handle(request: Request, responder: Responder) -> None:
+        guard(request.headers)
         response, chosen = answer(), choose_request_id(request.headers.get(HEADER), new_id)
         await responder.send(attrs.evolve(response, headers=response.headers.adding((HEADER, chosen))))
 

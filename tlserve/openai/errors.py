@@ -49,6 +49,7 @@ TABLE: dict[type[BaseException], Row] = {
 
 HTTP_CODES: dict[int, str] = {
     401: "invalid_api_key",
+    403: "api_key_not_allowed",
     404: "not_found",
     405: "method_not_allowed",
     408: "request_timeout",

@@ -19,12 +19,16 @@ _LONGEST = 200
 
 @attrs.frozen(kw_only=True)
 class RequestRecord:
-    """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line."""
+    """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line.
+
+    `key` is the name of the API key, never the key.
+    """
 
     request_id: str
     method: str
     path: str
     status: int
+    key: str | None = None
     model: str | None = None
     prompt_tokens: int | None = None
     cached_tokens: int | None = None
