@@ -1,7 +1,7 @@
 """How many requests may be inside at once, counted in one place.
 
-Owns the count, and the words of the refusal. Refuses to know what a request does once it is inside. Lives on the event
-loop: no locks.
+Owns the count, and the words of the refusal, with a guess at when trying again may help. Refuses to know what a request does
+once it is inside. Lives on the event loop: no locks.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from contextlib import contextmanager
 import trio
 
 from tlserve.errors import Overloaded, TlserveError
+from tlserve.worker.pace import Pace
 
 
 class Admission:
     """Permits for requests that were admitted and have not ended, however they end."""
 
-    def __init__(self, limit: int) -> None:
-        """`limit`: sequences that run plus requests that may wait."""
+    def __init__(self, limit: int, waiting: Callable[[], int] = lambda: 1) -> None:
+        """`limit`: sequences that run plus requests that may wait; `waiting` says how many of them wait now."""
         self._limit = limit
+        self._waiting = waiting
+        self._pace = Pace()
         self._inside = 0
         self._refuse: Callable[[], TlserveError] | None = None
         self._empty = trio.Event()
@@ -36,7 +39,7 @@ class Admission:
         if self._refuse is not None:
             raise self._refuse()
         if self._inside >= self._limit:
-            raise Overloaded(f"the queue is full: {self._inside} requests are running or waiting; retry after a moment")
+            raise self._overloaded()
         self._take()
         try:
             yield
@@ -47,6 +50,13 @@ class Admission:
         """Admit nothing more: later calls of `permit` raise what `refuse` makes."""
         self._refuse = refuse
 
+    def _overloaded(self) -> Overloaded:
+        wait_s = self._pace.retry_after_s(self._waiting(), trio.current_time())
+        return Overloaded(
+            f"the queue is full: {self._inside} requests are running or waiting; retry in {wait_s} s",
+            retry_after_s=wait_s,
+        )
+
     async def wait_empty(self) -> None:
         """Return when nobody holds a permit."""
         await self._empty.wait()
@@ -55,8 +65,10 @@ class Admission:
         if self._inside == 0:
             self._empty = trio.Event()
         self._inside += 1
+        self._pace.begin(trio.current_time())
 
     def _give_back(self) -> None:
         self._inside -= 1
+        self._pace.end(trio.current_time())
         if self._inside == 0:
             self._empty.set()

@@ -71,7 +71,7 @@ class LocalBackend:
     def __init__(self, engine: SteppingEngine, info: BackendInfo, limits: BackendLimits) -> None:
         self._info = info
         self._limits = limits
-        self._admission = Admission(limits.admission)
+        self._admission = Admission(limits.admission, lambda: self._statistics.queue_depth)
         self._embedding_places = trio.CapacityLimiter(limits.embeddings)
         self._open: dict[Ticket, trio.MemorySendChannel[Batch]] = {}
         self._tickets = itertools.count(1)
