@@ -125,6 +125,8 @@ class EmbeddingRequest:
 class BackendInfo:
     """What a backend serves. `context_tokens` bounds prompt and answer together.
 
+    `admission_limit` bounds the requests inside at once: more in one call can never be admitted. None: not known.
+
     `system_fingerprint` is a hash of all that the exactness contract lets an answer depend on besides the request.
     """
 
@@ -134,6 +136,7 @@ class BackendInfo:
     embedding_size: int
     system_fingerprint: str
     kernels: str
+    admission_limit: int | None = None
     ready: bool = True
     not_ready_reason: str = ""
 

@@ -133,12 +133,88 @@ async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: i
         assert json.loads(answer.body)["error"]["param"] == "dimensions"
 
 
+@pytest.mark.parametrize(
+    ("given", "inputs"),
+    [
+        ("ab", [(97, 98)]),
+        (["a", "bb"], [(97,), (98, 98)]),
+        ([97, 98], [(97, 98)]),
+        ([[97], [98, 99]], [(97,), (98, 99)]),
+    ],
+)
+async def test_inputs_of_every_form_go_to_the_backend_in_one_call(open_api, given: Any, inputs: Any) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend) as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": given})
+    assert [list(request.inputs) for request in backend.embedding_requests] == [inputs]
+    document = json.loads(answer.body)
+    assert [item["index"] for item in document["data"]] == list(range(len(inputs)))
+    assert document["usage"]["prompt_tokens"] == sum(map(len, inputs))
+
+
+async def test_2048_inputs_are_served_and_one_more_is_refused(open_api) -> None:
+    async with open_api() as api:
+        answers = [
+            await api.post("/v1/embeddings", {"model": "succ", "input": ["a"] * count}) for count in (2048, 2049)
+        ]
+    assert [answer.status for answer in answers] == [200, 400]
+    assert len(json.loads(answers[0].body)["data"]) == 2048
+
+
+@pytest.mark.parametrize(
+    ("given", "param"),
+    [("", "input"), ([], "input"), (["a", ""], "input[1]"), ([[1], []], "input[1]"), ([[256]], "input[0]")],
+)
+async def test_an_input_without_content_or_with_a_strange_id_is_400_by_its_place(
+    open_api, given: Any, param: str
+) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": given})
+    assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, param)
+
+
+@pytest.mark.parametrize(("dimensions", "status"), [(1, 422), (2, 200), (3, 200), (4, 200), (5, 400)])
+async def test_a_model_trained_to_be_cut_gives_shorter_unit_vectors(open_api, dimensions: int, status: int) -> None:
+    body = {"model": "succ", "input": "abbccc"}
+    async with open_api(min_dimensions=2) as api:
+        whole = json.loads((await api.post("/v1/embeddings", body)).body)["data"][0]["embedding"]
+        answer = await api.post("/v1/embeddings", {**body, "dimensions": dimensions})
+        packed = await api.post("/v1/embeddings", {**body, "dimensions": dimensions, "encoding_format": "base64"})
+    assert answer.status == packed.status == status
+    if status == 200:
+        vector = json.loads(answer.body)["data"][0]["embedding"]
+        head = whole[:dimensions]
+        length = sum(value * value for value in head) ** 0.5
+        assert vector == pytest.approx([value / length for value in head], abs=1e-6)
+        data = base64.b64decode(json.loads(packed.body)["data"][0]["embedding"])
+        assert list(struct.unpack(f"<{dimensions}f", data)) == vector
+
+
+async def test_a_vector_cut_to_nothing_but_zeros_stays_zeros(open_api) -> None:
+    async with open_api(min_dimensions=1) as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "dimensions": 1})
+    assert json.loads(answer.body)["data"][0]["embedding"] == [0]
+
+
+@pytest.mark.parametrize("encoding", ["float", "base64", None])
+async def test_every_encoding_format_and_null_is_served(open_api, encoding: str | None) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "encoding_format": encoding})
+    assert isinstance(json.loads(answer.body)["data"][0]["embedding"], str if encoding == "base64" else list)
+
+
+async def test_an_unknown_encoding_format_is_400(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "encoding_format": "x"})
+    assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "encoding_format")
+
+
 async def test_an_input_past_the_context_is_refused_by_its_place(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": ["a", "b" * 65]})
     error = json.loads(answer.body)["error"]
-    assert (answer.status, error["code"], error["param"]) == (400, "context_length_exceeded", "input")
-    assert "input 1 has 65 tokens" in error["message"]
+    assert (answer.status, error["code"], error["param"]) == (400, "context_length_exceeded", "input[1]")
+    assert "input[1] has 65 tokens" in error["message"]
 
 
 # --- tokenize ----------------------------------------------------------------------------------------------------------
@@ -164,6 +240,77 @@ async def test_tokenize_takes_a_large_text(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/tokenize", {"model": "succ", "text": "é" * 50_000})
     assert json.loads(answer.body)["count"] == 100_000
+
+
+# --- detokenize, input tokens ------------------------------------------------------------------------------------------
+
+
+class SpelledTokenizer(SpecialTokenizer):
+    """The control token 7 shows nothing, and is spelled "<|x|>"."""
+
+    def token_bytes(self, token: int) -> bytes:
+        return b"" if token == 7 else super().token_bytes(token)
+
+    def token_spelling(self, token: int) -> bytes:
+        return b"<|x|>" if token == 7 else super().token_spelling(token)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "text"), [([], ""), ([97, 98], "ab"), ([97, 7], "a<|x|>"), ([0xC3, 0xA9], "é"), ([0xC3], "\ufffd")]
+)
+async def test_detokenize_spells_every_id_control_tokens_too(open_api, tokens: list[int], text: str) -> None:
+    async with open_api(tokenizer=SpelledTokenizer()) as api:
+        answer = await api.post("/v1/detokenize", {"model": "succ", "tokens": tokens})
+    assert json.loads(answer.body) == {"text": text}
+
+
+async def test_an_echo_of_token_ids_shows_what_they_add_to_a_text(open_api) -> None:
+    async with open_api(tokenizer=SpelledTokenizer()) as api:
+        body = {"model": "succ", "prompt": [7, 97], "echo": True, "max_tokens": 1}
+        answer = await api.post("/v1/completions", body)
+    assert json.loads(answer.body)["choices"][0]["text"] == "ab"
+
+
+async def test_an_id_outside_the_vocabulary_is_not_detokenized(open_api) -> None:
+    async with open_api() as api:
+        answer = await api.post("/v1/detokenize", {"model": "succ", "tokens": [1, 2**70]})
+    assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "tokens")
+
+
+async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(open_api) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend, tokenizer=BosTokenizer()) as api:
+        chat = await api.chat([{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}])
+        body = {"model": "succ", "messages": [{"role": "user", "content": "Say hi"}], "max_tokens": 3}
+        counted = await api.post("/v1/chat/completions/input_tokens", body)
+    prompt_tokens = json.loads(chat.body)["usage"]["prompt_tokens"]
+    assert json.loads(counted.body) == {"object": "response.input_tokens", "input_tokens": prompt_tokens}
+    assert prompt_tokens == 7
+    assert len(backend.requests) == 1
+
+
+# --- an encoder, which only makes vectors ---------------------------------------------------------------------------------
+
+
+async def test_a_model_that_makes_only_vectors_refuses_texts_by_its_name(open_api) -> None:
+    body = {"model": "succ", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "input": "a"}
+    async with open_api(generates=False) as api:
+        refused = [await api.post(path, body) for path in GENERATING]
+        embedded = await api.post("/v1/embeddings", body)
+    assert embedded.status == 200
+    for answer in refused:
+        error = json.loads(answer.body)["error"]
+        assert (answer.status, error["param"], error["code"]) == (422, "model", "unsupported_parameter")
+        assert "'succ' makes embeddings" in error["message"]
+
+
+async def test_a_model_that_makes_no_vectors_says_so(open_api) -> None:
+    async with open_api(embeds=False) as api:
+        answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a"})
+    assert (answer.status, json.loads(answer.body)["error"]["param"]) == (422, "model")
+
+
+GENERATING = ("/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/completions")
 
 
 # --- models and health --------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import base64
 import json
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,7 +20,9 @@ from tlserve.openai.documents import (
     Usage,
     chat_document,
     completion_document,
+    detokenize_document,
     embeddings_document,
+    input_tokens_document,
     model_document,
     models_document,
     tokenize_document,
@@ -34,7 +37,7 @@ ENTRY = LogprobEntry(TokenChoice(1, b"\xc3", -0.5), (TokenChoice(2, b"x", -1.5),
 @pytest.mark.parametrize("with_logprobs", [True, False])
 def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_logprobs: bool) -> None:
     answer = Answer(content="hi", logprobs=(ENTRY,), finish=finish)
-    parsed = ChatCompletion.model_validate_json(chat_document(HEAD, answer, USAGE, with_logprobs), strict=True)
+    parsed = ChatCompletion.model_validate_json(chat_document(HEAD, [answer], USAGE, with_logprobs), strict=True)
     choice = parsed.choices[0]
     assert (choice.message.content, choice.finish_reason, parsed.system_fingerprint) == ("hi", finish.value, "fp")
     assert parsed.usage is not None
@@ -44,14 +47,15 @@ def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_
 
 
 def test_logprobs_that_were_asked_for_are_there_even_without_a_token() -> None:
-    document = json.loads(chat_document(HEAD, Answer(finish=Finish.STOP), USAGE, True))
+    document = json.loads(chat_document(HEAD, [Answer(finish=Finish.STOP)], USAGE, True))
     assert document["choices"][0]["logprobs"] == {"content": [], "refusal": None}
 
 
 def test_a_completion_is_what_the_official_type_takes() -> None:
     answer = Answer(content="hi", finish=Finish.LENGTH)
-    parsed = Completion.model_validate_json(completion_document(HEAD, answer, USAGE), strict=True)
-    assert (parsed.choices[0].text, parsed.choices[0].finish_reason) == ("hi", "length")
+    parsed = Completion.model_validate_json(completion_document(HEAD, [answer, answer], USAGE), strict=True)
+    assert (parsed.choices[1].text, parsed.choices[1].finish_reason) == ("hi", "length")
+    assert [choice.index for choice in parsed.choices] == [0, 1]
 
 
 @given(st.text(), st.sampled_from([None, *Finish]), st.booleans())
@@ -88,8 +92,9 @@ def test_a_completion_has_chunks_of_text_and_no_role() -> None:
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=9))
 def test_both_encodings_of_a_vector_hold_the_same_numbers(vector: list[float]) -> None:
+    array = np.array(vector, np.float32)
     plain, packed = (
-        json.loads(embeddings_document(model="m", vectors=[vector], as_base64=as_base64, prompt_tokens=1))
+        json.loads(embeddings_document(model="m", vectors=[array], as_base64=as_base64, prompt_tokens=1))
         for as_base64 in (False, True)
     )
     CreateEmbeddingResponse.model_validate(plain)
@@ -111,6 +116,18 @@ def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
     }
     Model.model_validate(document)
     assert json.loads(models_document([card])) == {"object": "list", "data": [document]}
+
+
+@pytest.mark.parametrize("choice", [0, 3])
+def test_a_chunk_carries_the_index_of_its_choice(choice: int) -> None:
+    for chunks in (chat_chunks(HEAD, False), completion_chunks(HEAD, False)):
+        pieces = [chunks.piece(Delta(content="x"), choice), chunks.opening(choice)]
+        assert {json.loads(piece)["choices"][0]["index"] for piece in pieces if piece is not None} == {choice}
+
+
+def test_detokenize_and_the_count_of_input_tokens_are_small_objects() -> None:
+    assert json.loads(detokenize_document("a")) == {"text": "a"}
+    assert json.loads(input_tokens_document(3)) == {"object": "response.input_tokens", "input_tokens": 3}
 
 
 def test_tokenize_gives_the_ids_and_their_count() -> None:

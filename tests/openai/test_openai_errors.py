@@ -63,7 +63,7 @@ FAULTS = (400, 404, 408, 413, 429, 431, 500, 503)
     [
         (400, "invalid_request_error", None),
         (401, "authentication_error", "invalid_api_key"),
-        (403, "authentication_error", None),
+        (403, "authentication_error", "api_key_not_allowed"),
         (404, "invalid_request_error", "not_found"),
         (405, "invalid_request_error", "method_not_allowed"),
         (408, "invalid_request_error", "request_timeout"),

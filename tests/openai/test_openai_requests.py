@@ -10,14 +10,17 @@ from hypothesis import strategies as st
 from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
+from tlserve.openai.inputs import Input
 from tlserve.openai.requests import (
     BodyRules,
     ChatRequest,
     CompletionRequest,
+    DetokenizeRequest,
     EmbeddingsRequest,
     TokenizeRequest,
     parse_chat,
     parse_completion,
+    parse_detokenize,
     parse_embeddings,
     parse_tokenize,
 )
@@ -37,6 +40,9 @@ def completion(**fields: Any) -> CompletionRequest:
 
 def embeddings(**fields: Any) -> EmbeddingsRequest:
     return parse_embeddings(json.dumps({**EMBEDDINGS, **fields}).encode())
+
+
+PARSERS = [parse_chat, parse_completion, parse_embeddings, parse_tokenize, parse_detokenize]
 
 
 def turns(*messages: dict[str, Any]) -> tuple[Turn, ...]:
@@ -94,16 +100,38 @@ def test_no_logprobs_are_asked_for_by_default(fields: dict[str, Any]) -> None:
     assert chat(**fields).options.logprobs is None
 
 
-def test_a_completion_takes_text_or_token_ids() -> None:
-    assert completion().prompt == "x"
-    assert completion(prompt=["x"]).prompt == "x"
-    assert completion(prompt=[1, 2]).prompt == (1, 2)
+def contents(inputs: tuple[Input, ...]) -> list[Any]:
+    return [item.content for item in inputs]
 
 
-def test_embeddings_take_one_text_or_many() -> None:
-    assert embeddings() == EmbeddingsRequest(model="m", inputs=("x",))
+INPUTS = [
+    ("x", ["x"], ["@"]),
+    (["x"], ["x"], ["@[0]"]),
+    ([1, 2], [(1, 2)], ["@"]),
+    (["a", "b"], ["a", "b"], ["@[0]", "@[1]"]),
+    ([[1], [2, 3]], [(1,), (2, 3)], ["@[0]", "@[1]"]),
+    (list(range(3000)), [tuple(range(3000))], ["@"]),
+]
+
+
+@pytest.mark.parametrize(("given", "expected", "places"), INPUTS)
+def test_completions_and_embeddings_take_texts_and_token_ids_one_or_many(
+    given: Any, expected: Any, places: Any
+) -> None:
+    for field, inputs in (("prompt", completion(prompt=given).prompts), ("input", embeddings(input=given).inputs)):
+        assert contents(inputs) == expected
+        assert [item.place for item in inputs] == [place.replace("@", field) for place in places]
+
+
+def test_a_completion_may_ask_for_its_prompt_to_be_echoed() -> None:
+    assert completion(echo=True).echo
+    assert not completion().echo
+
+
+def test_embeddings_take_their_options() -> None:
     request = embeddings(input=["a", "b"], encoding_format="base64", dimensions=4)
-    assert request == EmbeddingsRequest(model="m", inputs=("a", "b"), as_base64=True, dimensions=4)
+    assert (request.as_base64, request.dimensions) == (True, 4)
+    assert (embeddings().as_base64, embeddings().dimensions) == (False, None)
 
 
 def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> None:
@@ -313,49 +341,53 @@ def test_a_public_field_that_is_not_served_is_422_by_name(field: str) -> None:
     assert (refused.value.param, refused.value.code) == (field, "unsupported_parameter")
 
 
-@pytest.mark.parametrize(
-    ("prompt", "refusal"),
-    [
-        ([], False),
-        (["a", "b"], True),
-        ([[1], [2]], True),
-        ([1, "a"], False),
-        (5, False),
-        ([-1], False),
-        ([True], False),
-    ],
-)
-def test_a_list_of_prompts_is_422_and_anything_else_400(prompt: Any, refusal: bool) -> None:
-    with pytest.raises(ClientError) as refused:
-        completion(prompt=prompt)
-    assert (refused.value.param, isinstance(refused.value, Refusal)) == ("prompt", refusal)
+WRONG_INPUTS = [
+    ("", "@"),
+    ([], "@"),
+    ([[]], "@[0]"),
+    ([1, "a"], "@"),
+    ([1, [1]], "@"),
+    (5, "@"),
+    ([-1], "@"),
+    ([[1], [-1]], "@"),
+    ([True], "@"),
+    ([[["a"]]], "@"),
+    (["a", ""], "@[1]"),
+    ([[1], []], "@[1]"),
+    (["a"] * 2049, "@"),
+    ([[1]] * 2049, "@"),
+]
 
 
-@pytest.mark.parametrize("fields", [{"logprobs": 0}, {"logprobs": 5}, {"suffix": "x"}, {"echo": True}, {"best_of": 2}])
+@pytest.mark.parametrize(("given", "param"), WRONG_INPUTS)
+def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param: str) -> None:
+    for field, parse in (("prompt", completion), ("input", embeddings)):
+        with pytest.raises(ClientError) as refused:
+            parse(**{field: given})
+        assert not isinstance(refused.value, Refusal)
+        assert refused.value.param == param.replace("@", field)
+
+
+@pytest.mark.parametrize("fields", [{"logprobs": 0}, {"logprobs": 5}, {"suffix": "x"}, {"n": 2}, {"best_of": 2}])
 def test_what_completions_do_not_serve_is_422_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
         completion(**fields)
     assert [refused.value.param] == list(fields)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "refusal"),
-    [
-        ("input", [], False),
-        ("input", "", False),
-        ("input", ["a", ""], False),
-        ("input", ["a"] * 2049, False),
-        ("input", ["a", 1], False),
-        ("input", [1, 2], True),
-        ("input", [[1], [2]], True),
-        ("encoding_format", "x", False),
-        ("dimensions", 0, False),
-    ],
-)
-def test_embeddings_that_are_not_served_are_refused_by_field(field: str, value: Any, refusal: bool) -> None:
+@pytest.mark.parametrize(("field", "value"), [("encoding_format", "x"), ("encoding_format", 1), ("dimensions", 0)])
+def test_a_wrong_option_of_embeddings_is_refused_by_field(field: str, value: Any) -> None:
     with pytest.raises(ClientError) as refused:
         embeddings(**{field: value})
-    assert (refused.value.param, isinstance(refused.value, Refusal)) == (field, refusal)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == (field, False)
+
+
+@pytest.mark.parametrize(("tokens", "param"), [(None, "tokens"), ("a", "tokens"), ([-1], "tokens"), ([True], "tokens")])
+def test_detokenize_takes_token_ids_alone(tokens: Any, param: str) -> None:
+    assert parse_detokenize(b'{"model":"m","tokens":[]}') == DetokenizeRequest(model="m", tokens=())
+    with pytest.raises(ClientError) as refused:
+        parse_detokenize(json.dumps({"model": "m", "tokens": tokens}).encode())
+    assert refused.value.param == param
 
 
 # --- unknown fields (S15) ------------------------------------------------------------------------------------
@@ -375,9 +407,9 @@ def test_unknown_fields_may_hold_anything() -> None:
     assert chat(zz={"a": [None, 1e300]}, zy=None).ignored == ("zz", "zy")
 
 
-@pytest.mark.parametrize("parse", [parse_chat, parse_completion, parse_embeddings, parse_tokenize])
+@pytest.mark.parametrize("parse", PARSERS)
 def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
-    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "zz": 1}).encode()
+    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], "zz": 1}).encode()
     assert "zz" in parse(body).ignored
     with pytest.raises(ClientError, match="strict"):
         parse(body, BodyRules(strict=True))
@@ -393,10 +425,10 @@ VALUES = st.recursive(
 NAMES = st.sampled_from([*WRONG, *LATER, "messages", "prompt", "input", "text", "dimensions", "encoding_format", "zz"])
 
 
-@pytest.mark.parametrize("parse", [parse_chat, parse_completion, parse_embeddings, parse_tokenize])
+@pytest.mark.parametrize("parse", PARSERS)
 @given(fields=st.dictionaries(NAMES, VALUES, max_size=4))
 def test_any_fields_give_a_typed_request_or_a_client_error_that_names_one(parse: Any, fields: dict[str, Any]) -> None:
-    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", **fields}).encode()
+    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], **fields}).encode()
     try:
         named = parse(body).model
     except ClientError as error:

@@ -88,7 +88,7 @@ class Entry:
         beyond = used_tokens - self._reserved
         if beyond > 0:
             self._usage.tokens.add(beyond, now_s)
-        else:
+        elif beyond < 0:
             self._usage.tokens.take_back(-beyond, self._reserved_s, now_s)
         self._reserved = used_tokens
 

@@ -20,7 +20,7 @@ from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.embeddings import embeddings
 from tlserve.endpoints.healthz import healthz
 from tlserve.endpoints.models import list_models, show_model
-from tlserve.endpoints.tokenize import tokenize
+from tlserve.endpoints.tokenize import count_input_tokens, detokenize, tokenize
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -33,7 +33,9 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/chat/completions"): chat_completions,
     ("POST", "/v1/completions"): completions,
     ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
     ("POST", "/v1/tokenize"): tokenize,
+    ("POST", "/v1/detokenize"): detokenize,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{id+}"): show_model,
     ("GET", "/healthz"): healthz,

@@ -6,15 +6,14 @@ from tlserve.chat.prompt import Prompt, encode_chat
 from tlserve.endpoints.answering import answer
 from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.planning import Asked, Shape, check_headers, plan_answer
-from tlserve.endpoints.served import Served
+from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, check_headers, plan_answer
+from tlserve.endpoints.served import Served, check_generates
 from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
 from tlserve.openai.requests import ChatRequest, parse_chat
 
 SHAPE = Shape(
     id_prefix="chatcmpl",
-    prompt_field="messages",
     default_tokens=None,
     chunks=chat_chunks,
     document=chat_document,
@@ -28,13 +27,13 @@ async def chat_completions(api: ApiContext, call: Call) -> None:
     request = await api.offload.run(len(body), lambda: parse_chat(body, rules))
     call.ignored = request.ignored
     served = api.catalogue.pick(request.model)
+    check_generates(served)
     prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
     asked = Asked(
         served=served,
         named=request.model,
         options=request.options,
-        prompt=prompt.ids,
-        prompt_text=prompt.text,
+        prompts=[AskedPrompt(ids=prompt.ids, place="messages", text=prompt.text)],
         priority=priority,
     )
     await answer(api, call, plan_answer(api, call, asked, SHAPE))

@@ -1,7 +1,7 @@
-"""POST /v1/completions: raw text (or token ids), continued.
+"""POST /v1/completions: raw texts (or token ids), continued.
 
-The prompt is ordinary text: what spells a control token in it does not become one, unless the caller, who writes the whole
-prompt here, says so by `X-TL-Special-Tokens: 1`. Token ids are taken as they are.
+A prompt is ordinary text: what spells a control token in it does not become one, unless the caller, who writes the whole
+prompt here, says so by `X-TL-Special-Tokens: 1`. Token ids are taken as they are. Several prompts are answered side by side.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from tlserve.endpoints.answering import answer
 from tlserve.endpoints.budget import COMPLETION_TOKENS
 from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.planning import Asked, Shape, check_headers, plan_answer
-from tlserve.endpoints.served import Served
-from tlserve.errors import ClientError
+from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, check_headers, plan_answer
+from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
+from tlserve.openai.inputs import Input
 from tlserve.openai.requests import CompletionRequest, parse_completion
 
 SHAPE = Shape(
     id_prefix="cmpl",
-    prompt_field="prompt",
     default_tokens=COMPLETION_TOKENS,
     chunks=completion_chunks,
     document=completion_document,
@@ -30,24 +30,38 @@ SHAPE = Shape(
 
 
 async def completions(api: ApiContext, call: Call) -> None:
-    """Answer with the continuation of one prompt."""
+    """Answer with the continuation of every prompt."""
     priority = check_headers(call)
     body, rules = await api.read_body(call)
     request = await api.offload.run(len(body), lambda: parse_completion(body, rules))
     call.ignored = request.ignored
     served = api.catalogue.pick(request.model)
+    check_generates(served)
     specials = is_asked(call.request.headers, SPECIAL_TOKENS)
-    prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request, specials))
-    asked = Asked(served=served, named=request.model, options=request.options, prompt=prompt, priority=priority)
+    prompts = await api.offload.run(len(body), lambda: encode_prompts(served, request, specials))
+    asked = Asked(served=served, named=request.model, options=request.options, prompts=prompts, priority=priority)
     await answer(api, call, plan_answer(api, call, asked, SHAPE))
 
 
-def encode_prompt(served: Served, request: CompletionRequest, specials: bool) -> Sequence[int]:
-    """Return the prompt's ids; raises ClientError for an id that the vocabulary does not have."""
-    if isinstance(request.prompt, str):
-        return encode_completion(served.tokenizer, request.prompt, specials=specials)
-    size = served.backend.info().vocabulary_size
-    strange = next((token for token in request.prompt if token >= size), None)
-    if strange is not None:
-        raise ClientError(f"prompt has the token id {strange}, and the vocabulary has {size}", param="prompt")
-    return request.prompt
+def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[AskedPrompt, ...]:
+    """Return the prompts in order; raises ClientError for an id that the vocabulary does not have."""
+    return tuple(
+        AskedPrompt(
+            ids=_ids(served, prompt, specials),
+            place=prompt.place,
+            echo=_echo(served, prompt) if request.echo else "",
+        )
+        for prompt in request.prompts
+    )
+
+
+def _ids(served: Served, prompt: Input, specials: bool) -> Sequence[int]:
+    if isinstance(prompt.content, str):
+        return encode_completion(served.tokenizer, prompt.content, specials=specials)
+    check_ids(prompt.content, served.backend.info().vocabulary_size, prompt.place)
+    return prompt.content
+
+
+def _echo(served: Served, prompt: Input) -> str:
+    """Return a text as it was sent, or what token ids show."""
+    return prompt.content if isinstance(prompt.content, str) else visible_text(served.tokenizer, prompt.content)

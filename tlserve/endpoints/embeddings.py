@@ -1,7 +1,7 @@
-"""POST /v1/embeddings: texts -> unit vectors.
+"""POST /v1/embeddings: texts or token ids -> unit vectors.
 
-Each input is ordinary text, with BOS where the model wants one. `dimensions` is refused unless it is the model's own: larger
-is 400, smaller is 422, because this model was not trained to be cut.
+Each text is ordinary text, with BOS where the model wants one; token ids are taken as they are. `dimensions` larger than the
+model's is 400; smaller is 422, unless the model was trained to be cut: then its vectors are cut and brought back to length 1.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from numpy.typing import NDArray
 
 from tlserve.endpoints.call import Call, read_priority
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Served
+from tlserve.endpoints.served import Served, check_embeds
+from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
-from tlserve.generation import BackendInfo, EmbeddingRequest
+from tlserve.generation import EmbeddingRequest
 from tlserve.openai.documents import embeddings_document
+from tlserve.openai.inputs import Input
 from tlserve.openai.requests import EmbeddingsRequest, parse_embeddings
 from tlserve.text.tokenizer import with_bos
+
+Vector = NDArray[np.float32]
 
 
 async def embeddings(api: ApiContext, call: Call) -> None:
@@ -29,48 +33,65 @@ async def embeddings(api: ApiContext, call: Call) -> None:
     call.ignored = request.ignored
     served = api.catalogue.pick(request.model)
     call.notes["model"] = served.model_id
-    check_dimensions(request.dimensions, served.backend.info())
+    check_embeds(served)
+    check_dimensions(request.dimensions, served)
     inputs = await api.offload.run(len(body), lambda: _encode(served, request))
     tokens = sum(map(len, inputs))
     call.notes["prompt_tokens"] = tokens
+    call.reserve_tokens(tokens)
     vectors = await served.backend.embed(EmbeddingRequest(inputs=inputs, priority=priority, request_id=call.id))
     size_bytes = sum(vector.nbytes for vector in vectors)
     await call.send(await api.offload.run(size_bytes, lambda: _document(request, vectors, tokens)))
 
 
-def _document(request: EmbeddingsRequest, vectors: Iterable[NDArray[np.float32]], prompt_tokens: int) -> bytes:
+def _document(request: EmbeddingsRequest, vectors: Iterable[Vector], prompt_tokens: int) -> bytes:
     return embeddings_document(
         model=request.model,
-        vectors=[vector.tolist() for vector in vectors],
+        vectors=[cut(vector, request.dimensions) for vector in vectors],
         as_base64=request.as_base64,
         prompt_tokens=prompt_tokens,
     )
 
 
-def check_dimensions(dimensions: int | None, info: BackendInfo) -> None:
-    """Refuse vectors of another length than the model's."""
-    size = info.embedding_size
+def cut(vector: Vector, dimensions: int | None) -> Vector:
+    """Return the first `dimensions` values of a unit vector `(D,) float32`, as a unit vector again; all of them if None."""
+    if dimensions is None or dimensions == len(vector):
+        return vector
+    head = vector[:dimensions].astype(np.float64)
+    length = np.linalg.norm(head)
+    return (head / length if length else head).astype(np.float32)
+
+
+def check_dimensions(dimensions: int | None, served: Served) -> None:
+    """Refuse vectors that are longer than the model's (400), or shorter than it was trained to be cut to (422)."""
+    size = served.backend.info().embedding_size
     if dimensions is None or dimensions == size:
         return
     if dimensions > size:
         raise ClientError(
             f"dimensions is {dimensions}, and this model's vectors have {size}; leave it out", param="dimensions"
         )
-    raise Refusal(
-        f"dimensions is {dimensions}, and this model was not trained to be cut below its {size}; leave it out",
-        param="dimensions",
-    )
+    least = served.min_dimensions or size
+    if dimensions < least:
+        raise Refusal(
+            f"dimensions is {dimensions}, and this model was not trained to be cut below {least}; leave it out",
+            param="dimensions",
+        )
 
 
 def _encode(served: Served, request: EmbeddingsRequest) -> tuple[tuple[int, ...], ...]:
-    context = served.backend.info().context_tokens
-    return tuple(_encode_one(served, index, text, context) for index, text in enumerate(request.inputs))
+    return tuple(_encode_one(served, item) for item in request.inputs)
 
 
-def _encode_one(served: Served, index: int, text: str, context: int) -> tuple[int, ...]:
-    ids = with_bos(served.tokenizer, served.tokenizer.encode(text))
-    if len(ids) > context:
+def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
+    info, content = served.backend.info(), item.content
+    if isinstance(content, str):
+        content = tuple(with_bos(served.tokenizer, served.tokenizer.encode(content)))
+    else:
+        check_ids(content, info.vocabulary_size, item.place)
+    if len(content) > info.context_tokens:
         raise ContextLengthExceeded(
-            f"input {index} has {len(ids)} tokens, and this model's context holds {context}; shorten it", param="input"
+            f"{item.place} has {len(content)} tokens, and this model's context holds {info.context_tokens}; shorten it",
+            param=item.place,
         )
-    return tuple(ids)
+    return content

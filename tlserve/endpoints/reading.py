@@ -14,13 +14,19 @@ from tlserve.openai.documents import Usage
 
 
 class Reading:
-    """The reading of one answer to a prompt of `prompt_tokens`; once it `ended`, no further batch need be fed."""
+    """The reading of one answer to a prompt of `prompt_tokens`; once it `ended`, no further batch need be fed.
 
-    def __init__(self, reader: OutputReader, prompt_tokens: int, call: Call) -> None:
+    `echo` is what the answer begins with. The notes of a call that has several answers are their sums, and its times those of
+    the first.
+    """
+
+    def __init__(self, reader: OutputReader, prompt_tokens: int, call: Call, *, echo: str = "") -> None:
         self._reader = reader
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
         self._call = call
+        call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
+        self._echo = echo
 
     @property
     def ended(self) -> bool:
@@ -33,8 +39,9 @@ class Reading:
 
     def feed(self, batch: Sequence[GenerationEvent]) -> list[Delta]:
         """Return what `batch` adds, one delta per token that shows; events behind the end of the answer do not count."""
+        before = self._reader.tokens
         deltas = [delta for event in batch if not (delta := self._feed_one(event)).is_empty]
-        self._call.notes["completion_tokens"] = self._reader.tokens
+        self._note_sum("completion_tokens", self._reader.tokens - before)
         if deltas and deltas[-1].finish is not None:
             self._call.notes["finish"] = deltas[-1].finish.value
         return deltas
@@ -42,11 +49,15 @@ class Reading:
     def _feed_one(self, event: GenerationEvent) -> Delta:
         if isinstance(event, PrefillStarted):
             self._cached_tokens = event.cached_tokens
-            self._call.notes.update(cached_tokens=event.cached_tokens, queue_ms=self._call.elapsed_ms())
-            return Delta()
+            self._note_sum("cached_tokens", event.cached_tokens)
+            self._call.notes.setdefault("queue_ms", self._call.elapsed_ms())
+            return Delta(content=self._echo)
         return self._read(event)
 
     def _read(self, event: TokenEvent) -> Delta:
         if self._reader.tokens == 0:
-            self._call.notes["first_token_ms"] = self._call.elapsed_ms()
+            self._call.notes.setdefault("first_token_ms", self._call.elapsed_ms())
         return self._reader.feed(event)
+
+    def _note_sum(self, name: str, more: int) -> None:
+        self._call.notes[name] = self._call.notes.get(name, 0) + more

@@ -11,7 +11,7 @@ import attrs
 
 from tlserve.chat.dialect import PLAIN, Dialect
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
-from tlserve.errors import ModelNotFound
+from tlserve.errors import ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
 from tlserve.text.tokenizer import Tokenizer
 
@@ -24,7 +24,8 @@ def _default_template() -> Template:
 class Served:
     """One served model: `created` in seconds since 1970; `default_sampling` is what a request's own is laid over.
 
-    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means.
+    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means. An encoder
+    makes vectors only: `generates` is false. `min_dimensions`: how short its vectors may be cut, if it was trained for that.
     """
 
     model_id: str
@@ -36,11 +37,29 @@ class Served:
     template: Template = attrs.field(factory=_default_template)
     dialect: Dialect = PLAIN
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
+    generates: bool = True
+    embeds: bool = True
+    min_dimensions: int | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
         """Return every id that a request may name."""
         return (self.model_id, *self.aliases)
+
+
+def check_generates(served: Served) -> None:
+    """Refuse a model that only makes vectors, by its name."""
+    if not served.generates:
+        raise Refusal(
+            f"the model {served.model_id!r} makes embeddings and no text; send it to /v1/embeddings, or name another",
+            param="model",
+        )
+
+
+def check_embeds(served: Served) -> None:
+    """Refuse a model that makes no vectors, by its name."""
+    if not served.embeds:
+        raise Refusal(f"the model {served.model_id!r} makes no embeddings; name another", param="model")
 
 
 class Catalogue:

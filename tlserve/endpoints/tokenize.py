@@ -1,16 +1,26 @@
-"""POST /v1/tokenize: text -> token ids, as /v1/completions would read it.
+"""POST /v1/tokenize, /v1/detokenize, /v1/chat/completions/input_tokens: what a model would read, without running it.
 
-`add_special_tokens` puts BOS in front where the model wants one; `X-TL-Special-Tokens: 1` lets the text spell control tokens.
+A text is tokenized as /v1/completions would read it: `add_special_tokens` puts BOS in front where the model wants one, and
+`X-TL-Special-Tokens: 1` lets the text spell control tokens. Detokenizing writes every id as it is spelled, control tokens too.
+The count of input tokens is that of the rendered chat: the `prompt_tokens` that the same body would cost.
 """
 
 from __future__ import annotations
 
 from tlserve.chat.prompt import encode_completion
 from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
+from tlserve.endpoints.chat_completions import encode_prompt
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Served
-from tlserve.openai.documents import tokenize_document
-from tlserve.openai.requests import TokenizeRequest, parse_tokenize
+from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.token_ids import check_ids, spelled_text
+from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
+from tlserve.openai.requests import (
+    DetokenizeRequest,
+    TokenizeRequest,
+    parse_chat,
+    parse_detokenize,
+    parse_tokenize,
+)
 
 
 async def tokenize(api: ApiContext, call: Call) -> None:
@@ -29,3 +39,30 @@ def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes
         return tokenize_document(encode_completion(served.tokenizer, request.text, specials=specials))
     encode = served.tokenizer.encode_with_specials if specials else served.tokenizer.encode
     return tokenize_document(encode(request.text))
+
+
+async def detokenize(api: ApiContext, call: Call) -> None:
+    """Answer with the text that token ids spell."""
+    body, rules = await api.read_body(call)
+    request = await api.offload.run(len(body), lambda: parse_detokenize(body, rules))
+    call.ignored = request.ignored
+    served = api.catalogue.pick(request.model)
+    call.notes["model"] = served.model_id
+    await call.send(await api.offload.run(len(body), lambda: _detokenize(served, request)))
+
+
+def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
+    check_ids(request.tokens, served.tokenizer.vocabulary_size, "tokens")
+    return detokenize_document(spelled_text(served.tokenizer, request.tokens))
+
+
+async def count_input_tokens(api: ApiContext, call: Call) -> None:
+    """Answer with the number of tokens that a chat body's prompt has."""
+    body, rules = await api.read_body(call)
+    request = await api.offload.run(len(body), lambda: parse_chat(body, rules))
+    call.ignored = request.ignored
+    served = api.catalogue.pick(request.model)
+    check_generates(served)
+    prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
+    call.notes.update(model=served.model_id, prompt_tokens=len(prompt.ids))
+    await call.send(input_tokens_document(len(prompt.ids)))

@@ -19,7 +19,7 @@ from tlserve.openai.documents import AnswerHead, Usage, encode, finish_reason, l
 class Chunks:
     """The chunks of one answer: what is the same in each, ready as bytes.
 
-    `start` opens the list of choices and `end` closes it and the document; `before` and `after` stand around the text.
+    `start` opens the list of choices, `end` closes it and the document; `before` and `after` stand around the text.
     """
 
     start: bytes
@@ -28,13 +28,16 @@ class Chunks:
     end: bytes
     role: bytes | None = None
 
-    def opening(self) -> bytes | None:
+    def opening(self, choice: int = 0) -> bytes | None:
         """Return the chunk that names the role, if this kind of answer has one."""
-        return None if self.role is None else self.start + self.role + self.end
+        return None if self.role is None else self._start(choice) + self.role + self.end
 
-    def piece(self, delta: Delta) -> bytes:
-        """Return a chunk of text; the last one says why the answer ended."""
-        return self.start + self.before + encode(delta.content) + self.after + _tail(delta) + self.end
+    def piece(self, delta: Delta, choice: int = 0) -> bytes:
+        """Return a chunk of text; the last one of a choice says why it ended."""
+        return self._start(choice) + self.before + encode(delta.content) + self.after + _tail(delta) + self.end
+
+    def _start(self, choice: int) -> bytes:
+        return self.start + b'{"index":%d,' % choice
 
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk without choices that ends a stream whose usage was asked for."""
@@ -54,14 +57,14 @@ def _tail(delta: Delta) -> bytes:
 def chat_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
     """Return the chunks of a chat answer: the role first, then pieces of content."""
     start, end = _frame(head, "chat.completion.chunk", include_usage)
-    role = b'{"index":0,"delta":{"role":"assistant","content":""}' + _PLAIN_TAIL
-    return Chunks(start=start, before=b'{"index":0,"delta":{"content":', after=b"}", end=end, role=role)
+    role = b'"delta":{"role":"assistant","content":""}' + _PLAIN_TAIL
+    return Chunks(start=start, before=b'"delta":{"content":', after=b"}", end=end, role=role)
 
 
 def completion_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
     """Return the chunks of a text completion: pieces only."""
     start, end = _frame(head, "text_completion", include_usage)
-    return Chunks(start=start, before=b'{"index":0,"text":', after=b"", end=end)
+    return Chunks(start=start, before=b'"text":', after=b"", end=end)
 
 
 def _frame(head: AnswerHead, kind: str, include_usage: bool) -> tuple[bytes, bytes]:

@@ -1,20 +1,22 @@
-"""Whole answers as JSON: chat, completion, embeddings, models, tokenize.
+"""Whole answers as JSON: chat, completion, embeddings, models, tokenize and its like.
 
 Owns the shape of every document that is sent in one piece; those of streams are in `tlserve.openai.chunks`. Refuses to know
 how an answer came about.
 
-Source: the public API reference; `n_ctx`, `loaded` and `root` of a model, and `/v1/tokenize`, are this server's own.
+Source: the public API reference; `n_ctx`, `loaded` and `root` of a model, `/v1/tokenize` and `/v1/detokenize` are this server's
+own. A count of input tokens has the shape that the public API gives it beside its other kind of request.
 """
 
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
 from tlserve.chat.output_reader import Answer, LogprobEntry, TokenChoice
 from tlserve.generation import Finish
@@ -50,6 +52,14 @@ class Usage:
     completion: int
     cached: int = 0
 
+    def __add__(self, other: Usage) -> Usage:
+        """Return what both cost together."""
+        return Usage(
+            prompt=self.prompt + other.prompt,
+            completion=self.completion + other.completion,
+            cached=self.cached + other.cached,
+        )
+
     def fields(self) -> dict[str, Any]:
         """Return the `usage` object."""
         return {
@@ -75,22 +85,31 @@ def logprobs_fields(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | 
     return None if entries is None else {"content": [_entry_fields(entry) for entry in entries], "refusal": None}
 
 
-def chat_document(head: AnswerHead, answer: Answer, usage: Usage, with_logprobs: bool) -> bytes:
-    """Return a `chat.completion` with one choice, for an answer that has ended."""
-    choice = {
-        "index": 0,
+def chat_document(head: AnswerHead, answers: Sequence[Answer], usage: Usage, with_logprobs: bool) -> bytes:
+    """Return a `chat.completion` whose choices are `answers`, which have ended."""
+    choices = [_chat_choice(index, answer, with_logprobs) for index, answer in enumerate(answers)]
+    return encode({**head.fields("chat.completion"), "choices": choices, "usage": usage.fields()})
+
+
+def _chat_choice(index: int, answer: Answer, with_logprobs: bool) -> dict[str, Any]:
+    return {
+        "index": index,
         "message": {"role": "assistant", "content": answer.content, "refusal": None},
         "logprobs": logprobs_fields(answer.logprobs) if with_logprobs else None,
         "finish_reason": finish_reason(answer.finish),
     }
-    return encode({**head.fields("chat.completion"), "choices": [choice], "usage": usage.fields()})
 
 
-def completion_document(head: AnswerHead, answer: Answer, usage: Usage, with_logprobs: bool = False) -> bytes:
-    """Return a `text_completion` with one choice, for an answer that has ended; its log-probabilities are not served."""
+def completion_document(
+    head: AnswerHead, answers: Sequence[Answer], usage: Usage, with_logprobs: bool = False
+) -> bytes:
+    """Return a `text_completion` whose choices are `answers`, which have ended; log-probabilities are not served."""
     assert not with_logprobs
-    choice = {"index": 0, "text": answer.content, "logprobs": None, "finish_reason": finish_reason(answer.finish)}
-    return encode({**head.fields("text_completion"), "choices": [choice], "usage": usage.fields()})
+    choices = [
+        {"index": index, "text": answer.content, "logprobs": None, "finish_reason": finish_reason(answer.finish)}
+        for index, answer in enumerate(answers)
+    ]
+    return encode({**head.fields("text_completion"), "choices": choices, "usage": usage.fields()})
 
 
 def finish_reason(finish: Finish | None) -> str | None:
@@ -99,19 +118,19 @@ def finish_reason(finish: Finish | None) -> str | None:
 
 
 def embeddings_document(
-    *, model: str, vectors: Sequence[Sequence[float]], as_base64: bool, prompt_tokens: int
+    *, model: str, vectors: Iterable[NDArray[np.float32]], as_base64: bool, prompt_tokens: int
 ) -> bytes:
-    """Return the list of embeddings; base64 is of little-endian float32."""
+    """Return the list of embeddings, each `(D,) float32`; base64 is of little-endian float32."""
     data = [
-        {"object": "embedding", "index": index, "embedding": _packed(vector) if as_base64 else list(vector)}
+        {"object": "embedding", "index": index, "embedding": _packed(vector) if as_base64 else vector.tolist()}
         for index, vector in enumerate(vectors)
     ]
     usage = {"prompt_tokens": prompt_tokens, "total_tokens": prompt_tokens}
     return encode({"object": "list", "data": data, "model": model, "usage": usage})
 
 
-def _packed(vector: Sequence[float]) -> str:
-    return base64.b64encode(struct.pack(f"<{len(vector)}f", *vector)).decode()
+def _packed(vector: NDArray[np.float32]) -> str:
+    return base64.b64encode(vector.astype("<f4").tobytes()).decode()
 
 
 @attrs.frozen(kw_only=True)
@@ -143,3 +162,13 @@ def model_document(card: ModelCard) -> bytes:
 def tokenize_document(tokens: Sequence[int]) -> bytes:
     """Return token ids and their count."""
     return encode({"tokens": tokens, "count": len(tokens)})
+
+
+def detokenize_document(text: str) -> bytes:
+    """Return the text that token ids spell."""
+    return encode({"text": text})
+
+
+def input_tokens_document(count: int) -> bytes:
+    """Return how many tokens a request's input has, in the public API's shape."""
+    return encode({"object": "response.input_tokens", "input_tokens": count})

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw, Struct
 
 from tlserve.openai.fields import Table, inert, later, served
+from tlserve.openai.inputs import MAX_INPUTS
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -23,7 +24,19 @@ Count = Annotated[int, Meta(ge=1, le=128)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
 AnyObject = dict[str, Any]
 Stops = Text | Annotated[list[Text], Meta(max_length=4)]
-TokenIds = Annotated[list[NotNegative], Meta(min_length=1)]
+Inputs = str | list[str | NotNegative | list[NotNegative]]
+
+_TEXT_SCHEMA = {"type": "string", "minLength": 1}
+_IDS_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
+_INPUTS_SCHEMA = {
+    "anyOf": [
+        _TEXT_SCHEMA,
+        {"type": "array", "minItems": 1, "maxItems": MAX_INPUTS, "items": _TEXT_SCHEMA},
+        _IDS_SCHEMA,
+        {"type": "array", "minItems": 1, "maxItems": MAX_INPUTS, "items": _IDS_SCHEMA},
+    ]
+}
+_TAKES_INPUTS = f"a string, token ids, or a list of 1 to {MAX_INPUTS} of either, none of them empty"
 
 
 class TextFormat(Struct, tag_field="type", tag="text"):
@@ -132,12 +145,9 @@ CHAT: Table = {
 
 COMPLETION: Table = {
     **_MODEL,
-    "prompt": served(
-        str | Annotated[list[str | NotNegative | list[NotNegative]], Meta(min_length=1)],
-        "a string, or a list of token ids",
-        required=True,
-    ),
+    "prompt": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     **_SAMPLING,
+    "echo": served(bool, "true or false"),
     "logprobs": later(Annotated[int, Meta(ge=0, le=20)], ""),
     "suffix": later(str, "", ""),
     **_ACCOUNT,
@@ -145,11 +155,7 @@ COMPLETION: Table = {
 
 EMBEDDINGS: Table = {
     **_MODEL,
-    "input": served(
-        Text | Annotated[list[Text | NotNegative | TokenIds], Meta(min_length=1, max_length=2048)],
-        "a string, or a list of 1 to 2048 strings, none of them empty",
-        required=True,
-    ),
+    "input": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     "encoding_format": served(Literal["float", "base64"], '"float" or "base64"'),
     "dimensions": served(Positive, "an integer of at least 1"),
     "user": inert(str, "a string"),
@@ -160,6 +166,8 @@ TOKENIZE: Table = {
     "text": served(str, "a string", required=True),
     "add_special_tokens": served(bool, "true or false"),
 }
+
+DETOKENIZE: Table = {**_MODEL, "tokens": served(list[NotNegative], "a list of token ids", required=True)}
 
 STREAM_OPTIONS: Table = {
     "include_usage": served(bool, "true or false"),

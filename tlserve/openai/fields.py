@@ -41,31 +41,39 @@ def _never(_value: Any) -> bool:
 
 @attrs.frozen
 class Field:
-    """One public field: its type, in words what it takes, and (LATER) which values ask for nothing."""
+    """One public field: its type, in words what it takes, and (LATER) which values ask for nothing.
+
+    `shape` is the type that `decode` decodes; its JSON schema is the field's, unless `schema` says it more closely.
+    """
 
     kind: Kind
-    decode: Callable[[msgspec.Raw], Any]
+    shape: Any
     takes: str
     required: bool = False
     is_noop: Callable[[Any], bool] = _never
+    noops: tuple[Any, ...] = ()
+    schema: Mapping[str, Any] | None = None
+    decode: Callable[[msgspec.Raw], Any] = attrs.field(
+        init=False, default=attrs.Factory(lambda self: msgspec.json.Decoder(self.shape).decode, takes_self=True)
+    )
 
 
 Table = Mapping[str, Field]
 
 
-def served(shape: Any, takes: str, *, required: bool = False) -> Field:
+def served(shape: Any, takes: str, *, required: bool = False, schema: Mapping[str, Any] | None = None) -> Field:
     """Declare a field that has its effect."""
-    return Field(Kind.SERVED, msgspec.json.Decoder(shape).decode, takes, required)
+    return Field(Kind.SERVED, shape, takes, required, schema=schema)
 
 
 def later(shape: Any, takes: str, *noop: Any, when: Callable[[Any], bool] | None = None) -> Field:
     """Declare a field that answers 422, except for the values `noop` (or those for which `when` holds)."""
-    return Field(Kind.LATER, msgspec.json.Decoder(shape).decode, takes, is_noop=when or noop.__contains__)
+    return Field(Kind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop)
 
 
 def inert(shape: Any, takes: str) -> Field:
     """Declare a field that is accepted and has no effect here."""
-    return Field(Kind.INERT, msgspec.json.Decoder(shape).decode, takes)
+    return Field(Kind.INERT, shape, takes)
 
 
 @attrs.frozen

@@ -14,10 +14,11 @@ from typing import Any
 import attrs
 
 from tlserve.chat.messages import Turn
-from tlserve.errors import ClientError, Refusal
+from tlserve.errors import ClientError
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.fields import Table, Values, read_fields
+from tlserve.openai.inputs import Input, read_inputs
 from tlserve.openai.json_body import MAX_DEPTH, parse_object
 from tlserve.openai.messages import read_turns
 
@@ -29,7 +30,8 @@ class GenerationOptions:
     """What chat and completions have in common.
 
     `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
-    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each.
+    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each. `n`
+    answers are made for each prompt.
     """
 
     sampling: Mapping[str, Any] = attrs.field(factory=dict)
@@ -39,6 +41,7 @@ class GenerationOptions:
     stop: tuple[str, ...] = ()
     ignore_eos: bool = False
     logprobs: int | None = None
+    n: int = 1
     stream: bool = False
     include_usage: bool = False
 
@@ -59,20 +62,21 @@ class ChatRequest:
 
 @attrs.frozen(kw_only=True)
 class CompletionRequest:
-    """One body of POST /v1/completions; the prompt is text or token ids."""
+    """One body of POST /v1/completions; each prompt is text or token ids. `echo`: the answers begin with their prompts."""
 
     model: str
-    prompt: str | tuple[int, ...]
+    prompts: tuple[Input, ...]
+    echo: bool = False
     options: GenerationOptions
     ignored: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
 class EmbeddingsRequest:
-    """One body of POST /v1/embeddings."""
+    """One body of POST /v1/embeddings; each input is text or token ids."""
 
     model: str
-    inputs: tuple[str, ...]
+    inputs: tuple[Input, ...]
     as_base64: bool = False
     dimensions: int | None = None
     ignored: tuple[str, ...] = ()
@@ -85,6 +89,15 @@ class TokenizeRequest:
     model: str
     text: str
     add_special_tokens: bool = True
+    ignored: tuple[str, ...] = ()
+
+
+@attrs.frozen(kw_only=True)
+class DetokenizeRequest:
+    """One body of POST /v1/detokenize."""
+
+    model: str
+    tokens: tuple[int, ...]
     ignored: tuple[str, ...] = ()
 
 
@@ -114,7 +127,8 @@ def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Completio
     options, unknown_in_options = _options(values.given)
     return CompletionRequest(
         model=values.given["model"],
-        prompt=_one_prompt(values.given["prompt"]),
+        prompts=read_inputs(values.given["prompt"], "prompt"),
+        echo=values.given.get("echo", False),
         options=options,
         ignored=_ignored((*values.unknown, *unknown_in_options), rules),
     )
@@ -125,7 +139,7 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
     values = _read(body, field_tables.EMBEDDINGS, rules)
     return EmbeddingsRequest(
         model=values.given["model"],
-        inputs=_texts(values.given["input"]),
+        inputs=read_inputs(values.given["input"], "input"),
         as_base64=values.given.get("encoding_format") == "base64",
         dimensions=values.given.get("dimensions"),
         ignored=_ignored(values.unknown, rules),
@@ -136,6 +150,14 @@ def parse_tokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> TokenizeReq
     """Parse a body of POST /v1/tokenize; raises ClientError that names the field."""
     values = _read(body, field_tables.TOKENIZE, rules)
     return TokenizeRequest(**values.given, ignored=_ignored(values.unknown, rules))
+
+
+def parse_detokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> DetokenizeRequest:
+    """Parse a body of POST /v1/detokenize; raises ClientError that names the field."""
+    values = _read(body, field_tables.DETOKENIZE, rules)
+    return DetokenizeRequest(
+        model=values.given["model"], tokens=tuple(values.given["tokens"]), ignored=_ignored(values.unknown, rules)
+    )
 
 
 def _read(body: bytes, table: Table, rules: BodyRules) -> Values:
@@ -164,6 +186,7 @@ def _options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ..
         stop=_stops(given.get("stop", ())),
         ignore_eos=given.get("ignore_eos", False),
         logprobs=_logprobs(given),
+        n=given.get("n", 1),
         stream=stream,
         include_usage=stream_options.given.get("include_usage", False),
     )
@@ -188,24 +211,3 @@ def _logprobs(given: Mapping[str, Any]) -> int | None:
     if top:
         raise ClientError("top_logprobs goes only with logprobs true; send both, or neither", param="top_logprobs")
     return None
-
-
-def _one_prompt(prompt: str | list[Any]) -> str | tuple[int, ...]:
-    if isinstance(prompt, str):
-        return prompt
-    if all(isinstance(token, int) for token in prompt):
-        return tuple(prompt)
-    if len(prompt) == 1 and isinstance(prompt[0], str):
-        return prompt[0]
-    if len({type(item) for item in prompt}) > 1:
-        raise ClientError("prompt mixes strings, token ids and lists; send one kind", param="prompt")
-    raise Refusal("prompt is a list of prompts, which is not served; send one request for each", param="prompt")
-
-
-def _texts(given: str | list[Any]) -> tuple[str, ...]:
-    texts = (given,) if isinstance(given, str) else tuple(given)
-    if all(isinstance(text, str) for text in texts):
-        return texts
-    if len({type(item) for item in texts}) > 1:
-        raise ClientError("input mixes strings, token ids and lists; send strings", param="input")
-    raise Refusal("input is token ids, which are not served; send the texts", param="input")

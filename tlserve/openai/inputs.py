@@ -1,0 +1,53 @@
+"""What a request gives to be read: one text or token ids, or a list of such.
+
+Owns the four forms that `prompt` and `input` take, and the place of each item in errors ("input[3]"). Refuses to know
+vocabularies and contexts: limits that depend on a model are the endpoints'.
+
+Source: the public API reference, `prompt` of completions and `input` of embeddings.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+from tlserve.errors import ClientError
+
+MAX_INPUTS = 2048
+
+
+@attrs.frozen
+class Input:
+    """One text, or token ids that are taken as they are; `place` names it in errors."""
+
+    content: str | tuple[int, ...]
+    place: str
+
+
+def read_inputs(given: str | list[Any], field: str) -> tuple[Input, ...]:
+    """Return the inputs in order, none of them empty; raises ClientError whose `param` is the place."""
+    single = isinstance(given, str) or _is_ids(given)
+    inputs = (_input(given, field),) if single else _read_list(given, field)
+    empty = next((item for item in inputs if not item.content), None)
+    if empty is not None:
+        raise ClientError(f"{empty.place} is empty; send some text, or at least one token id", param=empty.place)
+    return inputs
+
+
+def _is_ids(given: str | list[Any]) -> bool:
+    return bool(given) and all(isinstance(item, int) for item in given)
+
+
+def _read_list(given: str | list[Any], field: str) -> tuple[Input, ...]:
+    if not given:
+        raise ClientError(f"{field} is an empty list; send at least one text", param=field)
+    if len({type(item) for item in given}) > 1:
+        raise ClientError(f"{field} mixes strings, token ids and lists; send one kind", param=field)
+    if len(given) > MAX_INPUTS:
+        raise ClientError(f"{field} has {len(given)} items; send at most {MAX_INPUTS} in one request", param=field)
+    return tuple(_input(item, f"{field}[{index}]") for index, item in enumerate(given))
+
+
+def _input(given: str | list[int], place: str) -> Input:
+    return Input(given if isinstance(given, str) else tuple(given), place)
