@@ -32,7 +32,7 @@ from tlserve.endpoints.served import Catalogue, Served
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import ModelMissing, SettingsError
-from tlserve.generation import BackendInfo, EngineStatistics
+from tlserve.generation import BackendInfo
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
 from tlserve.http.tls import Certificate
@@ -41,6 +41,7 @@ from tlserve.lifecycle.reload import Reloading
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
+from tlserve.telemetry.request_histograms import RequestHistograms
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.text.tokenizer import build_tokenizer
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
@@ -56,6 +57,7 @@ class Assembled:
     backend: LocalBackend
     engine: Engine
     requests: RequestCounts
+    histograms: RequestHistograms
     api: ApiContext
 
 
@@ -120,16 +122,23 @@ def assemble(settings: Settings, loaded: LoadedModel, door: Door | None = None) 
     engine = Engine(loaded.model, _engine_config(settings.engine, loaded))
     backend = LocalBackend(engine, _info(settings.engine, loaded, engine), _limits(settings.engine))
     served = _served(settings.engine, loaded, backend)
-    requests = RequestCounts(path for _, path in ROUTES)
+    requests, histograms = RequestCounts(path for _, path in ROUTES), RequestHistograms()
     api = ApiContext(
         catalogue=Catalogue([served]),
         door=door or make_door(settings.access),
         cors=Cors(settings.cors.allow_origins),
         settings=settings.http,
-        log=partial(_count_and_log, requests),
+        log=partial(_count_and_log, requests, histograms),
     )
     return Assembled(
-        settings=settings, loaded=loaded, served=served, backend=backend, engine=engine, requests=requests, api=api
+        settings=settings,
+        loaded=loaded,
+        served=served,
+        backend=backend,
+        engine=engine,
+        requests=requests,
+        histograms=histograms,
+        api=api,
     )
 
 
@@ -151,7 +160,7 @@ def health_handler(
 
     def metrics() -> str:
         assembled = current()
-        return metrics_text(EngineStatistics(), version=__version__) if assembled is None else _metrics(assembled)
+        return metrics_text({}, version=__version__) if assembled is None else _metrics(assembled)
 
     return make_health_handler(
         not_ready_reason=not_ready_reason,
@@ -162,15 +171,21 @@ def health_handler(
     )
 
 
-def _count_and_log(requests: RequestCounts, record: RequestRecord) -> None:
+def _count_and_log(requests: RequestCounts, histograms: RequestHistograms, record: RequestRecord) -> None:
     requests.count(record.method, record.path, record.status, record.finish or "")
+    histograms.observe(record)
     log_request(record)
 
 
 def _metrics(assembled: Assembled) -> str:
     backend = assembled.backend
     return metrics_text(
-        backend.statistics(), requests=assembled.requests, version=__version__, kernels=backend.info().kernels
+        {assembled.served.model_id: backend.statistics()},
+        requests=assembled.requests,
+        histograms=assembled.histograms,
+        version=__version__,
+        kernels=backend.info().kernels,
+        vllm_aliases=assembled.settings.telemetry.vllm_aliases,
     )
 
 

@@ -141,6 +141,15 @@ class BackendInfo:
     not_ready_reason: str = ""
 
 
+@attrs.frozen
+class Distribution:
+    """How many values lay in each bucket: `counts[i]` of those up to `bounds[i]`, the last of those beyond; `total` is their sum."""
+
+    bounds: tuple[float, ...] = ()
+    counts: tuple[int, ...] = (0,)
+    total: float = 0.0
+
+
 @attrs.frozen(kw_only=True)
 class EngineStatistics:
     """A snapshot of the engine's gauges and counters; counters (`*_total`) never fall.
@@ -169,6 +178,8 @@ class EngineStatistics:
     finished_failed_total: int = 0
     step_seconds_total: float = 0.0
     forward_seconds_total: float = 0.0
+    step_durations_s: Distribution = Distribution()
+    step_rows: Distribution = Distribution()
 
     @property
     def prefix_cache_hit_ratio(self) -> float:

@@ -1,8 +1,9 @@
-"""The files of specs/ that are made from code are what the code makes now."""
+"""The files of specs/ and docs/ that are made from code are what the code makes now."""
 
 from tests.kit.source_tree import CHECKOUT
 from tlserve.config.schema import runtime_schema_text
 from tlserve.telemetry.catalogue import catalogue_yaml
+from tlserve.telemetry.catalogue_page import catalogue_markdown
 
 
 def test_the_runtime_schema_is_current() -> None:
@@ -13,3 +14,8 @@ def test_the_runtime_schema_is_current() -> None:
 def test_the_metric_catalogue_is_current() -> None:
     """Mend it by `python -m tlserve.telemetry.catalogue > specs/metrics.yaml`."""
     assert (CHECKOUT / "specs" / "metrics.yaml").read_text(encoding="utf-8") == catalogue_yaml()
+
+
+def test_the_page_of_metrics_is_current() -> None:
+    """Mend it by `python -m tlserve.telemetry.catalogue_page > docs/reference/metrics.md`."""
+    assert (CHECKOUT / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8") == catalogue_markdown()

@@ -70,8 +70,9 @@ def test_a_long_value_is_cut() -> None:
 
 def test_the_record_has_no_field_for_text() -> None:
     assert {field.name for field in attrs.fields(RequestRecord)} == {
-        *("request_id", "method", "path", "status", "model", "finish"),
-        *("prompt_tokens", "cached_tokens", "completion_tokens", "queue_ms", "first_token_ms", "total_ms"),
+        *("request_id", "method", "path", "status", "key", "model", "finish"),
+        *("prompt_tokens", "cached_tokens", "completion_tokens"),
+        *("prepared_ms", "queue_ms", "first_token_ms", "total_ms"),
     }
 
 

@@ -7,6 +7,7 @@ The reference pages and `specs/runtime.schema.json` are made from these classes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -87,6 +88,11 @@ def _check_origins(origins: tuple[str, ...]) -> None:
         scheme, marks, host = origin.partition("://")
         if origin != "*" and not (scheme.isalnum() and marks and host and "/" not in host and origin == origin.lower()):
             raise SettingsError((f"has {origin!r}; write '*', or an origin like 'https://app.example.com'",))
+
+
+def _check_endpoint(url: str) -> None:
+    if url and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
+        raise SettingsError((f"must be an http:// or https:// address, not {url!r}",))
 
 
 @attrs.frozen(kw_only=True)
@@ -244,6 +250,22 @@ class LogSettings:
     """The table `[log]`: one line per request on standard error; never the text of a prompt or an answer."""
 
     level: str = setting("info", "least severity that is written", choices=("debug", "info", "warning", "error"))
+    format: str = setting("text", "lines for people, or one JSON document a line", choices=("text", "json"))
+
+
+@attrs.frozen(kw_only=True)
+class TelemetrySettings:
+    """The table `[telemetry]`: numbers and traces for others; never the text of a prompt or an answer."""
+
+    vllm_aliases: bool = setting(
+        default=False, about="show the metrics that vLLM has as well under its names, such as vllm:num_requests_running"
+    )
+    traces_endpoint: str = setting(
+        "",
+        "collector that gets a span for each request by OTLP over HTTP, like 'http://127.0.0.1:4318/v1/traces'; empty: no "
+        "traces; needs the extra tlserve[otel]",
+        check=_check_endpoint,
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -256,3 +278,4 @@ class Settings:
     tls: TlsSettings = TlsSettings()
     cors: CorsSettings = CorsSettings()
     log: LogSettings = LogSettings()
+    telemetry: TelemetrySettings = TelemetrySettings()

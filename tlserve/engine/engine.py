@@ -28,6 +28,8 @@ from tlserve.engine.statistics import Counters
 from tlserve.engine.step_plan import SequenceRows, plan_batch
 from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenEvent
 from tlserve.kernels.interface import Model
+from tlserve.telemetry import catalogue
+from tlserve.telemetry.histogram import Histogram
 
 
 class Engine:
@@ -45,6 +47,8 @@ class Engine:
         self._sequences: dict[int, Sequence] = {}
         self._keys = 0
         self._counters = Counters()
+        self._step_durations_s = Histogram(catalogue.STEP_DURATION.buckets)
+        self._step_rows = Histogram(catalogue.STEP_ROWS.buckets)
 
     # --- in and out --------------------------------------------------------------------------------------------------
 
@@ -115,6 +119,8 @@ class Engine:
             preemptions_total=self.scheduler.preemptions,
             kv_evictions_total=self.kv.evictions,
             forward_seconds_total=self._runner.forward_s,
+            step_durations_s=self._step_durations_s.snapshot(),
+            step_rows=self._step_rows.snapshot(),
             **attrs.asdict(self._counters),
         )
 
@@ -128,8 +134,14 @@ class Engine:
         started = perf_counter()
         planned = self.scheduler.schedule()
         events = self._compute(planned) if planned else []
-        self._counters.step_seconds_total += perf_counter() - started
+        self._note_duration(perf_counter() - started, computed=bool(planned))
         return events
+
+    def _note_duration(self, duration_s: float, *, computed: bool) -> None:
+        self._counters.step_seconds_total += duration_s
+        if computed:
+            self._step_durations_s.observe(duration_s)
+            self._step_rows.observe(self._counters.batch_tokens)
 
     def _compute(self, planned: list[SequenceRows]) -> list[EngineEvent]:
         events = [event for item in planned for event in self._note_start(item.sequence)]

@@ -1,8 +1,11 @@
-"""The one table of metrics: name, kind, labels, unit, and a line of help each.
+"""The one table of metrics: name, kind, labels, unit, buckets, and a line of help each.
 
-Owns the names; whatever is exposed is looked up here, and `specs/metrics.yaml` is the output of
-`python -m tlserve.telemetry.catalogue`. Refuses to know values. Sources: the Prometheus naming practices, and for the first
-seven names the server that this one follows.
+Owns the names; whatever is exposed is looked up here. `specs/metrics.yaml` is the output of
+`python -m tlserve.telemetry.catalogue`, and `docs/reference/metrics.md` that of `tlserve.telemetry.catalogue_page`. Refuses to
+know values. Sources: the Prometheus naming practices, and for the first seven names the server that this one follows.
+
+Buckets are chosen for CPUs: a step of a small model takes from a tenth of a millisecond (the built-in bigram) to a second
+(a long chunk of prefill), and an answer up to minutes.
 """
 
 from __future__ import annotations
@@ -15,13 +18,23 @@ import attrs
 
 @attrs.frozen
 class Metric:
-    """A row: a counter's name ends in `_total`; every label takes values from a set that no client can widen."""
+    """A row: a counter's name ends in `_total`; every label takes values from a set that no client can widen.
+
+    `buckets` are the inclusive upper bounds of a histogram; the bucket of all values comes on top.
+    """
 
     name: str
-    kind: Literal["gauge", "counter"]
+    kind: Literal["gauge", "counter", "histogram"]
     help: str
     unit: str
     labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+WAITS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+STEPS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5)
+LENGTHS = (1, 4, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16_384, 32_768)
+ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 
 
 KV_BLOCKS = Metric(
@@ -73,6 +86,55 @@ HTTP_REQUESTS = Metric(
     "requests",
     ("route", "method", "status", "finish"),
 )
+STEP_DURATION = Metric(
+    "tl_engine_step_duration_seconds", "histogram", "Time of one step of the engine.", "seconds", (), STEPS_S
+)
+STEP_ROWS = Metric(
+    "tl_engine_step_rows",
+    "histogram",
+    "Rows of one step: tokens of prompts and of answers that it computed together.",
+    "tokens",
+    (),
+    ROWS,
+)
+QUEUE_TIME = Metric(
+    "tl_request_queue_time_seconds",
+    "histogram",
+    "From the request that is read and understood to the start of its prefill.",
+    "seconds",
+    (),
+    WAITS_S,
+)
+FIRST_TOKEN_TIME = Metric(
+    "tl_request_time_to_first_token_seconds",
+    "histogram",
+    "From the arrival of the request to the first token of its answer.",
+    "seconds",
+    (),
+    WAITS_S,
+)
+TOKEN_TIME = Metric(
+    "tl_request_time_per_output_token_seconds",
+    "histogram",
+    "Mean time between the tokens of one answer, the first not counted.",
+    "seconds",
+    (),
+    STEPS_S,
+)
+DURATION = Metric(
+    "tl_request_duration_seconds",
+    "histogram",
+    "From the arrival of a request to the end of its answer; of requests that a model answered to the end.",
+    "seconds",
+    (),
+    WAITS_S,
+)
+PROMPT_LENGTH = Metric(
+    "tl_request_prompt_tokens", "histogram", "Prompt tokens of requests that were answered.", "tokens", (), LENGTHS
+)
+OUTPUT_LENGTH = Metric(
+    "tl_request_output_tokens", "histogram", "Tokens of answers that came to their end.", "tokens", (), LENGTHS
+)
 BUILD_INFO = Metric("tl_build_info", "gauge", "Always 1; the labels say what runs.", "", ("version", "kernels"))
 
 METRICS = (
@@ -93,6 +155,14 @@ METRICS = (
     STEPS,
     STEP_SECONDS,
     FORWARD_SECONDS,
+    STEP_DURATION,
+    STEP_ROWS,
+    QUEUE_TIME,
+    FIRST_TOKEN_TIME,
+    TOKEN_TIME,
+    DURATION,
+    PROMPT_LENGTH,
+    OUTPUT_LENGTH,
     HTTP_REQUESTS,
     BUILD_INFO,
 )
@@ -105,7 +175,8 @@ def catalogue_yaml() -> str:
 
 def _entry(metric: Metric) -> str:
     fields = {"type": metric.kind, "unit": metric.unit, "labels": list(metric.labels), "help": metric.help}
-    lines = [f"  {metric.name}:", *(f"    {name}: {json.dumps(value)}" for name, value in fields.items())]
+    buckets = {"buckets": list(metric.buckets)} if metric.buckets else {}
+    lines = [f"  {metric.name}:", *(f"    {name}: {json.dumps(value)}" for name, value in (fields | buckets).items())]
     return "\n".join(lines) + "\n"
 
 

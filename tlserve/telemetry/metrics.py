@@ -1,42 +1,60 @@
-"""The text of /metrics: the catalogue's rows filled from a snapshot.
+"""The text of /metrics: the catalogue's rows filled from snapshots.
 
 Owns which number goes into which row. Refuses to keep state: the engine keeps its counters (`EngineStatistics`), the HTTP side
-its own (`RequestCounts`). Source: the Prometheus text exposition format 0.0.4, written by prometheus-client.
+its own (`RequestCounts`, `RequestHistograms`). Source: the Prometheus text exposition format 0.0.4, written by prometheus-client.
+
+With one model, the rows have the labels of the catalogue; with several, those of an engine also say which `model`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
 
 import attrs
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from tlserve.generation import EngineStatistics
+from tlserve.generation import Distribution, EngineStatistics
 from tlserve.telemetry import catalogue
 from tlserve.telemetry.request_counts import RequestCounts
+from tlserve.telemetry.request_histograms import RequestHistograms
+from tlserve.telemetry.vllm_aliases import ALIASES, MODEL_LABEL, Alias, Samples
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
-Samples = Mapping[tuple[str, ...], float]
-_FAMILIES: Mapping[str, type[GaugeMetricFamily | CounterMetricFamily]] = {
-    "gauge": GaugeMetricFamily,
-    "counter": CounterMetricFamily,
-}
+Rows = Mapping[catalogue.Metric, Samples]
 
 
 def metrics_text(
-    statistics: EngineStatistics, *, requests: RequestCounts | None = None, version: str = "", kernels: str = ""
+    engines: Mapping[str, EngineStatistics],
+    *,
+    requests: RequestCounts | None = None,
+    histograms: RequestHistograms | None = None,
+    version: str = "",
+    kernels: str = "",
+    vllm_aliases: bool = False,
 ) -> str:
-    """Return the exposition of one snapshot, with every row of the catalogue, each once."""
-    rows = dict(_engine_samples(statistics))
-    rows[catalogue.HTTP_REQUESTS] = requests.totals() if requests else {}
-    rows[catalogue.BUILD_INFO] = {(version, kernels): 1}
+    """Return the exposition of one snapshot, with every row of the catalogue, each once; `engines` by their served ids."""
+    shown = engines or {"": EngineStatistics()}
+    rows = {model: _model_rows(model, now, histograms or RequestHistograms()) for model, now in shown.items()}
+    own: Rows = {
+        catalogue.HTTP_REQUESTS: requests.totals() if requests else {},
+        catalogue.BUILD_INFO: {(version, kernels): 1},
+    }
+    families = [
+        _family(metric, own[metric]) if metric in own else _model_family(metric, rows) for metric in catalogue.METRICS
+    ]
+    aliases = [_alias_family(alias, shown, rows) for alias in ALIASES] if vllm_aliases else []
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Snapshot(rows))
+    registry.register(_Snapshot([*families, *aliases]))
     return generate_latest(registry).decode()
+
+
+def _model_rows(model: str, now: EngineStatistics, histograms: RequestHistograms) -> Rows:
+    return dict(_engine_samples(now)) | {row: {(): counts} for row, counts in histograms.snapshot(model).items()}
 
 
 def _engine_samples(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, Samples]]:
@@ -44,6 +62,8 @@ def _engine_samples(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, S
     yield catalogue.FINISHED, _finished(now)
     for metric, value in _plain(now):
         yield metric, {(): value}
+    yield catalogue.STEP_DURATION, {(): now.step_durations_s}
+    yield catalogue.STEP_ROWS, {(): now.step_rows}
 
 
 def _finished(now: EngineStatistics) -> Samples:
@@ -73,19 +93,56 @@ def _plain(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, float]]:
     yield catalogue.FORWARD_SECONDS, now.forward_seconds_total
 
 
+# --- families ------------------------------------------------------------------------------------------------------------
+
+
 @attrs.frozen(eq=False)
 class _Snapshot(Collector):
     """What prometheus-client asks for the families."""
 
-    rows: Mapping[catalogue.Metric, Samples]
+    families: list[Metric]
 
     def collect(self) -> Iterable[Metric]:
-        """Return the families in the order of the catalogue."""
-        return [_family(metric, self.rows[metric]) for metric in catalogue.METRICS]
+        """Return the families in their order."""
+        return self.families
+
+
+def _model_family(metric: catalogue.Metric, rows: Mapping[str, Rows]) -> Metric:
+    if len(rows) == 1:
+        return _family(metric, next(iter(rows.values()))[metric])
+    labelled = {(model, *labels): value for model, own in rows.items() for labels, value in own[metric].items()}
+    return _family(attrs.evolve(metric, labels=("model", *metric.labels)), labelled)
+
+
+def _alias_family(alias: Alias, engines: Mapping[str, EngineStatistics], rows: Mapping[str, Rows]) -> Metric:
+    samples: dict[tuple[str, ...], float | Distribution] = {}
+    for model, now in engines.items():
+        samples |= alias.samples(model, now, rows[model])
+    labels = (MODEL_LABEL, *alias.labels)
+    help_ = f"The same as {alias.row.name}."
+    return _family(catalogue.Metric(alias.name, alias.kind, help_, "", labels, alias.row.buckets), samples)
 
 
 def _family(metric: catalogue.Metric, samples: Samples) -> Metric:
-    family = _FAMILIES[metric.kind](metric.name, metric.help, labels=metric.labels)
+    if metric.kind == "histogram":
+        return _histogram_family(metric, samples)
+    cls = GaugeMetricFamily if metric.kind == "gauge" else CounterMetricFamily
+    family: Metric = cls(metric.name, metric.help, labels=metric.labels)
     for labels, value in sorted(samples.items()):
-        family.add_metric(labels, value)
+        family.add_metric(labels, value)  # type: ignore[attr-defined]
     return family
+
+
+def _histogram_family(metric: catalogue.Metric, samples: Samples) -> Metric:
+    family = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+    for labels, value in sorted(samples.items(), key=lambda item: item[0]):
+        assert isinstance(value, Distribution)
+        family.add_metric(labels, _cumulative(metric, value), value.total)
+    return family
+
+
+def _cumulative(metric: catalogue.Metric, found: Distribution) -> list[tuple[str, float]]:
+    """Return (upper bound, values up to it) for each bucket; an engine that has not counted yet has none."""
+    bounds = found.bounds or metric.buckets
+    counts = found.counts if found.bounds else (0,) * (len(bounds) + 1)
+    return list(zip([*map(str, map(float, bounds)), "+Inf"], map(float, accumulate(counts)), strict=True))

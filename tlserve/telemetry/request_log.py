@@ -34,9 +34,16 @@ class RequestRecord:
     cached_tokens: int | None = None
     completion_tokens: int | None = None
     finish: str | None = None
+    prepared_ms: float | None = None
     queue_ms: float | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Say whether a whole answer was sent; one that was generated has a finish of its own."""
+        generated = self.completion_tokens is not None
+        return self.status == 200 and self.finish != "error" and (self.finish is not None or not generated)
 
 
 def log_request(record: RequestRecord) -> None:

@@ -1,0 +1,69 @@
+"""How long requests took and how long they were, by the model that answered them, from the records of their log lines.
+
+Owns which fact of a record goes into which histogram. Refuses to measure: the record says it. One task observes: not
+thread-safe. A request without a model (it was refused, or asks for no model) is not in here; `RequestCounts` has all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from tlserve.generation import Distribution
+from tlserve.telemetry import catalogue
+from tlserve.telemetry.catalogue import Metric
+from tlserve.telemetry.histogram import Histogram
+from tlserve.telemetry.request_log import RequestRecord
+
+ROWS = (
+    catalogue.QUEUE_TIME,
+    catalogue.FIRST_TOKEN_TIME,
+    catalogue.TOKEN_TIME,
+    catalogue.DURATION,
+    catalogue.PROMPT_LENGTH,
+    catalogue.OUTPUT_LENGTH,
+)
+
+
+class RequestHistograms:
+    """One set of histograms for each model. The names of models are those that are served, never those that clients sent."""
+
+    def __init__(self) -> None:
+        self._models: dict[str, Mapping[Metric, Histogram]] = {}
+
+    def observe(self, record: RequestRecord) -> None:
+        """Count what `record` knows."""
+        if record.model is not None:
+            histograms = self._of(record.model)
+            for metric, value in facts(record):
+                histograms[metric].observe(value)
+
+    def snapshot(self, model: str) -> Mapping[Metric, Distribution]:
+        """Return the counts of one model, of every row."""
+        return {metric: histogram.snapshot() for metric, histogram in self._of(model).items()}
+
+    def _of(self, model: str) -> Mapping[Metric, Histogram]:
+        if model not in self._models:
+            self._models[model] = {metric: Histogram(metric.buckets) for metric in ROWS}
+        return self._models[model]
+
+
+def facts(record: RequestRecord) -> Iterator[tuple[Metric, float]]:
+    """Yield what a record says, by row; times in seconds. A cut answer has its waits, but neither an end nor a length."""
+    if record.queue_ms is not None:
+        yield catalogue.QUEUE_TIME, (record.queue_ms - (record.prepared_ms or 0.0)) / 1000
+    if record.first_token_ms is not None:
+        yield catalogue.FIRST_TOKEN_TIME, record.first_token_ms / 1000
+    if record.is_complete:
+        yield from _facts_of_the_whole(record)
+
+
+def _facts_of_the_whole(record: RequestRecord) -> Iterator[tuple[Metric, float]]:
+    tokens = record.completion_tokens or 0
+    if record.total_ms is not None:
+        yield catalogue.DURATION, record.total_ms / 1000
+    if record.prompt_tokens is not None:
+        yield catalogue.PROMPT_LENGTH, record.prompt_tokens
+    if record.finish is not None:
+        yield catalogue.OUTPUT_LENGTH, tokens
+    if record.total_ms is not None and record.first_token_ms is not None and tokens > 1:
+        yield catalogue.TOKEN_TIME, (record.total_ms - record.first_token_ms) / 1000 / (tokens - 1)
