@@ -26,7 +26,6 @@ class Reading:
         self._cached_tokens = 0
         self._call = call
         call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
-        call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
         self._echo = echo
 
     @property
