@@ -1,0 +1,71 @@
+"""Which web pages may read an answer."""
+
+import pytest
+
+from tlserve.access.cors import Cors
+from tlserve.http.messages import Headers
+
+APP = "https://app.example.com"
+ASKED = ("Access-Control-Request-Method", "POST")
+
+
+def names(fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
+    assert len({name for name, _ in fields}) == len(fields)
+    return dict(fields)
+
+
+def test_by_default_no_page_of_another_origin_reads_anything() -> None:
+    assert Cors().headers(Headers([("Origin", APP)])) == ()
+    assert Cors().preflight("OPTIONS", Headers([("Origin", APP), ASKED]), ["POST"]) is None
+
+
+def test_an_allowed_origin_is_told_so_and_caches_are_told_that_it_matters() -> None:
+    fields = names(Cors((APP, "https://b.example.com")).headers(Headers([("Origin", APP)])))
+    assert fields["Access-Control-Allow-Origin"] == APP
+    assert "X-Request-Id" in fields["Access-Control-Expose-Headers"]
+    assert fields["Vary"] == "Origin"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [],
+        [("Origin", "https://evil.example.com")],
+        [("Origin", "null")],
+        [("Origin", f"{APP}.evil.example.com")],
+        [("Origin", APP.upper())],
+        [("Origin", APP), ("Origin", "https://evil.example.com")],
+    ],
+)
+def test_another_origin_is_told_nothing(headers: list[tuple[str, str]]) -> None:
+    assert names(Cors((APP,)).headers(Headers(headers))) == {"Vary": "Origin"}
+    assert Cors((APP,)).preflight("OPTIONS", Headers([*headers, ASKED]), ["POST"]) is None
+
+
+def test_a_star_is_every_origin() -> None:
+    fields = names(Cors(("*",)).headers(Headers([("Origin", "https://any.example.com")])))
+    assert fields["Access-Control-Allow-Origin"] == "*"
+    assert "Vary" not in fields
+
+
+def test_a_preflight_is_answered_with_the_methods_of_the_path_and_the_fields_it_asked_for() -> None:
+    asked = Headers([("Origin", APP), ASKED, ("Access-Control-Request-Headers", "authorization, content-type")])
+    fields = Cors((APP,)).preflight("OPTIONS", asked, ["OPTIONS", "POST"])
+    assert fields is not None
+    assert names(fields) == {
+        "Access-Control-Allow-Methods": "OPTIONS, POST",
+        "Access-Control-Allow-Headers": "authorization, content-type",
+        "Access-Control-Max-Age": "600",
+    }
+
+
+def test_what_is_no_preflight_or_for_no_path_is_not_answered_as_one() -> None:
+    allowed = Headers([("Origin", APP), ASKED])
+    assert Cors((APP,)).preflight("GET", allowed, ["GET"]) is None
+    assert Cors((APP,)).preflight("OPTIONS", Headers([("Origin", APP)]), ["GET"]) is None
+    assert Cors((APP,)).preflight("OPTIONS", allowed, []) is None
+
+
+def test_fields_that_are_no_names_are_not_echoed() -> None:
+    asked = Headers([("Origin", APP), ASKED, ("Access-Control-Request-Headers", "x\x80y <script>")])
+    assert "Access-Control-Allow-Headers" not in names(Cors((APP,)).preflight("OPTIONS", asked, ["POST"]) or ())
