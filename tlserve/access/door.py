@@ -101,7 +101,7 @@ class Door:
     ) -> None:
         self._ring = ring
         self._public = frozenset(public)
-        self._addresses = addresses or AddressLimits()
+        self._addresses = AddressLimits() if addresses is None else addresses
         self._usage: dict[str, Usage] = {}
 
     @property
