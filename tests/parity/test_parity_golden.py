@@ -8,6 +8,7 @@ import pytest
 
 from tests.kit.naive_llama import log_softmax
 from tests.kit.step_batches import Rows, forward_rows
+from tlserve.kernels.choose import KernelChoice
 from tlserve.model.load import load_model
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "smol-135m.json"
@@ -21,7 +22,7 @@ pytestmark = pytest.mark.real_model
 
 @pytest.fixture(scope="module")
 def smol(smol_path):
-    return load_model(smol_path).model
+    return load_model(smol_path, kernels=KernelChoice(kernels="reference", activations="f32")).model
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,12 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tlserve.errors import ModelRefused
-from tlserve.kernels.thread_pool import ThreadPool
 from tlserve.model.gguf_tensors import GgufFile
 from tlserve.model.hyperparameters import llama_shape
-from tlserve.model.llama import LlamaModel, LlamaShape, LlamaWeights
-from tlserve.model.llama_weights import expected_shapes, load_weights
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_build import build_llama
+from tlserve.model.llama_weights import expected_shapes
+from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel
 from tlserve.model.sidecar_files import read_sidecar
 
@@ -22,26 +23,26 @@ EMBEDDING = "token_embd.weight"
 _EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
-def read_gguf_model(path: Path, context_tokens: int, threads: int) -> LoadedModel:
+def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the file at `path` and what lies beside it; raises `ModelRefused`."""
     with GgufFile(path) as file:
         metadata = file.header.metadata
         embedding = file.shapes().get(EMBEDDING, ())
         if metadata.get("general.architecture") == "llama" and len(embedding) != 2:
             raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
-        shape = llama_shape(metadata, embedding[0] if embedding else 0, context_tokens)
-        weights = load_weights(shape, file, file.digest(), ThreadPool(threads))
+        shape = llama_shape(metadata, embedding[0] if embedding else 0, options.context_tokens)
+        built = build_llama(shape, file, file.digest(), options.kernels, options.threads)
     sidecar = read_sidecar(path.parent, shape.vocabulary)
     eos = [_token(metadata, key, shape.vocabulary) for key in _EOS_KEYS]
     return LoadedModel(
-        model=LlamaModel(shape, weights, threads),
+        model=built.model,
         metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
         eos_ids=sidecar.eos_ids.union(token for token in eos if token is not None),
         bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
-        weights_bytes=_weights_bytes(weights),
+        weights_bytes=built.weights_bytes,
     )
 
 
@@ -68,13 +69,3 @@ def _describe(metadata: Mapping[str, object], shape: LlamaShape, path: Path) -> 
     tensors = expected_shapes(shape, tied=True).values()
     millions = sum(rows * (rest[0] if rest else 1) for rows, *rest in tensors) / 1e6
     return f"{_text(metadata, 'general.name') or path.stem} (llama, {millions:.0f}M parameters, {path.name})"
-
-
-def _weights_bytes(weights: LlamaWeights) -> int:
-    """Return the memory of all arrays; a tied embedding is a view and counts once."""
-    arrays = [weights.head, weights.norm]
-    if weights.embedding.base is not weights.head:
-        arrays.append(weights.embedding)
-    for layer in weights.layers:
-        arrays += [layer.attention_norm, layer.qkv, layer.output, layer.ffn_norm, layer.gate_up, layer.down]
-    return sum(array.nbytes for array in arrays)

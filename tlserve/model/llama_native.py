@@ -67,7 +67,7 @@ class NativeLlamaModel:
         matrices = _pack(native, tensors, pool)
         self._shape = shape
         self._numerics = numerics
-        self.weights_bytes = sum(packed.nbytes for packed in matrices.values())
+        self.weights_bytes = tensors.vector_bytes() + sum(packed.nbytes for packed in matrices.values())
         self._native = native.Model(
             **_sizes(shape),
             int8_activations=numerics.activations == "int8",

@@ -69,6 +69,10 @@ class LlamaTensors:
     rope_factors: NDArray[np.float64]
     identity: str
 
+    def vector_bytes(self) -> int:
+        """Return the memory of the norms."""
+        return self.norm.nbytes + sum(layer.attention_norm.nbytes + layer.ffn_norm.nbytes for layer in self.layers)
+
     def is_quantised(self) -> bool:
         """Return whether some matrix is stored in blocks."""
         matrices = [self.embedding, self.head, *(m for layer in self.layers for m in layer.matrices())]

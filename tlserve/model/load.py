@@ -10,12 +10,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tlserve.errors import ModelMissing, ModelRefused
+from tlserve.kernels.choose import KernelChoice
+from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel
 from tlserve.model.sidecar_files import read_json
 
 __all__ = ["LoadedModel", "builtin_model_path", "load_model"]
 
-Reader = Callable[[Path, int, int], LoadedModel]
+Reader = Callable[[Path, LoadOptions], LoadedModel]
 
 _BUILTIN = Path(__file__).parent / "builtin"
 
@@ -26,19 +28,23 @@ def builtin_model_path(name: str) -> Path | None:
     return _BUILTIN / name if name in names else None
 
 
-def load_model(path: Path | str, *, context_tokens: int = 0, threads: int = 0) -> LoadedModel:
+def load_model(
+    path: Path | str, *, context_tokens: int = 0, threads: int = 0, kernels: KernelChoice | None = None
+) -> LoadedModel:
     """Load the model at `path`: a .gguf file, a directory with one, or a directory with a config.json that is served.
 
-    `context_tokens` 0: what the model was trained for; `threads` 0: one per core. Raises `ModelMissing` where nothing is
-    there, `ModelRefused` with the reason where it cannot be served.
+    `context_tokens` 0: what the model was trained for; `threads` 0: one per core; `kernels`: which arithmetic is wished
+    for. Raises `ModelMissing` where nothing is there, `ModelRefused` with the reason where it cannot be served, and
+    `SettingsError` where kernels were demanded that are not there.
     """
     path = Path(path)
+    options = LoadOptions(context_tokens=context_tokens, threads=threads, kernels=kernels or KernelChoice())
     if not path.exists():
         raise ModelMissing(
             f"there is no model at {path}; `tlserve pull smol-135m` fetches one, `--model succ` needs none"
         )
     try:
-        return _reader(path)(path, context_tokens, threads)
+        return _reader(path)(path, options)
     except ModelRefused as refusal:
         raise ModelRefused(f"{path}: {refusal.message}") from refusal
 
@@ -60,23 +66,23 @@ def _reader(path: Path) -> Reader:
     raise ModelMissing(f"{path} holds no model: neither a .gguf file nor a config.json")
 
 
-def _read_gguf_directory(path: Path, context_tokens: int, threads: int) -> LoadedModel:
+def _read_gguf_directory(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the one .gguf file of a directory."""
     files = sorted(path.glob("*.gguf"))
     if len(files) > 1:
         raise ModelRefused(f"it holds {len(files)} .gguf files; name the one to serve")
-    return _read_gguf(files[0], context_tokens, threads)
+    return _read_gguf(files[0], options)
 
 
-def _read_gguf(path: Path, context_tokens: int, threads: int) -> LoadedModel:
+def _read_gguf(path: Path, options: LoadOptions) -> LoadedModel:
     """Read a .gguf file; what does it is imported here, because numpy and gguf take a tenth of a second."""
     from tlserve.model.gguf_model import read_gguf_model
 
-    return read_gguf_model(path, context_tokens, threads)
+    return read_gguf_model(path, options)
 
 
-def _read_bigram(path: Path, context_tokens: int, threads: int) -> LoadedModel:  # noqa: ARG001 - every reader's signature
+def _read_bigram(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory of a bigram."""
     from tlserve.model.bigram import read_bigram_model
 
-    return read_bigram_model(path, context_tokens)
+    return read_bigram_model(path, options.context_tokens)

@@ -360,6 +360,85 @@ static PyTypeObject ModelType = {
     .tp_methods = MODEL_METHODS,
 };
 
+/* ---- one product ---- */
+
+typedef struct {
+  const matrix *w;
+  const kernels *cpu;
+  const float *x;
+  float *out;
+  long rows;
+} multiplication;
+
+/* Copy what is wanted of 32 padded columns into the result. */
+static void put_columns(const multiplication *p, long pair, const float *columns) {
+  long n = p->w->outputs, width = n - pair * PAIR < PAIR ? n - pair * PAIR : PAIR;
+  for (long r = 0; r < p->rows; r++) memcpy(p->out + r * n + pair * PAIR, columns + r * PAIR, (size_t)width * sizeof(float));
+}
+
+/* All rows at once, as a step does. 0, or -1 without memory. */
+static int multiply_int8(const multiplication *p) {
+  long k = p->w->inputs, blocks = p->w->blocks, per_row = k + (blocks * 3 + PAIR) * 4;
+  float *memory = malloc((size_t)(p->rows * per_row));
+  if (!memory) return -1;
+  float *columns = memory, *d = columns + p->rows * PAIR;
+  long all = p->rows * blocks;
+  quantised_rows x = {.q = (int8_t *)(d + 3 * all), .d = d, .d_sum = d + all, .minus_sum = (int32_t *)(d + 2 * all),
+                      .inputs = k, .blocks = blocks};
+  for (long r = 0; r < p->rows; r++) p->cpu->quantise(p->x + r * k, &x, r, 0, blocks);
+  for (long pair = 0; pair * PAIR < p->w->outputs; pair++) {
+    p->cpu->linear_int8(p->w, pair, &x, 0, p->rows, columns, PAIR, 0);
+    put_columns(p, pair, columns);
+  }
+  free(memory);
+  return 0;
+}
+
+static int multiply_f32(const multiplication *p) {
+  long k = p->w->inputs;
+  float *scratch = aligned_alloc(64, (size_t)((k + p->rows) * PAIR) * sizeof(float)), *columns = scratch + k * PAIR;
+  if (!scratch) return -1;
+  for (long pair = 0; pair * PAIR < p->w->outputs; pair++) {
+    p->cpu->linear_f32(p->w, pair, p->x, k, 0, p->rows, columns, PAIR, 0, scratch);
+    put_columns(p, pair, columns);
+  }
+  free(scratch);
+  return 0;
+}
+
+static int multiply_checked(multiplication *p, PyObject *x, PyObject *out, int int8) {
+  Py_buffer from, to;
+  int failed = -1;
+  if (int8 && !is_quantised(p->w)) {
+    PyErr_SetString(PyExc_ValueError, "only quantised weights take int8 activations");
+    return -1;
+  }
+  if (open_buffer(x, &from, "x", 'f', 4, -1, 0) < 0) return -1;
+  p->rows = from.len / 4 / p->w->inputs;
+  if (p->rows * p->w->inputs * 4 != from.len) {
+    PyErr_SetString(PyExc_ValueError, "x has no whole rows");
+  } else if (open_buffer(out, &to, "out", 'f', 4, p->rows * p->w->outputs, 1) == 0) {
+    p->x = from.buf;
+    p->out = to.buf;
+    failed = int8 ? multiply_int8(p) : multiply_f32(p);
+    if (failed) PyErr_NoMemory();
+    PyBuffer_Release(&to);
+  }
+  PyBuffer_Release(&from);
+  return failed;
+}
+
+static PyObject *multiply(PyObject *module, PyObject *arguments) {
+  (void)module;
+  PyObject *w, *x, *out;
+  int int8;
+  const char *isa;
+  if (!PyArg_ParseTuple(arguments, "O!OOps", &MatrixType, &w, &x, &out, &int8, &isa)) return NULL;
+  multiplication p = {.w = &((MatrixObject *)w)->w, .cpu = find_kernels(isa)};
+  if (!p.cpu || multiply_checked(&p, x, out, int8) < 0) return NULL;
+  Py_RETURN_NONE;
+}
+
 /* ---- the module ---- */
 
 static PyObject *isas(PyObject *module, PyObject *none) {
@@ -378,7 +457,10 @@ static PyObject *isas(PyObject *module, PyObject *none) {
 }
 
 static PyMethodDef FUNCTIONS[] = {
-    {"isas", isas, METH_NOARGS, "Return the names of the instruction sets that this processor has kernels for, best first."}, {0}};
+    {"isas", isas, METH_NOARGS, "Return the names of the instruction sets that this processor has kernels for, best first."},
+    {"multiply", multiply, METH_VARARGS,
+     "multiply(matrix, x, out, int8, isa): write the product of (R, K) rows with the matrix into out (R, N)."},
+    {0}};
 
 static PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "Native kernels.", .m_size = -1,
                                  .m_methods = FUNCTIONS};

@@ -1,0 +1,176 @@
+"""A trial at start: whether the native kernels agree with numpy to the bit, here and now.
+
+Owns the cases. Each product of the model's own kinds and depths, on a few columns; and a whole step of a small llama with the
+model's heads, over random weights of those kinds. Some milliseconds in all. Refuses to know what is done about a disagreement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.interface import Model, StepBatch, StepOutput
+from tlserve.kernels.reference.blocks import BLOCK, BLOCK_FORMATS, KINDS, BlockMatrix, unpack
+from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_native import NativeLlamaModel
+from tlserve.model.llama_numerics import Numerics
+from tlserve.model.llama_ordered import OrderedLlamaModel
+from tlserve.model.llama_tensors import LayerTensors, LlamaTensors, StoredMatrix
+
+F32 = NDArray[np.float32]
+
+_COLUMNS = 48  # of a product that is tried: more than one pair of panels
+_ROWS = 7  # more than one tile of rows
+_TOKENS = 19  # more than one tile of keys, and more than one block of the small store
+_BLOCK_SIZE = 16
+_FLOAT_BYTES = {0: 4, 1: 2, 30: 2}
+
+
+def disagreement(native: ModuleType, shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics, isa: str) -> str:
+    """Return what differs between the native kernels and numpy, or "" where every bit agrees."""
+    random = np.random.default_rng(0)
+    for matrix in _different(tensors):
+        if not _products_agree(native, matrix, numerics, isa, random):
+            return f"products with weights of GGML type {matrix.kind} and {matrix.inputs} inputs"
+    if not _steps_agree(native, shape, tensors, numerics, isa, random):
+        return "a step of a small model"
+    return ""
+
+
+def _different(tensors: LlamaTensors) -> Iterable[StoredMatrix]:
+    """Return one matrix for each kind and depth, cut to a few columns."""
+    matrices = [tensors.head, *tensors.layers[0].matrices(), *tensors.layers[-1].matrices()]
+    found = {(matrix.kind, matrix.inputs): matrix for matrix in matrices}
+    return [
+        attrs.evolve(m, outputs=min(m.outputs, _COLUMNS), rows=np.ascontiguousarray(m.rows[:_COLUMNS]))
+        for m in found.values()
+    ]
+
+
+def _products_agree(
+    native: ModuleType, matrix: StoredMatrix, numerics: Numerics, isa: str, random: np.random.Generator
+) -> bool:
+    """Compare a product of random rows."""
+    reference = unpack(matrix.kind, matrix.rows)
+    int8 = numerics.activations == "int8" and isinstance(reference, BlockMatrix)
+    x = random.standard_normal((_ROWS if int8 else 1, matrix.inputs)).astype(np.float32)
+    out = np.empty((len(x), matrix.outputs), np.float32)
+    native.multiply(native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows), x, out, int8, isa)
+    with np.errstate(all="ignore"):
+        truth = (
+            linear_int8(quantise_rows(x), reference)
+            if int8 and isinstance(reference, BlockMatrix)
+            else linear_f32(x, reference)
+        )
+    return _same(out, truth)
+
+
+def _steps_agree(
+    native: ModuleType,
+    shape: LlamaShape,
+    tensors: LlamaTensors,
+    numerics: Numerics,
+    isa: str,
+    random: np.random.Generator,
+) -> bool:
+    """Compare a step of a small random llama with this one's heads, on two threads."""
+    small = _small_shape(shape)
+    drawn = random_tensors(small, [matrix.kind for matrix in tensors.layers[0].matrices()], random)
+    fast = NativeLlamaModel(native, small, drawn, numerics, isa=isa, threads=2)
+    ours, truth = (_run(model, small) for model in (fast, OrderedLlamaModel(small, drawn, numerics)))
+    return _same(ours.logits, truth.logits) and _same(ours.hidden, truth.hidden)
+
+
+def _small_shape(shape: LlamaShape) -> LlamaShape:
+    """Return the shape with one layer, two key heads at most, and little else."""
+    kv_heads = min(shape.kv_heads, 2)
+    return attrs.evolve(
+        shape,
+        layers=1,
+        hidden=64,
+        intermediate=96,
+        heads=shape.heads // shape.kv_heads * kv_heads,
+        kv_heads=kv_heads,
+        vocabulary=40,
+        context_tokens=min(shape.context_tokens, 64),
+        windows=shape.windows[:1],
+        unrotated_layers=tuple(layer for layer in shape.unrotated_layers if layer == 0),
+    )
+
+
+def random_tensors(shape: LlamaShape, kinds: list[int], random: np.random.Generator) -> LlamaTensors:
+    """Return weights of `shape` whose matrices take `kinds` in turn, f32 where the rows are not whole blocks."""
+    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
+    hidden, middle = shape.hidden, shape.intermediate
+    shapes = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "output": (hidden, queries)}
+    shapes |= {"gate": (middle, hidden), "up": (middle, hidden), "down": (hidden, middle)}
+    layers = []
+    for _ in range(shape.layers):
+        drawn: dict[str, Any] = {
+            name: random_matrix(random, kind, *size) for kind, (name, size) in zip(kinds, shapes.items(), strict=True)
+        }
+        drawn |= {name: random.uniform(0.5, 1.5, hidden).astype(np.float32) for name in ("attention_norm", "ffn_norm")}
+        layers.append(LayerTensors(**drawn))
+    embedding = random_matrix(random, kinds[0], shape.vocabulary, hidden)
+    return LlamaTensors(
+        embedding=embedding,
+        layers=tuple(layers),
+        norm=random.uniform(0.5, 1.5, hidden).astype(np.float32),
+        head=embedding,
+        rope_factors=np.ones(shape.rotated // 2),
+        identity="random",
+    )
+
+
+def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:
+    """Return a matrix of random bytes with sane scales; of type F32 where `kind` is not kept or rows are not whole blocks."""
+    if kind not in KINDS or (kind in BLOCK_FORMATS and inputs % BLOCK):
+        kind = 0
+    if kind not in BLOCK_FORMATS:
+        values = (random.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
+        return StoredMatrix(kind, outputs, inputs, _float_rows(kind, values))
+    layout = BLOCK_FORMATS[kind]
+    blocks = random.integers(0, 256, (outputs, inputs // BLOCK, layout.block_bytes), np.uint8)
+    spread = 2.0 ** (1 - min(layout.bits, 8)) / np.sqrt(inputs)
+    for start in range(0, 4 if layout.has_minimum else 2, 2):
+        scales = (random.uniform(0.5, 4, blocks.shape[:2]) * (spread if start == 0 else -0.5 / np.sqrt(inputs))).astype(
+            np.float16
+        )
+        blocks[..., start : start + 2] = scales[..., None].view(np.uint8)
+    return StoredMatrix(kind, outputs, inputs, blocks.reshape(outputs, -1))
+
+
+def _float_rows(kind: int, values: F32) -> NDArray[np.uint8]:
+    """Return the rows of a floating-point type as bytes."""
+    if _FLOAT_BYTES[kind] == 4:
+        return values.view(np.uint8)
+    if kind == 1:
+        return values.astype(np.float16).view(np.uint8)
+    return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
+
+
+def _run(model: Model, shape: LlamaShape) -> StepOutput:
+    """Run one sequence as one step, then again its last token."""
+    tokens = np.arange(min(_TOKENS, shape.context_tokens), dtype=np.int32)
+    rows = np.arange(len(tokens), dtype=np.int32)
+    blocks = -(-len(tokens) // _BLOCK_SIZE)
+    batch = StepBatch(
+        tokens=tokens,
+        positions=rows,
+        row_starts=np.array([0, len(tokens)], np.int32),
+        block_tables=(np.arange(blocks, dtype=np.int32)[::-1].copy(),),
+        logit_rows=rows,
+        hidden_rows=rows,
+    )
+    return model.forward(batch, model.new_kv_store(blocks, _BLOCK_SIZE))
+
+
+def _same(a: F32, b: F32) -> bool:
+    """Return whether all bits agree; a nan agrees with any nan."""
+    return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
