@@ -23,6 +23,8 @@ from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.openai.fields import ignored_header
 from tlserve.telemetry.request_log import RequestRecord
+from tlserve.telemetry.trace_context import TRACEPARENT
+from tlserve.telemetry.tracing import RequestSpan
 
 logger = logging.getLogger("tlserve.endpoints")
 
@@ -46,20 +48,24 @@ class Call:
     extra_headers: list[tuple[str, str]] = attrs.field(factory=list)
     notes: dict[str, Any] = attrs.field(factory=dict)
     entry: Entry = attrs.field(factory=Entry)
+    span: RequestSpan | None = None
+    takes_tokens: bool = False
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return what every answer to this request carries."""
         limits = self.entry.headers(trio.current_time())
         ignored = (("X-TL-Ignored", ignored_header(self.ignored)),) if self.ignored else ()
-        return ((request_id.HEADER, self.id), *ignored, *limits, *self.extra_headers)
+        trace = ((TRACEPARENT, self.span.traceparent),) if self.span else ()
+        return ((request_id.HEADER, self.id), *trace, *ignored, *limits, *self.extra_headers)
 
     def reserve_tokens(self, count: int) -> None:
         """Count tokens against the key's limit before they are used; raises what `Entry.reserve` does."""
         self.entry.reserve(count, trio.current_time())
+        self.takes_tokens = True
 
     def used_tokens(self) -> int:
-        """Return the tokens that this request has cost: none if it never left the queue."""
-        begun = "queue_ms" in self.notes or self.status == 200
+        """Return the tokens that this request has cost: none if it only counts them, or never left the queue."""
+        begun = self.takes_tokens and ("queue_ms" in self.notes or self.status == 200)
         return int(self.notes.get("prompt_tokens", 0) + self.notes.get("completion_tokens", 0)) if begun else 0
 
     async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
@@ -121,7 +127,10 @@ async def answer_call(call: Call, endpoint: Endpoint, log: Callable[[RequestReco
     try:
         await _answer(call, endpoint)
     finally:
-        log(call.record())
+        record = call.record()
+        log(record)
+        if call.span is not None:
+            call.span.end(record)
 
 
 async def _answer(call: Call, endpoint: Endpoint) -> None:
