@@ -117,12 +117,6 @@ def test_a_missing_model_is_told_with_the_remedy(tmp_path):
         load_model(tmp_path)
 
 
-def test_a_hugging_face_directory_is_refused_for_now(tmp_path):
-    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
-    with pytest.raises(ModelRefused, match="Hugging Face directory"):
-        load_model(tmp_path)
-
-
 def test_two_gguf_files_in_one_directory_are_refused(tiny_path):
     shutil.copy(tiny_path, tiny_path.with_name("second.gguf"))
     with pytest.raises(ModelRefused, match=r"holds 2 \.gguf files"):
@@ -182,9 +176,13 @@ def test_only_the_written_values_are_needed(tmp_path):
         ("context_length", 1 << 50, "between 1"),
         ("rope.dimension_count", 5, "even"),
         ("rope.freq_base", -1.0, "number above 0"),
-        ("rope.scaling.type", "yarn", "rope scaling of the type 'yarn' is not served"),
+        ("rope.scaling.type", "yarn", "llama.rope.scaling.factor must be a number above 0"),
         ("expert_count", 8, "mixtures of experts"),
-        ("attention.sliding_window", 4096, "sliding-window"),
+        ("rope.scaling.type", "longrope", "rope.scaling.type 'longrope' is not served; served: none, linear, yarn"),
+        ("rope.freq_base", 1.0, "must be above 1"),
+        ("attention.sliding_window_pattern", [1, 0], "one window for all layers"),
+        ("attention.sliding_window", "wide", "whole number"),
+        ("attention.causal", False, "earlier tokens alone"),
         ("vocab_size", 300, "differs from the embedding"),
     ],
 )
@@ -214,7 +212,8 @@ def test_another_architecture_is_refused_by_name(tmp_path):
         (lambda t: t.pop("token_embd.weight"), "token_embd.weight is missing"),
         (lambda t: t.pop("output_norm.weight"), "output_norm.weight is missing"),
         (lambda t: t.pop("blk.1.ffn_up.weight"), "blk.1.ffn_up.weight is missing"),
-        (lambda t: t.update({"blk.0.attn_q.bias": np.zeros(64, np.float32)}), "attn_q.bias' is not part"),
+        (lambda t: t.update({"blk.0.attn_q.bias": np.zeros(64, np.float32)}), "attn_k.bias is missing"),
+        (lambda t: t.update({"blk.0.ffn_up.bias": np.zeros(64, np.float32)}), "ffn_up.bias' is not part"),
         (lambda t: t.update({"rope_freqs.weight": np.ones(3, np.float32)}), "rope_freqs.weight has the shape"),
         (lambda t: t.update({"rope_freqs.weight": np.zeros(8, np.float32)}), "finite numbers above 0"),
         (lambda t: t.update({"output_norm.weight": np.zeros(31, np.float32)}), "has the shape"),

@@ -85,6 +85,8 @@ def read_bigram_model(path: Path, context_tokens: int) -> LoadedModel:
         name=path.name,
         description=f"{path.name} (bigram: {str(config.get('description', ''))[:80]})",
         weights_bytes=4 * model.spec.vocabulary_size**2,
+        default_sampling=sidecar.sampling,
+        notes=sidecar.notes,
     )
 
 

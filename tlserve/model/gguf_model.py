@@ -10,7 +10,8 @@ from pathlib import Path
 
 from tlserve.errors import ModelRefused
 from tlserve.model.gguf_tensors import GgufFile
-from tlserve.model.hyperparameters import llama_shape
+from tlserve.model.hyperparameters import gguf_family, llama_shape
+from tlserve.model.interleaved import InterleavedSource
 from tlserve.model.llama import LlamaShape
 from tlserve.model.llama_build import build_llama
 from tlserve.model.llama_weights import expected_shapes
@@ -28,10 +29,12 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     with GgufFile(path) as file:
         metadata = file.header.metadata
         embedding = file.shapes().get(EMBEDDING, ())
-        if metadata.get("general.architecture") == "llama" and len(embedding) != 2:
+        family = gguf_family(metadata)
+        if len(embedding) != 2:
             raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
-        shape = llama_shape(metadata, embedding[0] if embedding else 0, options.context_tokens)
-        built = build_llama(shape, file, file.digest(), options.kernels, options.threads)
+        shape = llama_shape(metadata, embedding[0], options.context_tokens, file.shapes().keys())
+        source = InterleavedSource(file, shape.head_size) if family.half_split else file
+        built = build_llama(shape, source, file.digest(), options.kernels, options.threads)
     sidecar = read_sidecar(path.parent, shape.vocabulary)
     eos = [_token(metadata, key, shape.vocabulary) for key in _EOS_KEYS]
     return LoadedModel(
@@ -43,6 +46,8 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
         weights_bytes=built.weights_bytes,
+        default_sampling=sidecar.sampling,
+        notes=sidecar.notes,
     )
 
 
@@ -68,4 +73,4 @@ def _describe(metadata: Mapping[str, object], shape: LlamaShape, path: Path) -> 
     """Return one line: name, parameters, file."""
     tensors = expected_shapes(shape, tied=True).values()
     millions = sum(rows * (rest[0] if rest else 1) for rows, *rest in tensors) / 1e6
-    return f"{_text(metadata, 'general.name') or path.stem} (llama, {millions:.0f}M parameters, {path.name})"
+    return f"{_text(metadata, 'general.name') or path.stem} ({shape.architecture}, {millions:.0f}M parameters, {path.name})"

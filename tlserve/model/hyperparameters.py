@@ -1,16 +1,20 @@
-"""A llama's sizes and constants, from GGUF metadata; what is not served is refused by name.
+"""Sizes and constants of the llama and its kin, from GGUF metadata; what is not served is refused by name.
 
-Owns the keys `general.architecture` and `llama.*`. Refuses to know tensors.
-Source: the GGUF specification, section "LLM"; `gguf.constants`.
+Owns the keys `general.architecture` and `<architecture>.*`. Refuses to know what is in tensors; of their names it asks whether a
+llama has biases, which the metadata do not say. Source: the GGUF specification, section "LLM"; `gguf.constants`; llama.cpp for
+what each architecture means: where the halves of a head turn together, and in which layers of smollm3 nothing turns.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+import attrs
 
 from tlserve.errors import ModelRefused
+from tlserve.model.fields import Fields
 from tlserve.model.llama import LlamaShape
+from tlserve.model.rope_scaling import RopeScaling, YarnScaling, yarn_amplitude
 
 MAX_CONTEXT_TOKENS = 1 << 20
 MAX_ROPE_ANGLES = 1 << 26  # of the whole context: the tables take 8 bytes for each
@@ -18,89 +22,162 @@ MAX_ROPE_ANGLES = 1 << 26  # of the whole context: the tables take 8 bytes for e
 Metadata = Mapping[str, object]
 
 
-def llama_shape(metadata: Metadata, vocabulary: int, context_tokens: int = 0) -> LlamaShape:
+@attrs.frozen(kw_only=True)
+class GgufFamily:
+    """What the name of an architecture says. `half_split`: query and key rows are stored half by half."""
+
+    half_split: bool = False
+    qkv_bias: bool = False
+    qk_norm: bool = False
+    unrotated_every: int = 0
+    may_have_window: bool = False
+
+
+FAMILIES = {
+    "llama": GgufFamily(may_have_window=True),
+    "qwen2": GgufFamily(half_split=True, qkv_bias=True),
+    "qwen3": GgufFamily(half_split=True, qk_norm=True),
+    "smollm3": GgufFamily(unrotated_every=4),
+}
+
+
+def gguf_family(metadata: Metadata) -> GgufFamily:
+    """Return the family of a file; raises `ModelRefused` for one that is not served."""
+    architecture = metadata.get("general.architecture")
+    if not isinstance(architecture, str) or architecture not in FAMILIES:
+        known = ", ".join(FAMILIES)
+        raise ModelRefused(f"the architecture {architecture!r:.60} is not served; served from GGUF: {known}")
+    return FAMILIES[architecture]
+
+
+def llama_shape(
+    metadata: Metadata, vocabulary: int, context_tokens: int = 0, tensors: Collection[str] = ()
+) -> LlamaShape:
     """Return the shape of the model that `metadata` describes; raises `ModelRefused`.
 
     `vocabulary`: rows of the embedding. `context_tokens` above 0 replaces the trained context, and must not exceed it.
+    `tensors`: the names of the file's tensors.
     """
-    architecture = metadata.get("general.architecture")
-    if architecture != "llama":
-        raise ModelRefused(f"the architecture {architecture!r:.60} is not served; served from GGUF: llama")
-    hidden = _integer(metadata, "llama.embedding_length", 1, 1 << 16)
-    heads = _integer(metadata, "llama.attention.head_count", 1, 1024)
-    kv_heads = _integer(metadata, "llama.attention.head_count_kv", 1, heads, default=heads)
-    head_size = _integer(metadata, "llama.attention.key_length", 2, 1024, default=hidden // heads)
-    _refuse_what_is_not_served(metadata, heads, kv_heads, head_size, vocabulary)
-    rotated = _integer(metadata, "llama.rope.dimension_count", 2, head_size, default=head_size)
-    if rotated % 2:
-        raise ModelRefused(f"llama.rope.dimension_count must be even, not {rotated}")
-    context = _context(metadata, context_tokens)
-    if context * rotated // 2 > MAX_ROPE_ANGLES:
-        raise ModelRefused(f"a context of {context} tokens needs too large rope tables; set a smaller context_tokens")
-    return LlamaShape(
-        layers=_integer(metadata, "llama.block_count", 1, 1024),
-        hidden=hidden,
-        intermediate=_integer(metadata, "llama.feed_forward_length", 1, 1 << 18),
-        heads=heads,
-        kv_heads=kv_heads,
-        head_size=head_size,
-        rotated=rotated,
-        vocabulary=vocabulary,
-        context_tokens=context,
-        rope_base=_positive(metadata, "llama.rope.freq_base", 10000.0),
-        rope_linear_factor=_linear_factor(metadata),
-        epsilon=_positive(metadata, "llama.attention.layer_norm_rms_epsilon", None),
+    family = gguf_family(metadata)
+    architecture = str(metadata["general.architecture"])
+    fields = _fields_of(metadata, f"{architecture}.")
+    hidden = fields.integer("embedding_length", 1, 1 << 16)
+    heads = fields.integer("attention.head_count", 1, 1024)
+    kv_heads = fields.integer("attention.head_count_kv", 1, heads, default=heads)
+    head_size = fields.integer("attention.key_length", 2, 1024, default=hidden // heads)
+    _refuse_what_is_not_served(fields, family, head_size, vocabulary)
+    _refuse_tokens_without_rows(metadata, vocabulary)
+    rotated = fields.integer("rope.dimension_count", 2, head_size, default=head_size)
+    if family.half_split and rotated != head_size:
+        raise fields.refusal("rope.dimension_count", f"must be the whole head of {head_size}, not {rotated}")
+    layers = fields.integer("block_count", 1, 1024)
+    window = fields.integer("attention.sliding_window", 0, 1 << 30, default=0)
+    every = family.unrotated_every
+    return checked_shape(
+        LlamaShape(
+            architecture=architecture,
+            layers=layers,
+            hidden=hidden,
+            intermediate=fields.integer("feed_forward_length", 1, 1 << 18),
+            heads=heads,
+            kv_heads=kv_heads,
+            head_size=head_size,
+            rotated=rotated,
+            vocabulary=vocabulary,
+            context_tokens=_context(fields, context_tokens),
+            rope_base=fields.positive("rope.freq_base", 10000.0),
+            rope_linear_factor=_linear_factor(fields),
+            rope_scaling=_scaling(fields),
+            epsilon=fields.positive("attention.layer_norm_rms_epsilon"),
+            qkv_bias=family.qkv_bias or "blk.0.attn_q.bias" in tensors,
+            output_bias="blk.0.attn_output.bias" in tensors,
+            qk_norm=family.qk_norm,
+            windows=(window,) * layers if window else (),
+            unrotated_layers=tuple(range(every - 1, layers, every)) if every else (),
+        )
     )
 
 
-def _refuse_what_is_not_served(metadata: Metadata, heads: int, kv_heads: int, head_size: int, vocabulary: int) -> None:
+def _fields_of(metadata: Metadata, prefix: str) -> Fields:
+    """Return the values whose keys begin with `prefix`, without it."""
+    return Fields({k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}, prefix)
+
+
+def checked_shape(shape: LlamaShape) -> LlamaShape:
+    """Return `shape`; raises `ModelRefused` where its sizes do not fit one another, wherever they came from."""
+    if shape.heads % shape.kv_heads:
+        raise ModelRefused(f"{shape.heads} query heads cannot share {shape.kv_heads} key heads evenly")
+    if shape.rotated % 2:
+        raise ModelRefused(f"the rotated part of a head (rope.dimension_count) must be even, not {shape.rotated}")
+    if shape.rope_base <= 1:
+        raise ModelRefused(
+            f"the base of the rotation (rope.freq_base, rope_theta) must be above 1, not {shape.rope_base:g}"
+        )
+    if shape.context_tokens * shape.rotated // 2 > MAX_ROPE_ANGLES:
+        raise ModelRefused(
+            f"a context of {shape.context_tokens} tokens needs too large rope tables; set a smaller context_tokens"
+        )
+    return shape
+
+
+def chosen_context(trained: int, wanted: int, most: int) -> int:
+    """Return the context to serve: `wanted`, or `trained` where it is 0; refuses one past `most`."""
+    if wanted > most:
+        raise ModelRefused(f"context_tokens {wanted} is more than the model's {most}")
+    return wanted or trained
+
+
+def _refuse_what_is_not_served(fields: Fields, family: GgufFamily, head_size: int, vocabulary: int) -> None:
     """Refuse variants of the family whose answers would be wrong."""
-    if heads % kv_heads:
-        raise ModelRefused(f"{heads} query heads cannot share {kv_heads} key heads evenly")
-    if _integer(metadata, "llama.attention.value_length", 1, 1024, default=head_size) != head_size:
+    if fields.integer("attention.value_length", 1, 1024, default=head_size) != head_size:
         raise ModelRefused("values of another length than keys are not served")
-    if metadata.get("llama.expert_count", 0) != 0:
+    if fields.get("expert_count") not in (None, 0):
         raise ModelRefused("mixtures of experts are not served")
-    if metadata.get("llama.attention.sliding_window", 0) != 0:
-        raise ModelRefused("sliding-window attention is not served")
-    if _integer(metadata, "llama.vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
-        raise ModelRefused(f"llama.vocab_size differs from the embedding's {vocabulary} rows")
+    if fields.get("attention.sliding_window") not in (None, 0) and not family.may_have_window:
+        raise fields.refusal("attention.sliding_window", "is not served for this architecture")
+    fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
+    fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens alone")
+    if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
+        raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")
+
+
+def _refuse_tokens_without_rows(metadata: Metadata, vocabulary: int) -> None:
     tokens = metadata.get("tokenizer.ggml.tokens")
     if isinstance(tokens, list) and len(tokens) > vocabulary:
         raise ModelRefused(f"the tokenizer has {len(tokens)} tokens, the embedding only {vocabulary} rows")
 
 
-def _context(metadata: Metadata, context_tokens: int) -> int:
-    """Return the context: the wanted one, or what the model was trained for."""
-    trained = _integer(metadata, "llama.context_length", 1, MAX_CONTEXT_TOKENS)
-    if context_tokens > trained:
-        raise ModelRefused(f"context_tokens {context_tokens} is more than the model's {trained}")
-    return context_tokens or trained
+def _context(fields: Fields, wanted: int) -> int:
+    """Return the context: the wanted one, or what the model was trained for, or what yarn makes of that."""
+    trained = fields.integer("context_length", 1, MAX_CONTEXT_TOKENS)
+    if fields.get("rope.scaling.type") == "yarn" and fields.has("rope.scaling.original_context_length"):
+        original = fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS)
+        trained = max(trained, min(int(original * fields.positive("rope.scaling.factor")), MAX_CONTEXT_TOKENS))
+    return chosen_context(trained, wanted, trained)
 
 
-def _linear_factor(metadata: Metadata) -> float:
-    """Return by what positions are divided: 1, or the factor of linear scaling; other kinds of scaling are refused."""
-    kind = metadata.get("llama.rope.scaling.type", "none")
-    if kind not in ("none", "linear"):
-        raise ModelRefused(f"rope scaling of the type {kind!r:.40} is not served; served: none, linear")
-    if kind == "linear":
-        return _positive(metadata, "llama.rope.scaling.factor", None)
-    return _positive(metadata, "llama.rope.scale_linear", 1.0)
+def _linear_factor(fields: Fields) -> float:
+    """Return by what positions are divided: 1, or the factor of linear scaling."""
+    if fields.get("rope.scaling.type") == "linear":
+        return fields.positive("rope.scaling.factor")
+    return fields.positive("rope.scale_linear", 1.0)
 
 
-def _integer(metadata: Metadata, key: str, low: int, high: int, default: int | None = None) -> int:
-    """Return the whole number under `key`, between `low` and `high`."""
-    value = metadata.get(key, default)
-    if isinstance(value, list):
-        raise ModelRefused(f"{key} differs from layer to layer, which is not served")
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ModelRefused(f"{key} must be a whole number between {low} and {high}, not {value!r:.40}")
-    return value
-
-
-def _positive(metadata: Metadata, key: str, default: float | None) -> float:
-    """Return the number above 0 under `key`."""
-    value = metadata.get(key, default)
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not 0 < value < math.inf:
-        raise ModelRefused(f"{key} must be a number above 0, not {value!r:.40}")
-    return float(value)
+def _scaling(fields: Fields) -> RopeScaling | None:
+    """Return the scaling of frequencies; kinds that are not known are refused. Llama 3's is a tensor in GGUF."""
+    fields.refuse_unless("rope.scaling.type", ("none", "linear", "yarn"), "none, linear, yarn")
+    if fields.get("rope.scaling.type") != "yarn":
+        return None
+    fields.refuse_unless("rope.scaling.yarn_log_multiplier", (0.0,), "0")
+    fields.refuse_unless("rope.scaling.yarn_ext_factor", (1.0, -1.0), "1")
+    factor = fields.positive("rope.scaling.factor")
+    context = fields.integer("context_length", 1, MAX_CONTEXT_TOKENS)
+    attention = fields.positive("rope.scaling.attn_factor", 1.0) * fields.positive("rope.scaling.yarn_attn_factor", 1.0)
+    return YarnScaling(
+        factor=factor,
+        original=fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS, default=context),
+        beta_fast=fields.positive("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=fields.positive("rope.scaling.yarn_beta_slow", 1.0),
+        truncate=True,
+        amplitude=attention * yarn_amplitude(factor),
+    )

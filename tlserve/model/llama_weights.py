@@ -2,14 +2,11 @@
 
 Owns the names, the shapes they must have, and the fusing: queries, keys and values side by side; gate and up in alternating
 panels; everything transposed to (inputs, outputs). Refuses to know how a tensor is stored: it asks for rows of float32.
-Where files keep the two halves of a head apart, `InterleavedSource` puts the rows of queries and keys into the order that
-`kernels.reference.rope` turns, here and nowhere else.
 Source: GGUF's naming convention (`gguf.constants`, MODEL_ARCH.LLAMA).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -24,9 +21,6 @@ from tlserve.model.llama import LlamaLayer, LlamaShape, LlamaWeights
 
 F32 = NDArray[np.float32]
 
-_TURNING = re.compile(
-    r"blk\.[0-9]+\.attn_[qk](_norm)?\.(weight|bias)"
-)  # one row or element for each component that turns
 _CHUNK_VALUES = 1 << 19  # values made at once: they stay in the cache until they are transposed
 
 
@@ -53,31 +47,6 @@ class ArraySource:
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows of an array."""
         return self.arrays[name][start:end]
-
-
-@attrs.frozen
-class InterleavedSource:
-    """A `TensorSource` whose query and key rows are stored half by half.
-
-    Rows i and i + D / 2 of a head, which turn together, become rows 2 i and 2 i + 1.
-    """
-
-    source: TensorSource
-    head_size: int
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shapes of the source."""
-        return self.source.shapes()
-
-    def rows(self, name: str, start: int, end: int) -> F32:
-        """Return rows in the interleaved order, read as whole heads."""
-        if not _TURNING.fullmatch(name):
-            return self.source.rows(name, start, end)
-        size = self.head_size
-        first = start // size * size
-        heads = self.source.rows(name, first, -(-end // size) * size)
-        halves = heads.reshape(-1, 2, size // 2, *heads.shape[1:])
-        return halves.swapaxes(1, 2).reshape(heads.shape)[start - first : end - first]
 
 
 def weights_from_tensors(shape: LlamaShape, arrays: Mapping[str, F32], identity: str) -> LlamaWeights:

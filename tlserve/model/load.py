@@ -31,7 +31,7 @@ def builtin_model_path(name: str) -> Path | None:
 def load_model(
     path: Path | str, *, context_tokens: int = 0, threads: int = 0, kernels: KernelChoice | None = None
 ) -> LoadedModel:
-    """Load the model at `path`: a .gguf file, a directory with one, or a directory with a config.json that is served.
+    """Load the model at `path`: a .gguf file, a directory with one, or a directory with a config.json.
 
     `context_tokens` 0: what the model was trained for; `threads` 0: one per core; `kernels`: which arithmetic is wished
     for. Raises `ModelMissing` where nothing is there, `ModelRefused` with the reason where it cannot be served, and
@@ -59,10 +59,7 @@ def _reader(path: Path) -> Reader:
     if any(path.glob("*.gguf")):
         return _read_gguf_directory
     if config:
-        raise ModelRefused(
-            f"a Hugging Face directory (model_type {config.get('model_type')!r:.40}, safetensors) is not served yet; "
-            "convert it to GGUF"
-        )
+        return _read_hf
     raise ModelMissing(f"{path} holds no model: neither a .gguf file nor a config.json")
 
 
@@ -79,6 +76,13 @@ def _read_gguf(path: Path, options: LoadOptions) -> LoadedModel:
     from tlserve.model.gguf_model import read_gguf_model
 
     return read_gguf_model(path, options)
+
+
+def _read_hf(path: Path, options: LoadOptions) -> LoadedModel:
+    """Read a Hugging Face directory."""
+    from tlserve.model.hf_model import read_hf_model
+
+    return read_hf_model(path, options)
 
 
 def _read_bigram(path: Path, options: LoadOptions) -> LoadedModel:

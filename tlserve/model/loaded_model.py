@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 import attrs
 
+from tlserve.generation import SamplingParams
 from tlserve.kernels.interface import Model
 
 
@@ -14,6 +15,8 @@ class LoadedModel:
     """A model that is ready to run. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
     `name` is what the files call it, `description` one line for a person; `weights_bytes` is the memory the weights take.
+    `default_sampling`: how its makers would have tokens drawn; `notes`: a sentence for each thing that its files ask for and
+    that is not served.
     """
 
     model: Model
@@ -24,3 +27,5 @@ class LoadedModel:
     name: str
     description: str
     weights_bytes: int
+    default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
+    notes: tuple[str, ...] = ()

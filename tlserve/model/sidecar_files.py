@@ -1,7 +1,8 @@
-"""The JSON files that lie beside a model's weights.
+"""The files that lie beside a model's weights, whatever format those have.
 
-Owns their bounded reading and what is taken from them: the chat template (generation_config.json before tokenizer_config.json)
-and the ids that end an answer. Refuses to know templates and weights.
+Owns their bounded reading and what is taken from them: the chat template, the ids that end an answer, the sampling defaults. The
+template is generation_config.json's (our own extension), else chat_template.jinja, else tokenizer_config.json's. Refuses to know
+templates and weights.
 """
 
 from __future__ import annotations
@@ -13,28 +14,37 @@ from pathlib import Path
 import attrs
 
 from tlserve.errors import ModelRefused
+from tlserve.generation import SamplingParams
+from tlserve.model.sampling_defaults import GENERATION_CONFIG, read_sampling
 
 MAX_JSON_BYTES = 4 << 20
-GENERATION_CONFIG = "generation_config.json"
+MAX_TEMPLATE_BYTES = 1 << 20
 TOKENIZER_CONFIG = "tokenizer_config.json"
+TEMPLATE_FILE = "chat_template.jinja"
 
 
 @attrs.frozen(kw_only=True)
 class Sidecar:
-    """What the files beside the weights say; None and empty where they say nothing."""
+    """What the files beside the weights say; None and empty where they say nothing.
+
+    `notes`: what they ask for and is not served, a sentence each.
+    """
 
     chat_template: str | None = None
     eos_ids: frozenset[int] = frozenset()
+    sampling: SamplingParams = attrs.field(factory=SamplingParams)
+    notes: tuple[str, ...] = ()
 
 
 def read_sidecar(directory: Path, vocabulary_size: int) -> Sidecar:
-    """Read both files, where there are any; raises `ModelRefused` where one is damaged."""
+    """Read what is there; raises `ModelRefused` where a file is damaged."""
     generation = read_json(directory / GENERATION_CONFIG)
-    tokenizer = read_json(directory / TOKENIZER_CONFIG)
-    template = _template(generation, GENERATION_CONFIG)
+    sampling, notes = read_sampling(generation)
     return Sidecar(
-        chat_template=_template(tokenizer, TOKENIZER_CONFIG) if template is None else template,
-        eos_ids=_eos_ids(generation.get("eos_token_id"), vocabulary_size),
+        chat_template=_chat_template(directory, generation),
+        eos_ids=token_ids(generation.get("eos_token_id"), vocabulary_size, f"{GENERATION_CONFIG}: eos_token_id"),
+        sampling=sampling,
+        notes=notes,
     )
 
 
@@ -53,6 +63,33 @@ def read_json(path: Path) -> Mapping[str, object]:
     return value
 
 
+def read_text(path: Path, most_bytes: int) -> str:
+    """Return the text of a file; raises `ModelRefused` for one that is too large or not UTF-8."""
+    try:
+        if path.stat().st_size > most_bytes:
+            raise ModelRefused(f"{path.name} is larger than {most_bytes} bytes")
+        return path.read_text(encoding="utf-8")
+    except (OSError, ValueError) as error:
+        raise ModelRefused(f"{path.name} cannot be read: {str(error)[:200]}") from error
+
+
+def token_ids(value: object, vocabulary_size: int, what: str) -> frozenset[int]:
+    """Return ids that are given as one or as a list; none where there is none."""
+    ids = value if isinstance(value, list) else [] if value is None else [value]
+    for token in ids:
+        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocabulary_size:
+            raise ModelRefused(f"{what} must be ids below {vocabulary_size}")
+    return frozenset(ids)
+
+
+def _chat_template(directory: Path, generation: Mapping[str, object]) -> str | None:
+    """Return the template of the first file that has one."""
+    template = _template(generation, GENERATION_CONFIG)
+    if template is None and (directory / TEMPLATE_FILE).is_file():
+        return read_text(directory / TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
+    return _template(read_json(directory / TOKENIZER_CONFIG), TOKENIZER_CONFIG) if template is None else template
+
+
 def _template(config: Mapping[str, object], name: str) -> str | None:
     """Return the template of one file; of a list of named ones, the one called "default"."""
     value = config.get("chat_template")
@@ -62,12 +99,3 @@ def _template(config: Mapping[str, object], name: str) -> str | None:
     if value is None or isinstance(value, str):
         return value
     raise ModelRefused(f"{name}: chat_template must be a string")
-
-
-def _eos_ids(value: object, vocabulary_size: int) -> frozenset[int]:
-    """Return the ids that end an answer, given as one id or a list."""
-    ids = value if isinstance(value, list) else [] if value is None else [value]
-    for token in ids:
-        if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocabulary_size:
-            raise ModelRefused(f"{GENERATION_CONFIG}: eos_token_id must be ids below {vocabulary_size}")
-    return frozenset(ids)

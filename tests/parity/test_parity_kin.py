@@ -1,0 +1,74 @@
+"""Every kin of the llama against what transformers computed from the same checkpoint in float32 (tests/golden/kin)."""
+
+import numpy as np
+import pytest
+
+from tests.kit.golden_kin import kin_cases, write_kin
+from tests.kit.naive_llama import log_softmax
+from tests.kit.step_batches import Rows, forward_rows, run_whole
+from tlserve.kernels.choose import KernelChoice
+from tlserve.model.load import load_model
+
+CASES = kin_cases()
+LOGIT_BOUND = 5e-4  # logits reach 10; transformers adds in another order, in float32 too
+SURE_MARGIN = 2e-3
+EXACT = KernelChoice(kv_precision="f32")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    """Return each case's model; dynamic scaling is compared at the context that its prompt fills."""
+    return {name: open_case(tmp_path_factory.mktemp("kin"), case) for name, case in CASES.items()}
+
+
+def open_case(directory, case):
+    dynamic = "dynamic" in case.name and len(case.ids) > case.config["max_position_embeddings"]
+    context = len(case.ids) if dynamic else 0
+    if "linear" in case.name:
+        context = 256  # the config's factor times its context
+    return load_model(write_kin(directory, case), threads=1, context_tokens=context, kernels=EXACT).model
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_logits_are_those_of_transformers(models, name):
+    case = CASES[name]
+    logits = run_whole(models[name], case.ids).logits
+    assert np.abs(logits[case.rows] - case.logits).max() < LOGIT_BOUND
+    next_logprobs = log_softmax(logits)[np.arange(len(case.ids) - 1), case.ids[1:]]
+    assert np.abs(next_logprobs - case.next_logprobs).max() < LOGIT_BOUND
+
+
+@pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.greedy)])
+def test_greedy_answers_are_those_of_transformers_while_the_choice_is_sure(models, name):
+    case, model = CASES[name], models[name]
+    kv = model.new_kv_store(40, 16)
+    table = range(40)
+    (logits,) = forward_rows(model, kv, Rows(case.ids, 0, table))
+    answer = []
+    for position in range(len(case.ids), min(len(case.ids) + len(case.greedy), model.spec.context_tokens)):
+        answer.append(int(logits[-1].argmax()))
+        (logits,) = forward_rows(model, kv, Rows(answer[-1:], position, table))
+    unsure = [i for i, margin in enumerate(case.margins) if margin < SURE_MARGIN]
+    end = min(unsure[0] if unsure else len(case.greedy), len(answer))
+    assert answer[:end] == case.greedy[:end].tolist()
+    assert end > 0
+
+
+LEFT_OUT = {
+    "llama linear": {"rope_scaling": None, "max_position_embeddings": 256},
+    "llama llama3": {"rope_scaling": None},
+    "llama yarn": {"rope_scaling": None, "max_position_embeddings": 256},
+    "llama yarn, mscale": {"rope_scaling": {"type": "yarn", "factor": 4.0}},
+    "mistral": {"sliding_window": None},
+    "mistral, window of 100": {"sliding_window": 101},
+    "qwen2, window of the second layer": {"max_window_layers": 0},
+    "smollm3": {"no_rope_layer_interval": 3},
+}
+
+
+@pytest.mark.parametrize("name", LEFT_OUT)
+def test_leaving_a_part_out_would_be_seen(tmp_path, name):
+    case = CASES[name]
+    model = load_model(write_kin(tmp_path, case, **LEFT_OUT[name]), threads=1, kernels=EXACT).model
+    logits = run_whole(model, case.ids).logits
+    assert np.abs(logits[case.rows] - case.logits).max() > 20 * LOGIT_BOUND

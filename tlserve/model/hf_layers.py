@@ -1,0 +1,76 @@
+"""In what the layers of a Hugging Face model differ: how far each looks back, and in which of them nothing turns.
+
+Owns `sliding_window` and the fields around it, and `no_rope_layers`; each architecture reads them in its own way, one function
+each. Source: the `configuration_*` files of transformers 5.24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tlserve.model.fields import Fields
+
+WindowsReader = Callable[[Fields, int, tuple[int, ...]], tuple[int, ...]]
+"""(config, layers, unrotated layers) -> the window of every layer, () where there is none; raises `ModelRefused`."""
+
+_WINDOW = 4096  # where the field is left out
+
+
+def no_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+    """Refuse a window: the architecture has none (llama)."""
+    config.refuse_unless("sliding_window", (), "null")
+    return ()
+
+
+def uniform_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+    """Return one window for all layers; null means none (mistral)."""
+    config.refuse_unless("layer_types", (), "one window for all layers")
+    window = _window(config, _WINDOW)
+    return (window,) * layers if window else ()
+
+
+def late_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+    """Return windows from layer `max_window_layers` on, if they are switched on at all (qwen2, qwen3)."""
+    first = config.integer("max_window_layers", 0, 1 << 20, default=28)
+    return _chosen_windows(config, _WINDOW, layers, range(first, layers))
+
+
+def unrotated_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:
+    """Return windows for the layers in which nothing turns, if they are switched on at all (smollm3)."""
+    return _chosen_windows(config, 0, layers, unrotated)
+
+
+def _chosen_windows(config: Fields, left_out: int, layers: int, by_default: Iterable[int]) -> tuple[int, ...]:
+    """Return the windows of the layers that `layer_types` names, else of `by_default`; () unless `use_sliding_window`."""
+    window = _window(config, left_out) if config.flag("use_sliding_window", default=False) else 0
+    chosen = _named_layers(config, layers) if config.has("layer_types") else frozenset(by_default)
+    if chosen and not window and config.has("layer_types"):
+        raise config.refusal(
+            "layer_types", "names sliding_attention, but use_sliding_window or sliding_window is not set"
+        )
+    return tuple(window if layer in chosen else 0 for layer in range(layers)) if window else ()
+
+
+def _named_layers(config: Fields, layers: int) -> frozenset[int]:
+    """Return the layers that `layer_types` calls sliding_attention."""
+    kinds = config.get("layer_types")
+    known = ("full_attention", "sliding_attention")
+    if not isinstance(kinds, list) or len(kinds) != layers or not all(kind in known for kind in kinds):
+        raise config.refusal("layer_types", f"must be one of {', '.join(known)} for each of {layers} layers")
+    return frozenset(layer for layer, kind in enumerate(kinds) if kind == "sliding_attention")
+
+
+def _window(config: Fields, left_out: int) -> int:
+    """Return `sliding_window`: 0 for null, `left_out` where there is no such field."""
+    return config.integer("sliding_window", 1, 1 << 30, default=0 if "sliding_window" in config.values else left_out)
+
+
+def unrotated_layers(config: Fields, layers: int) -> tuple[int, ...]:
+    """Return the layers in which nothing turns; the field's name notwithstanding, a 1 in it means that heads turn."""
+    turns = config.get("no_rope_layers")
+    if turns is None:
+        every = config.integer("no_rope_layer_interval", 1, 1 << 20, default=4)
+        return tuple(range(every - 1, layers, every))
+    if not isinstance(turns, list) or len(turns) < layers or not all(turn in (0, 1) for turn in turns):
+        raise config.refusal("no_rope_layers", f"must hold 0 or 1 for each of {layers} layers")
+    return tuple(layer for layer in range(layers) if not turns[layer])

@@ -1,0 +1,71 @@
+"""A Hugging Face directory becomes a loaded model.
+
+Owns the order of the steps: config, tokenizer, what lies beside, weights; and which of the files says what ends an answer.
+Refuses to know their formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+from tlserve.errors import ModelRefused
+from tlserve.model.hf_config import CONFIG, hf_shape, is_tied
+from tlserve.model.hf_tokenizer import read_tokenizer
+from tlserve.model.hf_weights import HfWeights, hf_name, open_weights
+from tlserve.model.interleaved import InterleavedSource
+from tlserve.model.llama import LlamaShape
+from tlserve.model.llama_build import BuiltLlama, build_llama
+from tlserve.model.llama_weights import expected_shapes
+from tlserve.model.load_options import LoadOptions
+from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.sidecar_files import read_json, read_sidecar, token_ids
+
+
+def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
+    """Read the directory `path`; raises `ModelRefused`."""
+    config = read_json(path / CONFIG)
+    shape = hf_shape(config, options.context_tokens)
+    tokenizer = read_tokenizer(path, config, shape.vocabulary)
+    sidecar = read_sidecar(path, shape.vocabulary)
+    built, parameters = _build(path, config, shape, options)
+    named = token_ids(config.get("eos_token_id"), shape.vocabulary, f"{CONFIG}: eos_token_id")
+    own = frozenset() if tokenizer.eos_id is None else frozenset({tokenizer.eos_id})
+    return LoadedModel(
+        model=built.model,
+        metadata=tokenizer.metadata,
+        chat_template=sidecar.chat_template,
+        eos_ids=(sidecar.eos_ids or named) | own,
+        bos_id=tokenizer.bos_id,
+        name=path.resolve().name,
+        description=f"{path.resolve().name} ({shape.architecture}, {parameters / 1e6:.3g}M parameters, safetensors)",
+        weights_bytes=built.weights_bytes,
+        default_sampling=sidecar.sampling,
+        notes=sidecar.notes,
+    )
+
+
+def _build(path: Path, config: Mapping[str, object], shape: LlamaShape, options: LoadOptions) -> tuple[BuiltLlama, int]:
+    """Return the model and its number of parameters; the files are closed again."""
+    with ExitStack() as stack:
+        tied = is_tied(config)
+        weights = open_weights(path, stack, tied=tied)
+        _check_tensors(weights, shape, tied=tied)
+        source = InterleavedSource(weights, shape.head_size)
+        built = build_llama(shape, source, weights.digest(), options.kernels, options.threads)
+        return built, weights.parameters()
+
+
+def _check_tensors(weights: HfWeights, shape: LlamaShape, *, tied: bool) -> None:
+    """Refuse by their own names what is missing, misshapen, or would be left out."""
+    expected, found = expected_shapes(shape, tied=tied), weights.shapes()
+    for name, wanted in expected.items():
+        if name not in found:
+            raise ModelRefused(f"the tensor {hf_name(name)} is missing")
+        if found[name] != wanted:
+            raise ModelRefused(f"the tensor {hf_name(name)} has the shape {list(found[name])}, not {list(wanted)}")
+    for name in found.keys() - expected.keys():
+        raise ModelRefused(
+            f"the tensor {weights.own_name(name)[:100]} is not part of a {shape.architecture} like this one"
+        )

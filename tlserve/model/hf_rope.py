@@ -1,0 +1,144 @@
+"""How a Hugging Face config says that heads turn with the position, and how long a context that gives.
+
+Owns `rope_theta`, `rope_scaling` and `rope_parameters`, the old and the new way to write the same. What a kind does not know is
+refused by name, because a number that is not used changes every answer. Refuses to know what a kind computes (`rope_scaling`).
+Source: `modeling_rope_utils` of transformers, and where versions differ what 5.24 does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import attrs
+
+from tlserve.model.fields import Fields
+from tlserve.model.hyperparameters import MAX_CONTEXT_TOKENS
+from tlserve.model.rope_scaling import DynamicScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_amplitude
+
+
+@attrs.frozen(kw_only=True)
+class Rope:
+    """`trained`: the context to serve by default, `longest`: the most that may be asked for."""
+
+    base: float
+    linear_factor: float = 1.0
+    scaling: RopeScaling | None = None
+    trained: int
+    longest: int
+
+
+@attrs.frozen
+class _Kind:
+    """One `rope_type`: the numbers it knows, and how it is read. `read` takes (its numbers, base, max_position_embeddings)."""
+
+    knows: str
+    read: Callable[[Fields, float, int], Rope]
+
+
+def read_rope(config: Fields, default_base: float) -> Rope:
+    """Return what `config` says; raises `ModelRefused`."""
+    context = config.integer("max_position_embeddings", 1, MAX_CONTEXT_TOKENS)
+    numbers = _numbers(config)
+    base = numbers.positive("rope_theta", config.positive("rope_theta", default_base))
+    name = numbers.get("rope_type") or numbers.get("type") or "default"
+    if not isinstance(name, str) or name not in _KINDS:
+        raise numbers.refusal("rope_type", f"{name!r:.60} is not served; served: {', '.join(_KINDS)}")
+    for key in numbers.values:
+        if key not in _COMMON and key not in _KINDS[name].knows.split():
+            raise numbers.refusal(key, f"{numbers.get(key)!r:.60} is not served for the kind {name}")
+    numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "heads that turn whole")
+    return _KINDS[name].read(numbers, base, context)
+
+
+def _numbers(config: Fields) -> Fields:
+    """Return the object with the numbers of the scaling, empty where there is none."""
+    name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
+    value = config.get(name)
+    value = {} if value is None else value
+    if not isinstance(value, Mapping):
+        raise config.refusal(name, "must be an object")
+    values = dict(value)
+    if config.has("original_max_position_embeddings") and "original_max_position_embeddings" in _knows(values):
+        values["original_max_position_embeddings"] = config.get("original_max_position_embeddings")
+    return Fields(values, f"{config.prefix}{name}.")
+
+
+def _knows(values: Mapping[str, object]) -> list[str]:
+    kind = _KINDS.get(str(values.get("rope_type") or values.get("type")))
+    return kind.knows.split() if kind else []
+
+
+def _default(_: Fields, base: float, context: int) -> Rope:
+    return Rope(base=base, trained=context, longest=context)
+
+
+def _linear(numbers: Fields, base: float, context: int) -> Rope:
+    factor = numbers.positive("factor")
+    return Rope(base=base, linear_factor=factor, trained=context, longest=_stretched(context, factor))
+
+
+def _dynamic(numbers: Fields, base: float, context: int) -> Rope:
+    numbers.refuse_unless("original_max_position_embeddings", (context,), f"max_position_embeddings ({context})")
+    factor = numbers.positive("factor")
+    scaling = DynamicScaling(factor=factor, original=context)
+    return Rope(base=base, scaling=scaling, trained=context, longest=_stretched(context, factor))
+
+
+def _llama3(numbers: Fields, base: float, context: int) -> Rope:
+    low, high = numbers.positive("low_freq_factor"), numbers.positive("high_freq_factor")
+    if low >= high:
+        raise numbers.refusal("low_freq_factor", f"must be less than high_freq_factor {high:g}, not {low:g}")
+    scaling = Llama3Scaling(
+        factor=numbers.positive("factor"),
+        low_freq_factor=low,
+        high_freq_factor=high,
+        original=_original(numbers, context),
+    )
+    return Rope(base=base, scaling=scaling, trained=context, longest=context)
+
+
+def _yarn(numbers: Fields, base: float, context: int) -> Rope:
+    original = _original(numbers, context)
+    factor = numbers.positive("factor", context / original)
+    scaling = YarnScaling(
+        factor=factor,
+        original=original,
+        beta_fast=numbers.positive("beta_fast", 32.0),
+        beta_slow=numbers.positive("beta_slow", 1.0),
+        truncate=numbers.flag("truncate", default=True),
+        amplitude=_yarn_amplitude(numbers, factor),
+    )
+    longest = max(context, _stretched(original, factor))
+    return Rope(base=base, scaling=scaling, trained=longest, longest=longest)
+
+
+def _yarn_amplitude(numbers: Fields, factor: float) -> float:
+    """Return the given amplitude, else the one that follows from the factor and DeepSeek's two weights."""
+    if numbers.has("attention_factor"):
+        return numbers.positive("attention_factor")
+    if numbers.has("mscale") and numbers.has("mscale_all_dim"):
+        over, under = numbers.positive("mscale"), numbers.positive("mscale_all_dim")
+        return yarn_amplitude(factor, over) / yarn_amplitude(factor, under)
+    return yarn_amplitude(factor)
+
+
+def _original(numbers: Fields, context: int) -> int:
+    return numbers.integer("original_max_position_embeddings", 1, MAX_CONTEXT_TOKENS, default=context)
+
+
+def _stretched(tokens: int, factor: float) -> int:
+    """Return `tokens` times `factor`, within what can be served."""
+    return max(1, min(int(tokens * min(factor, float(MAX_CONTEXT_TOKENS))), MAX_CONTEXT_TOKENS))
+
+
+_COMMON = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
+_ORIGINAL = "original_max_position_embeddings"
+_KINDS = {
+    "default": _Kind("", _default),
+    "linear": _Kind("factor", _linear),
+    "dynamic": _Kind(f"factor {_ORIGINAL}", _dynamic),
+    "llama3": _Kind(f"factor low_freq_factor high_freq_factor {_ORIGINAL}", _llama3),
+    "yarn": _Kind(
+        f"factor {_ORIGINAL} attention_factor beta_fast beta_slow mscale mscale_all_dim truncate finetuned", _yarn
+    ),
+}
