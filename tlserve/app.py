@@ -28,8 +28,8 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.assembly import Assembled, assemble, health_handler, load, make_door, reloadings
-from tlserve.banner import banner_lines
+from tlserve.assembly import Assembled, assemble, health_handler, load, make_door, make_tracer, reloadings
+from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
@@ -41,12 +41,16 @@ from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
+from tlserve.telemetry.tracing import Tracer
 from tlserve.worker.local_backend import LocalBackend
 
 log = logging.getLogger("tlserve")
 
 FAILURE_GRACE_S = 5.0
 """What open requests get to pass on the news that the engine died, in seconds."""
+
+TRACES_GRACE_S = 5.0
+"""What the last spans get to reach their collector, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,8 +81,17 @@ async def serve(
     """
     async with AsyncExitStack() as stack:
         door, certificate = make_door(settings.access), _certificate(settings.tls)
+        tracer = make_tracer(settings.telemetry)
+        if tracer is not None:
+            stack.push_async_callback(_close_tracer, tracer)
         ports = await _open_ports(settings, door, certificate, stack)
-        return await _Host(settings, ports, door, loaded).run(handle_signals, task_status)
+        return await _Host(settings, ports, door, loaded, tracer).run(handle_signals, task_status)
+
+
+async def _close_tracer(tracer: Tracer) -> None:
+    """Hand over the last spans; a collector that does not answer is not waited for longer than the grace."""
+    with trio.move_on_after(TRACES_GRACE_S, shield=True):
+        await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
 
 
 def _certificate(settings: TlsSettings) -> Certificate | None:
@@ -118,11 +131,14 @@ async def _open(address: str, settings: Settings, stack: AsyncExitStack) -> Sequ
 class _Host:
     """One server's life, from bound ports to the exit code."""
 
-    def __init__(self, settings: Settings, ports: _Ports, door: Door, given: LoadedModel | None) -> None:
+    def __init__(
+        self, settings: Settings, ports: _Ports, door: Door, given: LoadedModel | None, tracer: Tracer | None
+    ) -> None:
         self._settings = settings
         self._ports = ports
         self._door = door
         self._given = given
+        self._tracer = tracer
         self._drain = Drain(settings.http.drain_timeout_ms / 1000)
         self._assembled: Assembled | None = None
         self._all_answered = trio.Event()
@@ -163,7 +179,7 @@ class _Host:
         scope.cancel()
 
     async def _serve(self, loaded: LoadedModel, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
-        assembled = assemble(self._settings, loaded, self._door)
+        assembled = assemble(self._settings, loaded, self._door, self._tracer)
         handler, render_fault = (
             make_api_handler(assembled.api),
             make_fault_renderer(assembled.api.new_id, assembled.api.log),
@@ -173,8 +189,7 @@ class _Host:
         await nursery.start(self._run_engine, assembled.backend, server)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
-        for line in banner_lines(assembled, running.api_addresses, running.health_addresses):
-            log.info("%s", line)
+        log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
         return await self._run_drain(assembled.backend, server)
 

@@ -24,7 +24,7 @@ from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
-from tlserve.config.settings import AccessSettings, EngineSettings, Settings
+from tlserve.config.settings import AccessSettings, EngineSettings, Settings, TelemetrySettings
 from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
@@ -43,6 +43,7 @@ from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
 from tlserve.telemetry.request_log import RequestRecord, log_request
+from tlserve.telemetry.tracing import Tracer
 from tlserve.text.tokenizer import build_tokenizer
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
@@ -117,7 +118,24 @@ def _tls_reloading(certificate: Certificate) -> Reloading:
     return Reloading(what="tls.certificate", paths=certificate.paths, reload=certificate.reload)
 
 
-def assemble(settings: Settings, loaded: LoadedModel, door: Door | None = None) -> Assembled:
+def make_tracer(settings: TelemetrySettings) -> Tracer | None:
+    """Return what traces requests, None if nobody asks; raises `SettingsError` without the package for it."""
+    if not settings.traces_endpoint:
+        return None
+    try:
+        from tlserve.telemetry.otel import OtelTracer, otlp_processor
+
+        return OtelTracer(otlp_processor(settings.traces_endpoint), __version__)
+    except ImportError as error:
+        reason = (
+            f"telemetry.traces_endpoint needs a package that is not here ({error.name}): pip install 'tlserve[otel]'"
+        )
+        raise SettingsError((reason,)) from error
+
+
+def assemble(
+    settings: Settings, loaded: LoadedModel, door: Door | None = None, tracer: Tracer | None = None
+) -> Assembled:
     """Make all objects around a loaded model. Call on the event loop, which the backend's mailbox belongs to."""
     engine = Engine(loaded.model, _engine_config(settings.engine, loaded))
     backend = LocalBackend(engine, _info(settings.engine, loaded, engine), _limits(settings.engine))
@@ -129,6 +147,7 @@ def assemble(settings: Settings, loaded: LoadedModel, door: Door | None = None) 
         cors=Cors(settings.cors.allow_origins),
         settings=settings.http,
         log=partial(_count_and_log, requests, histograms),
+        tracer=tracer,
     )
     return Assembled(
         settings=settings,

@@ -50,6 +50,7 @@ AT_HOME = {
     "jinja2": {"chat"},
     "tokenizers": {"text"},
     "prometheus_client": {"telemetry"},
+    "opentelemetry": {"tlserve.telemetry.otel"},
     "rich": {"cli"},
     "tomli": {"config"},
 }

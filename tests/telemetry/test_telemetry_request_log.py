@@ -1,6 +1,7 @@
 """The request log: one line, whatever a client sends, and never a text that was asked or answered."""
 
 import io
+import json
 import logging
 from collections.abc import Iterator
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlserve.telemetry.logs import set_up_logs
+from tlserve.telemetry.logs import LogEvent, set_up_logs
 from tlserve.telemetry.request_log import RequestRecord, log_request, request_line
 
 
@@ -72,7 +73,7 @@ def test_the_record_has_no_field_for_text() -> None:
     assert {field.name for field in attrs.fields(RequestRecord)} == {
         *("request_id", "method", "path", "status", "key", "model", "finish"),
         *("prompt_tokens", "cached_tokens", "completion_tokens"),
-        *("prepared_ms", "queue_ms", "first_token_ms", "total_ms"),
+        *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
     }
 
 
@@ -103,3 +104,71 @@ def test_a_message_with_line_breaks_stays_one_line(stream: io.StringIO) -> None:
     logging.getLogger("tlserve.model").info("a\r\nb")
     assert stream.getvalue().endswith("info tlserve.model a\\r\\nb\n")
     assert stream.getvalue().count("\n") == 1
+
+
+# --- one JSON document a line --------------------------------------------------------------------------------------------
+
+KEYS = [
+    *("time", "level", "logger", "event", "message", "id", "method", "path", "status", "key", "model"),
+    *("prompt_tokens", "cached_tokens", "completion_tokens", "finish"),
+    *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
+]
+
+
+def test_a_request_in_json_has_the_same_keys_whatever_is_known_of_it(stream: io.StringIO) -> None:
+    set_up_logs("info", stream, form="json")
+    log_request(RequestRecord(request_id="a", method="GET", path="/healthz?x=secret", status=200))
+    log_request(RequestRecord(request_id="b", method="POST", path="/v1/x", status=503, model="m", total_ms=1.26))
+    first, second = map(json.loads, stream.getvalue().splitlines())
+    assert list(first) == list(second) == KEYS
+    assert (first["event"], first["message"], first["model"]) == ("request", "GET /healthz 200", None)
+    assert (second["level"], second["status"], second["total_ms"]) == ("warning", 503, 1.3)
+    assert "secret" not in stream.getvalue()
+
+
+@settings(deadline=None)
+@given(text=st.text(max_size=300))
+def test_no_client_text_makes_a_second_document(text: str) -> None:
+    output = io.StringIO()
+    set_up_logs("info", output, form="json")
+    log_request(RequestRecord(request_id=text, method=text, path=text, status=400, model=text))
+    logging.getLogger("tlserve.x").info("%s", text)
+    assert output.getvalue().isascii()
+    assert [json.loads(line)["event"] for line in output.getvalue().splitlines()] == ["request", "message"]
+
+
+def test_an_event_is_its_lines_for_people_and_one_record_for_programs(stream: io.StringIO) -> None:
+    event = LogEvent("start", "it serves", ("it serves", "  here\x1b[2J"), {"model": "succ", "api": ["127.0.0.1:1"]})
+    set_up_logs("info", stream)
+    logging.getLogger("tlserve").info(event)
+    assert [line.partition("Z ")[2] for line in stream.getvalue().splitlines()] == [
+        "info tlserve it serves",
+        r"info tlserve   here\x1b[2J",
+    ]
+    stream.truncate(stream.seek(0))
+    set_up_logs("info", stream, form="json")
+    logging.getLogger("tlserve").info(event)
+    (document,) = map(json.loads, stream.getvalue().splitlines())
+    assert {**document, "time": ""} == {
+        "time": "",
+        "level": "info",
+        "logger": "tlserve",
+        "event": "start",
+        "message": "it serves",
+        "model": "succ",
+        "api": ["127.0.0.1:1"],
+    }
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_no_line_of_a_traceback_can_pass_for_a_record(stream: io.StringIO, form: str) -> None:
+    set_up_logs("info", stream, form=form)
+    try:
+        raise ValueError("x\n2026-01-01T00:00:00.000Z info tlserve.request id=forged\x1b[2J")
+    except ValueError:
+        logging.getLogger("tlserve").exception("it failed")
+    lines = stream.getvalue().splitlines()
+    assert "forged" in stream.getvalue()
+    assert "\x1b" not in stream.getvalue()
+    assert all(line.startswith("    ") for line in lines[1:])
+    assert form == "text" or json.loads(lines[0])["exception"].count("ValueError") == 2

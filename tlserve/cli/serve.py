@@ -22,7 +22,7 @@ def run(arguments: argparse.Namespace) -> int:
     settings = settings_of(arguments)
     from tlserve.telemetry.logs import set_up_logs
 
-    set_up_logs(settings.log.level)
+    set_up_logs(settings.log.level, form=settings.log.format)
     if arguments.pull:
         from tlserve.cli.pull import pull_if_missing
 

@@ -26,6 +26,7 @@ from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.routing import Found, Route, Router, WrongMethod
 from tlserve.telemetry.request_log import RequestRecord
+from tlserve.telemetry.trace_context import TRACEPARENT, TRACESTATE, trace_id_of
 
 ApiEndpoint = Callable[[ApiContext, Call], Awaitable[None]]
 
@@ -79,7 +80,20 @@ def _open_call(api: ApiContext, request: Request, responder: Responder) -> Call:
     chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
     call = Call(request=request, responder=responder, id=chosen, started_s=trio.current_time())
     call.extra_headers.extend(api.cors.headers(request.headers))
+    _open_span(api, call)
     return call
+
+
+def _open_span(api: ApiContext, call: Call) -> None:
+    """Begin the call's span, if there is a tracer; note the trace that it belongs to."""
+    headers = call.request.headers
+    given = headers.get(TRACEPARENT) if len(headers.get_all(TRACEPARENT)) == 1 else None
+    trace_id = trace_id_of(given)
+    if api.tracer is not None:
+        call.span = api.tracer.start(given, ",".join(headers.get_all(TRACESTATE)) or None, api.now_s())
+        trace_id = call.span.trace_id
+    if trace_id is not None:
+        call.notes["trace_id"] = trace_id
 
 
 async def _let_in(api: ApiContext, route: str, endpoint: ApiEndpoint, call: Call) -> None:

@@ -19,6 +19,7 @@ from tlserve.endpoints.offload import Offload
 from tlserve.endpoints.served import Catalogue
 from tlserve.openai.requests import BodyRules
 from tlserve.telemetry.request_log import RequestRecord, log_request
+from tlserve.telemetry.tracing import Tracer
 
 
 def _draw_seed() -> int:
@@ -43,6 +44,7 @@ class ApiContext:
     new_id: Callable[[], str] = new_request_id
     now_s: Callable[[], float] = time.time
     log: Callable[[RequestRecord], None] = log_request
+    tracer: Tracer | None = None
 
     async def read_body(self, call: Call) -> tuple[bytes, BodyRules]:
         """Return the body and how it is to be read."""

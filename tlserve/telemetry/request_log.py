@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import logging
 import re
+from collections.abc import Mapping
 
 import attrs
+
+from tlserve.telemetry.logs import LogEvent
 
 _log = logging.getLogger("tlserve.request")
 _PLAIN = re.compile(r"[A-Za-z0-9._:/@+-]+")
@@ -21,7 +24,7 @@ _LONGEST = 200
 class RequestRecord:
     """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line.
 
-    `key` is the name of the API key, never the key.
+    `key` is the name of the API key, never the key; `trace_id` that of the caller's trace, or of our own.
     """
 
     request_id: str
@@ -38,6 +41,7 @@ class RequestRecord:
     queue_ms: float | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
+    trace_id: str | None = None
 
     @property
     def is_complete(self) -> bool:
@@ -48,13 +52,35 @@ class RequestRecord:
 
 def log_request(record: RequestRecord) -> None:
     """Write the record's line: a warning if the fault was ours (status 5xx), else an information."""
-    _log.log(logging.WARNING if record.status >= 500 else logging.INFO, "%s", request_line(record))
+    level = logging.WARNING if record.status >= 500 else logging.INFO
+    if _log.isEnabledFor(level):
+        fields = request_fields(record)
+        summary = f"{fields['method']} {fields['path']} {record.status}"
+        _log.log(level, LogEvent("request", summary, (request_line(record),), fields))
+
+
+def request_fields(record: RequestRecord) -> Mapping[str, object]:
+    """Return the record under its stable names, every one of them, null where nothing is known."""
+    return {_NAMES.get(name, name): _shown(value) for name, value in attrs.asdict(_without_query(record)).items()}
+
+
+def _without_query(record: RequestRecord) -> RequestRecord:
+    return attrs.evolve(record, path=record.path.partition("?")[0])
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, float):
+        return round(value, 1)
+    return _cut(value) if isinstance(value, str) else value
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
 
 
 def request_line(record: RequestRecord) -> str:
     """Return the record as `name=value` pairs on one line of printable ASCII; a query is cut off, as it may hold secrets."""
-    bare = attrs.evolve(record, path=record.path.partition("?")[0])
-    pairs = attrs.asdict(bare).items()
+    pairs = attrs.asdict(_without_query(record)).items()
     return " ".join(f"{_NAMES.get(name, name)}={_value(value)}" for name, value in pairs if value is not None)
 
 
@@ -64,6 +90,5 @@ _NAMES = {"request_id": "id"}
 def _value(value: str | float) -> str:
     if isinstance(value, float):
         return f"{value:.1f}"
-    text = str(value)
-    cut = text if len(text) <= _LONGEST else text[:_LONGEST] + "..."
+    cut = _cut(str(value))
     return cut if _PLAIN.fullmatch(cut) else json.dumps(cut)
