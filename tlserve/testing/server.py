@@ -48,7 +48,8 @@ class TestServer:
     @property
     def base_url(self) -> str:
         """Return what the official client takes as `base_url`."""
-        return f"http://{self.address}/v1"
+        scheme = "https" if self.running.assembled.settings.tls.certificate else "http"
+        return f"{scheme}://{self.address}/v1"
 
     def drain(self) -> None:
         """Do what SIGTERM does: refuse new requests, finish those that are open. A second call cuts them."""

@@ -1,0 +1,129 @@
+"""Files that change are read again; a failure is told and changes nothing. At virtual times."""
+
+import logging
+import os
+from pathlib import Path
+
+import pytest
+import trio
+from trio.testing import MockClock
+
+from tlserve.assembly import make_door, reloadings
+from tlserve.config.settings import AccessSettings, Settings
+from tlserve.errors import SettingsError
+from tlserve.http.messages import Headers, HttpFault
+from tlserve.lifecycle.reload import INTERVAL_S, Reloading, look_at, watch_files
+
+# ruff: noqa: ASYNC240 - a look at one small file is not worth a thread
+
+KEY = "sk-0123456789-abcdef"
+OTHER = "sk-fedcba-9876543210"
+
+
+class Watched:
+    """Text of a file that is taken over when it changes; "bad" is refused."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.taken = [path.read_text(encoding="utf-8")]
+
+    def reload(self) -> None:
+        text = self.path.read_text(encoding="utf-8") if self.path.exists() else "bad"
+        if text == "bad":
+            raise SettingsError(("it is bad", "and worse"))
+        self.taken.append(text)
+
+    def reloading(self) -> Reloading:
+        return Reloading(what="the text", paths=(str(self.path),), reload=self.reload)
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    path = tmp_path / "text"
+    path.write_text("one", encoding="utf-8")
+    return Watched(path)
+
+
+async def test_a_file_that_changes_is_read_again_and_one_that_does_not_is_not(
+    watched: Watched, autojump_clock: MockClock
+) -> None:
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_files, [watched.reloading()])
+        await trio.sleep(3 * INTERVAL_S)
+        assert watched.taken == ["one"]
+        watched.path.write_text("other", encoding="utf-8")
+        await trio.sleep(3 * INTERVAL_S)
+        assert watched.taken == ["one", "other"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watched, autojump_clock: MockClock) -> None:
+    new = watched.path.with_name("new")
+    new.write_text("two", encoding="utf-8")
+    stat = watched.path.stat()
+    os.utime(new, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    link = watched.path.with_name("link")
+    link.symlink_to(watched.path)
+    watched.path = link
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_files, [watched.reloading()])
+        turned = link.with_name("turned")
+        turned.symlink_to(new)
+        turned.replace(link)
+        await trio.sleep(2 * INTERVAL_S)
+        assert watched.taken == ["one", "two"]
+        nursery.cancel_scope.cancel()
+
+
+async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
+    watched: Watched, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "tlserve.lifecycle")
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_files, [watched.reloading()])
+        watched.path.write_text("bad", encoding="utf-8")
+        await trio.sleep(5 * INTERVAL_S)
+        assert [record.message for record in caplog.records] == [
+            "the text not reloaded, what was there stays: it is bad",
+            "the text not reloaded, what was there stays: and worse",
+        ]
+        watched.path.unlink()
+        await trio.sleep(2 * INTERVAL_S)
+        watched.path.write_text("three", encoding="utf-8")
+        await trio.sleep(2 * INTERVAL_S)
+        assert watched.taken == ["one", "three"]
+        assert caplog.records[-1].message == "the text reloaded"
+        nursery.cancel_scope.cancel()
+
+
+def test_a_file_that_is_not_there_has_a_look_of_its_own(watched: Watched) -> None:
+    before = look_at([str(watched.path)])
+    watched.path.unlink()
+    assert look_at([str(watched.path)]) == (None,) != before
+
+
+async def test_keys_that_are_added_and_taken_away_hold_without_a_restart(
+    tmp_path: Path, autojump_clock: MockClock
+) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(f'[[keys]]\nname = "a"\nkey = "{KEY}"\n', encoding="utf-8")
+    settings = Settings(access=AccessSettings(keys_file=str(path)))
+    door = make_door(settings.access)
+
+    def comes_in(key: str) -> bool:
+        try:
+            door.authenticate(Headers([("Authorization", f"Bearer {key}")]), 0.0)
+        except HttpFault:
+            return False
+        return True
+
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_files, reloadings(settings, door, None))
+        assert (comes_in(KEY), comes_in(OTHER)) == (True, False)
+        path.write_text(f'[[keys]]\nname = "b"\nkey = "{OTHER}"\n', encoding="utf-8")
+        await trio.sleep(2 * INTERVAL_S)
+        assert (comes_in(KEY), comes_in(OTHER)) == (False, True)
+        path.write_text("", encoding="utf-8")  # half written, or emptied: nobody is let in by that, or shut out
+        await trio.sleep(2 * INTERVAL_S)
+        assert (comes_in(KEY), comes_in(OTHER)) == (False, True)
+        nursery.cancel_scope.cancel()
