@@ -130,6 +130,7 @@ CHAT: Table = {
         ResponseFormat,
         'an object such as {"type": "text"}',
         when=lambda value: isinstance(value, TextFormat),
+        schema={"type": "object", "required": ["type"], "properties": {"type": {"type": "string", "const": "text"}}},
     ),
     "modalities": later(list[str], '["text"]', [], ["text"]),
     "audio": later(AnyObject, ""),

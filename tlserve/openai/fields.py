@@ -66,9 +66,15 @@ def served(shape: Any, takes: str, *, required: bool = False, schema: Mapping[st
     return Field(Kind.SERVED, shape, takes, required, schema=schema)
 
 
-def later(shape: Any, takes: str, *noop: Any, when: Callable[[Any], bool] | None = None) -> Field:
+def later(
+    shape: Any,
+    takes: str,
+    *noop: Any,
+    when: Callable[[Any], bool] | None = None,
+    schema: Mapping[str, Any] | None = None,
+) -> Field:
     """Declare a field that answers 422, except for the values `noop` (or those for which `when` holds)."""
-    return Field(Kind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop)
+    return Field(Kind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop, schema=schema)
 
 
 def inert(shape: Any, takes: str) -> Field:

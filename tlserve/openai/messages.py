@@ -51,8 +51,14 @@ class FilePart(Struct, tag_field="type", frozen=True, tag="file"):
 Part = TextPart | RefusalPart | ImagePart | AudioPart | VideoPart | FilePart
 Content = str | Annotated[list[Part], Meta(min_length=1)]
 
+TEXT_PART_SCHEMA = {
+    "type": "object",
+    "required": ["type", "text"],
+    "properties": {"type": {"type": "string", "const": "text"}, "text": {"type": "string"}},
+}
 _TAKES_CONTENT = 'a string, or a list of at least one {"type": "text", "text": ...} part'
-_CONTENT = served(Content, _TAKES_CONTENT, required=True)
+_CONTENT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": TEXT_PART_SCHEMA}]}
+_CONTENT = served(Content, _TAKES_CONTENT, required=True, schema=_CONTENT_SCHEMA)
 _NAME = served(str, "a string")
 _ROLE = served(str, "one of " + ", ".join(ROLES), required=True)
 _PLAIN: Table = {"role": _ROLE, "content": _CONTENT, "name": _NAME}
@@ -63,7 +69,7 @@ BY_ROLE: Mapping[str, Table] = {
     "user": _PLAIN,
     "assistant": {
         "role": _ROLE,
-        "content": served(Content, _TAKES_CONTENT),
+        "content": served(Content, _TAKES_CONTENT, schema=_CONTENT_SCHEMA),
         "name": _NAME,
         "tool_calls": later(list[dict[str, Any]], "[]", when=lambda calls: not calls),
         "function_call": later(dict[str, Any], ""),

@@ -1,0 +1,113 @@
+"""The OpenAPI document against a live server: generated requests get no 5xx, no undocumented status, and true answers.
+
+Schemathesis makes the requests, those that fit the document and those that do not. They are the same in every run; run more, or
+others, with `TL_OPENAPI_EXAMPLES=1000 TL_OPENAPI_SEED=7`.
+"""
+
+import copy
+import os
+from typing import Any
+
+import hypothesis
+import pytest
+import requests
+import schemathesis
+import yaml
+from schemathesis import GenerationMode
+from schemathesis.checks import CHECKS, load_all_checks
+
+from tests.kit.source_tree import CHECKOUT
+from tlserve.endpoints.api import ROUTES
+from tlserve.openai.endpoints_page import endpoints_page
+from tlserve.openai.openapi import openapi_document, openapi_text
+from tlserve.openai.operations import OPERATIONS
+from tlserve.testing import serve_in_thread
+
+EXAMPLES = int(os.environ.get("TL_OPENAPI_EXAMPLES", "30"))
+SEED = int(os.environ.get("TL_OPENAPI_SEED", "1"))
+
+load_all_checks()
+ALWAYS = [
+    *("not_a_server_error", "status_code_conformance", "content_type_conformance", "response_schema_conformance"),
+    "response_headers_conformance",
+]
+NOT_FITTING = [*ALWAYS, "negative_data_rejection"]
+
+
+def document_of_succ() -> dict[str, Any]:
+    """Return the document, with the only model that is there, and its own size of vectors."""
+    document = copy.deepcopy(openapi_document())
+    for name, schema in document["components"]["schemas"].items():
+        if name.endswith("Request"):
+            schema["properties"]["model"] = {"type": "string", "const": "succ"}
+    document["components"]["schemas"]["EmbeddingsRequest"]["properties"]["dimensions"] = {
+        "type": "integer",
+        "const": 256,
+    }
+    return document
+
+
+SCHEMA = schemathesis.openapi.from_dict(document_of_succ())
+OPERATION_KEYS = [(pattern.replace("+}", "}"), method) for method, pattern in OPERATIONS]
+
+
+@pytest.fixture(scope="module")
+def live():
+    with serve_in_thread("succ", settings={"engine.context_tokens": 64}) as server, requests.Session() as session:
+        yield f"http://{server.address}", session
+
+
+def run(live: Any, path: str, method: str, mode: GenerationMode, checks: list[str]) -> set[int]:
+    base_url, session = live
+    seen: set[int] = set()
+
+    @hypothesis.seed(SEED)
+    @hypothesis.settings(
+        max_examples=EXAMPLES,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(SCHEMA[path][method].as_strategy(generation_mode=mode))
+    def ask(case: schemathesis.Case) -> None:
+        response = case.call(base_url=base_url, session=session)
+        seen.add(response.status_code)
+        case.validate_response(response, checks=CHECKS.get_by_names(checks))
+
+    ask()
+    return seen
+
+
+@pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
+def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path: str, method: str) -> None:
+    """Some may be refused for rules between fields or the context's length, none for a value that is not served."""
+    seen = run(live, path, method, GenerationMode.POSITIVE, ALWAYS)
+    assert seen <= {200, 400, 404}
+    assert (200 in seen) == (path != "/v1/models/{id}")
+
+
+@pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
+def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
+    seen = run(live, path, method, GenerationMode.NEGATIVE, NOT_FITTING)
+    assert seen & {400, 422}
+
+
+def test_every_route_is_documented_and_every_documented_route_is_there() -> None:
+    assert list(OPERATIONS) == list(ROUTES)
+
+
+def test_the_openapi_document_is_current() -> None:
+    """Mend it by `python -m tlserve.openai.openapi > specs/openapi-subset.v1.yaml`."""
+    text = (CHECKOUT / "specs" / "openapi-subset.v1.yaml").read_text(encoding="utf-8")
+    assert text == openapi_text()
+    assert yaml.safe_load(text) == openapi_document()
+
+
+def test_the_page_of_endpoints_is_current() -> None:
+    """Mend it by `python -m tlserve.openai.endpoints_page > docs/reference/endpoints.md`."""
+    assert (CHECKOUT / "docs" / "reference" / "endpoints.md").read_text(encoding="utf-8") == endpoints_page()
+
+
+def test_the_openapi_document_is_valid() -> None:
+    schemathesis.openapi.from_dict(openapi_document()).validate()

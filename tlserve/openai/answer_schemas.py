@@ -1,0 +1,105 @@
+"""The JSON schemas of every answer, and of the error document.
+
+Owns what a client may rely on in an answer: each object lists all its members, and all are there. The documents themselves are
+made in `tlserve.openai.documents` and `tlserve.openai.chunks`; tests and the checks over a live server hold both together.
+
+Source: the public API reference; JSON Schema 2020-12.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tlserve.generation import Finish
+from tlserve.openai.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
+
+Schema = Mapping[str, Any]
+
+TEXT: Schema = {"type": "string"}
+COUNT: Schema = {"type": "integer", "minimum": 0}
+NUMBER: Schema = {"type": "number"}
+FLAG: Schema = {"type": "boolean"}
+NULL: Schema = {"type": "null"}
+
+
+def const(value: str) -> Schema:
+    """Return the schema of one text."""
+    return {"type": "string", "const": value}
+
+
+def ref(name: str) -> Schema:
+    """Return a reference to a named schema."""
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def or_null(schema: Schema) -> Schema:
+    """Return the schema of a value that may be null."""
+    return {"anyOf": [schema, NULL]}
+
+
+def list_of(schema: Schema) -> Schema:
+    """Return the schema of a list."""
+    return {"type": "array", "items": schema}
+
+
+def closed(**members: Schema) -> Schema:
+    """Return the schema of an object that has exactly these members."""
+    return {"type": "object", "additionalProperties": False, "required": list(members), "properties": members}
+
+
+def _head(kind: str) -> dict[str, Schema]:
+    return {"id": TEXT, "object": const(kind), "created": COUNT, "model": TEXT, "system_fingerprint": TEXT}
+
+
+FINISH: Schema = {"type": "string", "enum": [finish.value for finish in Finish]}
+_TOKEN = {"token": TEXT, "logprob": NUMBER, "bytes": list_of({"type": "integer", "minimum": 0, "maximum": 255})}
+
+ANSWERS: Mapping[str, Schema] = {
+    "Error": closed(
+        error=closed(
+            message={"type": "string", "minLength": 1},
+            type={"type": "string", "enum": [INVALID_REQUEST, AUTHENTICATION, RATE_LIMIT, SERVER]},
+            param=or_null(TEXT),
+            code=or_null(TEXT),
+        )
+    ),
+    "Usage": closed(
+        prompt_tokens=COUNT,
+        completion_tokens=COUNT,
+        total_tokens=COUNT,
+        prompt_tokens_details=closed(cached_tokens=COUNT),
+    ),
+    "Logprobs": closed(
+        content=list_of(closed(**_TOKEN, top_logprobs=list_of(closed(**_TOKEN)))), refusal=or_null(TEXT)
+    ),
+    "ChatCompletion": closed(
+        **_head("chat.completion"),
+        choices=list_of(
+            closed(
+                index=COUNT,
+                message=closed(role=const("assistant"), content=TEXT, refusal=NULL),
+                logprobs=or_null(ref("Logprobs")),
+                finish_reason=FINISH,
+            )
+        ),
+        usage=ref("Usage"),
+    ),
+    "Completion": closed(
+        **_head("text_completion"),
+        choices=list_of(closed(index=COUNT, text=TEXT, logprobs=NULL, finish_reason=FINISH)),
+        usage=ref("Usage"),
+    ),
+    "Embeddings": closed(
+        object=const("list"),
+        data=list_of(closed(object=const("embedding"), index=COUNT, embedding={"anyOf": [list_of(NUMBER), TEXT]})),
+        model=TEXT,
+        usage=closed(prompt_tokens=COUNT, total_tokens=COUNT),
+    ),
+    "Tokens": closed(tokens=list_of(COUNT), count=COUNT),
+    "Text": closed(text=TEXT),
+    "InputTokens": closed(object=const("response.input_tokens"), input_tokens=COUNT),
+    "Model": closed(id=TEXT, object=const("model"), created=COUNT, root=TEXT, n_ctx=COUNT, loaded=FLAG, owned_by=TEXT),
+    "Models": closed(object=const("list"), data=list_of(ref("Model"))),
+    "Health": closed(status=const("ok"), kernels={"type": "object", "additionalProperties": TEXT}),
+}

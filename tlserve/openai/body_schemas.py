@@ -1,0 +1,74 @@
+"""Field tables -> the JSON schemas of request bodies.
+
+Owns the translation: a type becomes its schema, null is taken by every optional field, a field that is not served takes only the
+values that ask for nothing, and the parts that the tables leave undecoded (messages, stream options) get the schemas of their
+own tables. Source: JSON Schema 2020-12, as OpenAPI 3.1 takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from tlserve.openai import field_tables, messages
+from tlserve.openai.answer_schemas import Schema, ref
+from tlserve.openai.fields import Field, Kind, Table
+
+
+def body_schema(table: Table) -> Schema:
+    """Return the schema of an object that is read by `table`; other members are taken, and ignored."""
+    required = [name for name, field in table.items() if field.required]
+    members = {name: _member(name, field) for name, field in table.items()}
+    return {"type": "object", **({"required": required} if required else {}), "properties": members}
+
+
+def part_schemas() -> Mapping[str, Schema]:
+    """Return the named schemas that bodies refer to: a message of each role that is served."""
+    served = {role: table for role, table in messages.BY_ROLE.items() if table["role"].kind is Kind.SERVED}
+    return {"Message": {"anyOf": [_message(role, table) for role, table in served.items()]}}
+
+
+def _message(role: str, table: Table) -> Schema:
+    """Return the schema of one role's message; its content is never null, for a message of tool calls alone is not served."""
+    schema = body_schema(table)
+    members = {**schema["properties"], "role": {"type": "string", "const": role}}
+    members["content"] = {**(table["content"].schema or {}), "description": table["content"].takes}
+    return {**schema, "required": sorted({*schema["required"], "content"}), "properties": members}
+
+
+def _member(name: str, field: Field) -> Schema:
+    schema = dict(_shape_schema(name, field))
+    if not field.required:
+        schema = {"anyOf": [*schema.get("anyOf", [schema]), {"type": "null"}]}
+    return {**schema, "description": field_words(field)}
+
+
+def _shape_schema(name: str, field: Field) -> Mapping[str, Any]:
+    if name == "messages":
+        return {"type": "array", "minItems": 1, "items": ref("Message")}
+    if name == "stream_options":
+        return body_schema(field_tables.STREAM_OPTIONS)
+    if field.schema is not None:
+        return field.schema
+    return {"enum": _asking_nothing(field)} if field.kind is Kind.LATER else _schema_of(field.shape)
+
+
+def _asking_nothing(field: Field) -> list[Any]:
+    """Return the values that a field which is not served takes, besides null."""
+    if field.noops or not field.takes:
+        return list(field.noops) or [None]
+    return [msgspec.json.decode(field.takes)]
+
+
+def _schema_of(shape: Any) -> Mapping[str, Any]:
+    (schema,), _ = msgspec.json.schema_components([shape])
+    return schema
+
+
+def field_words(field: Field) -> str:
+    """Say what is done with a field, and what it takes."""
+    if field.kind is Kind.LATER:
+        return "not served: 422" + (f" for all but {field.takes}" if field.takes else "")
+    return field.takes + (" (without effect)" if field.kind is Kind.INERT else "")

@@ -1,0 +1,103 @@
+"""The reference page of every endpoint, made from the API's tables: `python -m tlserve.openai.endpoints_page`.
+
+Owns the layout of `docs/reference/endpoints.md`, which a test keeps current. Source of every fact: `tlserve.openai.operations`,
+`field_tables`, `messages` and `answer_schemas`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tlserve.openai import field_tables, messages
+from tlserve.openai.answer_schemas import ANSWERS
+from tlserve.openai.body_schemas import field_words
+from tlserve.openai.fields import Table
+from tlserve.openai.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
+
+_INTRODUCTION = """# Endpoints
+
+Every route of the API, with its fields and statuses. Made from the code by `python -m tlserve.openai.endpoints_page`; the same
+facts for machines are `specs/openapi-subset.v1.yaml`, and the rules behind them `specs/openai.md`.
+
+`null` is the default of every optional field. A wrong value is 400 and a known field with a value that is not served 422; both
+name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`.
+"""
+
+
+def endpoints_page() -> str:
+    """Return the page as Markdown."""
+    return "\n".join((_INTRODUCTION, *_lines())).rstrip() + "\n"
+
+
+def _lines() -> Iterator[str]:
+    for (method, pattern), operation in OPERATIONS.items():
+        yield from _operation(f"{method} {pattern.replace('+}', '}')}", operation)
+    yield from _section("Bodies", BODIES)
+    yield from _section("Messages", {f"role `{role}`": table for role, table in messages.BY_ROLE.items()})
+    yield from _section("Stream options", {"`stream_options`": field_tables.STREAM_OPTIONS})
+    yield from _answers()
+    yield from ("## Statuses", "", *_table(("status", "meaning"), [(str(s), words) for s, words in STATUSES.items()]))
+    yield from (
+        "## Request headers",
+        "",
+        *_table(("header", "effect"), [(f"`{n}`", h.about) for n, h in HEADERS.items()]),
+    )
+    rows = [(f"`{name}`", words) for name, words in ANSWER_HEADERS.items()]
+    yield from ("## Answer headers", "", *_table(("header", "meaning"), rows))
+
+
+def _operation(title: str, operation: Operation) -> Iterator[str]:
+    yield from (f"## {title}", "", operation.summary, "")
+    if operation.body is not None:
+        yield f"- Body: [{operation.body}](#{operation.body.lower()})"
+    streams = ", or server-sent events with `stream` true" if operation.streams else ""
+    yield f"- Answer: [{operation.answer}](#{operation.answer.lower()}){streams}"
+    yield "- Headers: " + ", ".join(f"`{name}`" for name in operation.headers)
+    yield "- Statuses: " + ", ".join(str(status) for status in sorted(operation.statuses))
+    yield ""
+
+
+def _section(title: str, tables: Mapping[str, Table]) -> Iterator[str]:
+    yield from (f"## {title}", "")
+    for name, table in tables.items():
+        yield from (f"### {name}", "", *_table(("field", "takes"), _fields(table)))
+
+
+def _fields(table: Table) -> list[tuple[str, str]]:
+    return [
+        (f"`{name}`" + (" (required)" if field.required else ""), field_words(field)) for name, field in table.items()
+    ]
+
+
+def _answers() -> Iterator[str]:
+    yield from ("## Answers", "")
+    for name, schema in ANSWERS.items():
+        yield from (f"### {name}", "", "```json", json.dumps(_example(schema), indent=2), "```", "")
+
+
+def _example(schema: Mapping[str, Any]) -> Any:
+    """Return a value of the schema that shows its members: a text says its type, a named schema its name."""
+    if "$ref" in schema:
+        return schema["$ref"].rpartition("/")[2]
+    if "anyOf" in schema:
+        return " or ".join(json.dumps(_example(option)).strip('"') for option in schema["anyOf"])
+    if "const" in schema or "enum" in schema:
+        return schema.get("const") or " or ".join(schema["enum"])
+    if schema["type"] == "object":
+        return {
+            name: _example(member) for name, member in schema.get("properties", {"...": {"type": "string"}}).items()
+        }
+    return [_example(schema["items"])] if schema["type"] == "array" else schema["type"]
+
+
+def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> Iterator[str]:
+    yield f"| {head[0]} | {head[1]} |"
+    yield "|---|---|"
+    yield from (f"| {left} | {right.replace('|', chr(92) + '|')} |" for left, right in rows)
+    yield ""
+
+
+if __name__ == "__main__":
+    print(endpoints_page(), end="")

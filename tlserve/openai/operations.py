@@ -1,0 +1,138 @@
+"""What each route of the API takes and answers: the one table behind the OpenAPI document and the reference page.
+
+Owns the words and the statuses. Refuses to know how a route does its work: `tlserve.endpoints.api` owns which function that is,
+and a test holds both tables together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from tlserve.openai import field_tables
+from tlserve.openai.fields import Table
+
+STATUSES: Mapping[int, str] = {
+    200: "the answer",
+    400: "a wrong value, shape, header or framing; `param` names the field",
+    401: "no API key, or a wrong one",
+    403: "a key that may not do this",
+    404: "no such model, route or KV handle",
+    408: "the request took too long to arrive",
+    413: "the body is larger than max_body_bytes",
+    415: "the body has a Content-Encoding",
+    417: "an expectation other than 100-continue",
+    422: "a known field with a value that is not served; `param` names it",
+    429: "too many requests, or the queue is full; see Retry-After",
+    431: "the headers are larger, or more, than the limits",
+    500: "a fault of the server",
+    503: "no room before the queue's deadline, or shutting down; see Retry-After",
+}
+RETRIED = (429, 503)
+"""The statuses that say when to try again."""
+
+_READING = (200, 400, 401, 403, 413, 415, 417, 429, 431, 500, 503)
+_POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 500, 503)
+
+
+@attrs.frozen
+class Header:
+    """A request header of our own: its JSON schema, and what it does."""
+
+    schema: Mapping[str, Any]
+    about: str
+
+
+_SWITCH = {"type": "string", "enum": ["", "0", "1"]}
+
+HEADERS: Mapping[str, Header] = {
+    "X-Request-Id": Header({"type": "string"}, "echoed if it is printable ASCII of 1 to 128 characters, else replaced"),
+    "X-TL-Priority": Header(
+        {"type": "integer", "minimum": -100, "maximum": 100}, "who goes first in the queue; 0 if absent"
+    ),
+    "X-TL-Strict": Header(_SWITCH, "1: an unknown field is 400 instead of being ignored"),
+    "X-TL-Return-Seed": Header(_SWITCH, "1: the answer's X-TL-Seed repeats it as `seed`"),
+    "X-TL-Special-Tokens": Header(_SWITCH, "1: the text may spell control tokens"),
+}
+
+ANSWER_HEADERS: Mapping[str, str] = {
+    "X-Request-Id": "the request's id, or a fresh one",
+    "X-TL-Ignored": "the names of fields that are not known here",
+    "X-TL-Seed": "the seed of the answer, where X-TL-Return-Seed asked for it",
+    "Retry-After": "seconds to wait before trying again; with 429 and 503",
+}
+
+
+@attrs.frozen(kw_only=True)
+class Operation:
+    """One route. `answer` names a schema of `tlserve.openai.answer_schemas`, `body` one of `BODIES`; None: it takes none."""
+
+    summary: str
+    answer: str
+    body: str | None = None
+    headers: tuple[str, ...] = ("X-Request-Id",)
+    streams: bool = False
+    statuses: tuple[int, ...] = _POSTING
+
+
+BODIES: Mapping[str, Table] = {
+    "ChatRequest": field_tables.CHAT,
+    "CompletionRequest": field_tables.COMPLETION,
+    "EmbeddingsRequest": field_tables.EMBEDDINGS,
+    "TokenizeRequest": field_tables.TOKENIZE,
+    "DetokenizeRequest": field_tables.DETOKENIZE,
+}
+
+_GENERATING = ("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Return-Seed")
+
+OPERATIONS: Mapping[tuple[str, str], Operation] = {
+    ("POST", "/v1/chat/completions"): Operation(
+        summary="Continue a conversation by the assistant's next turn.",
+        answer="ChatCompletion",
+        body="ChatRequest",
+        headers=_GENERATING,
+        streams=True,
+    ),
+    ("POST", "/v1/completions"): Operation(
+        summary="Continue one or several prompts; the choices of prompt i are i * n to i * n + n - 1.",
+        answer="Completion",
+        body="CompletionRequest",
+        headers=(*_GENERATING, "X-TL-Special-Tokens"),
+        streams=True,
+    ),
+    ("POST", "/v1/embeddings"): Operation(
+        summary="Turn texts or token ids into unit vectors, in order.",
+        answer="Embeddings",
+        body="EmbeddingsRequest",
+        headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict"),
+    ),
+    ("POST", "/v1/chat/completions/input_tokens"): Operation(
+        summary="Count the prompt tokens that the same chat would have.",
+        answer="InputTokens",
+        body="ChatRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("POST", "/v1/tokenize"): Operation(
+        summary="Turn a text into token ids, as completions would read it.",
+        answer="Tokens",
+        body="TokenizeRequest",
+        headers=("X-Request-Id", "X-TL-Strict", "X-TL-Special-Tokens"),
+    ),
+    ("POST", "/v1/detokenize"): Operation(
+        summary="Write token ids as the text that they spell, control tokens too.",
+        answer="Text",
+        body="DetokenizeRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("GET", "/v1/models"): Operation(
+        summary="List every model by every name that it has.", answer="Models", statuses=_READING
+    ),
+    ("GET", "/v1/models/{id+}"): Operation(
+        summary="Show one model; its id may have slashes.", answer="Model", statuses=(*_READING, 404)
+    ),
+    ("GET", "/healthz"): Operation(
+        summary="Say that the process lives, and with what arithmetic.", answer="Health", statuses=_READING
+    ),
+}
