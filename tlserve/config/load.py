@@ -21,7 +21,7 @@ from tlserve.config.toml_file import read_toml
 from tlserve.errors import SettingsError
 
 _PREFIXES = {f"TL_{table.upper()}__": table for table in declared_settings()}
-_FEW = 6
+_FEW = 12
 
 
 @attrs.frozen
