@@ -16,7 +16,7 @@ def handler_of(reasons: list[str]) -> Handler:
     """Return a handler whose server is not ready for `reasons[0]`."""
     return make_health_handler(
         not_ready_reason=lambda: reasons[0],
-        metrics=lambda: metrics_text(EngineStatistics(kv_used=7)),
+        metrics=lambda: metrics_text({"succ": EngineStatistics(kv_used=7)}),
         new_id=lambda: "fresh",
         about=lambda: {"kernels": "reference"},
     )
