@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 
 from tests.kit.golden_kin import kin_cases, write_kin
+from tests.kit.kin_gguf import write_kin_gguf
 from tests.kit.naive_llama import log_softmax
 from tests.kit.step_batches import Rows, forward_rows, run_whole
 from tlserve.kernels.choose import KernelChoice
+from tlserve.model.gguf_tensors import GgufFile
+from tlserve.model.hyperparameters import llama_shape
 from tlserve.model.load import load_model
 
 CASES = kin_cases()
@@ -52,6 +55,39 @@ def test_greedy_answers_are_those_of_transformers_while_the_choice_is_sure(model
     end = min(unsure[0] if unsure else len(case.greedy), len(answer))
     assert answer[:end] == case.greedy[:end].tolist()
     assert end > 0
+
+
+YARN = {
+    "rope__scaling__type": "yarn",
+    "rope__scaling__factor": 4.0,
+    "rope__scaling__original_context_length": 64,
+}
+AS_GGUF = {
+    "llama": {},
+    "llama linear": {"rope__scaling__type": "linear", "rope__scaling__factor": 4.0, "context_length": 256},
+    "llama yarn": YARN,
+    "llama tied": {},
+    "llama biases": {},
+    "mistral": {"attention__sliding_window": 24},
+    "mistral, no window": {},
+    "qwen2": {},
+    "qwen3": {},
+    "qwen3 yarn": YARN,
+}
+
+
+@pytest.mark.parametrize("name", AS_GGUF)
+def test_the_same_checkpoint_as_gguf_has_the_logits_of_transformers_too(tmp_path, name):
+    case = CASES[name]
+    path = write_kin_gguf(tmp_path / "kin.gguf", case, **AS_GGUF[name])
+    model = load_model(path, threads=1, kernels=EXACT).model
+    assert np.abs(run_whole(model, case.ids).logits[case.rows] - case.logits).max() < LOGIT_BOUND
+
+
+def test_every_fourth_layer_of_a_gguf_smollm3_does_not_turn(tmp_path):
+    with GgufFile(write_kin_gguf(tmp_path / "kin.gguf", CASES["smollm3"])) as file:
+        metadata = file.header.metadata | {"smollm3.block_count": 9}
+    assert llama_shape(metadata, 320).unrotated_layers == (3, 7)
 
 
 LEFT_OUT = {

@@ -19,10 +19,14 @@ from tlserve.text.tokenizer import HUGGINGFACE, Tokenizer
 from tlserve.text.vocabulary import MAX_TOKENS, is_steering, read_flag, read_token_id
 
 MAX_JSON_CHARS = 1 << 26
+HUGGINGFACE_PREFIX = "tokenizer.huggingface."
 
 
 def build(metadata: Mapping[str, object]) -> Tokenizer:
-    """Build the tokenizer; the ids of BOS and EOS come from `tokenizer.ggml.*`. Raises ModelRefused."""
+    """Build the tokenizer; the ids of BOS and EOS come from `tokenizer.ggml.*`. Raises ModelRefused.
+
+    `tokenizer.huggingface.vocabulary_size`: how many ids the model has, where that is more than the tokenizer names.
+    """
     document = _read(metadata[HUGGINGFACE])
     added = list(map(_added_token, _members(document, "added_tokens")))
     spell = _spelling(document)
@@ -31,13 +35,15 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     text_tokens = [token for token in added if token["content"] not in special]
     plain = build_in_library(HUGGINGFACE, lambda: _library(document, text_tokens))
     _check_added(plain.get_vocab(), text_tokens)
+    inner = _without_beginning(document)
     return LibraryTokenizer(
         plain,
-        pieces=_pieces(whole.get_vocab(), added, spell),
+        pieces=_pieces(whole.get_vocab(), added, spell, _rows(metadata)),
         special=special,
         hidden=frozenset(token["id"] for token in added if token["special"]),
         marks=_marks(metadata, whole),
         trims={token["id"]: str.lstrip for token in added if token["rstrip"]},
+        inner=inner and build_in_library(HUGGINGFACE, lambda: _library(inner, text_tokens)),
     )
 
 
@@ -78,6 +84,22 @@ def _library(document: Mapping[str, Any], added: list[dict[str, Any]]) -> Any:
     return Library.from_str(json.dumps(changed))
 
 
+def _without_beginning(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the document for text that does not begin one, None where it makes no difference.
+
+    The library puts a space before the beginning (`prepend_scheme` "first"); it is handed the parts between special tokens, each
+    of which would begin anew.
+    """
+    cuts = [part for part in _parts(document.get("pre_tokenizer")) if part.get("prepend_scheme") == "first"]
+    if not cuts:
+        return None
+    changed: dict[str, Any] = json.loads(json.dumps(document))
+    for part in _parts(changed["pre_tokenizer"]):
+        if part.get("prepend_scheme") == "first" and isinstance(part, dict):
+            part["prepend_scheme"] = "never"
+    return changed
+
+
 def _parts(node: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
     """Yield `node` and, where it is a Sequence, its parts."""
     if isinstance(node, dict) and depth < 8:
@@ -108,9 +130,21 @@ def _word_piece(token: str) -> bytes:
     return token[2:].encode() if token.startswith("##") else (" " + token).encode()
 
 
-def _pieces(vocabulary: Mapping[str, int], added: list[dict[str, Any]], spell: Callable[[str], bytes]) -> list[bytes]:
-    """Return the bytes of every id; an id that no token has is a hole."""
-    size = 1 + max(vocabulary.values(), default=-1)
+def _rows(metadata: Mapping[str, object]) -> int:
+    """Return how many ids the model has, which may be more than the tokenizer names: 0 where that is not said."""
+    rows = metadata.get(f"{HUGGINGFACE_PREFIX}vocabulary_size", 0)
+    if type(rows) is not int or not 0 <= rows <= MAX_TOKENS:
+        raise ModelRefused(
+            f"{HUGGINGFACE_PREFIX}vocabulary_size is {str(rows)[:32]}, not a count of at most {MAX_TOKENS}"
+        )
+    return rows
+
+
+def _pieces(
+    vocabulary: Mapping[str, int], added: list[dict[str, Any]], spell: Callable[[str], bytes], rows: int
+) -> list[bytes]:
+    """Return the bytes of every id below `rows` at least; an id that no token has is a hole."""
+    size = max(rows, 1 + max(vocabulary.values(), default=-1))
     if not 0 < size <= MAX_TOKENS:
         raise ModelRefused(f"{HUGGINGFACE}: its vocabulary has no tokens, or ids past {MAX_TOKENS}")
     _check_added(vocabulary, added)

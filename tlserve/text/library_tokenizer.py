@@ -30,7 +30,8 @@ class Marks:
 class LibraryTokenizer:
     """The `Tokenizer` protocol over `tokenizers.Tokenizer`.
 
-    `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text.
+    `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text. `inner` is
+    the library for what does not begin a text, where that is encoded otherwise (a space is put before the beginning alone).
     Characters that the vocabulary cannot spell are left out, as the library and llama.cpp do.
     """
 
@@ -43,8 +44,10 @@ class LibraryTokenizer:
         hidden: frozenset[int],
         marks: Marks,
         trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
+        inner: Any = None,
     ) -> None:
         self._library = library
+        self._inner = library if inner is None else inner
         self._pieces = pieces
         self._hidden = hidden
         self._special = SpecialTokens(special)
@@ -57,13 +60,16 @@ class LibraryTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as ordinary text."""
-        encoding = self._library.encode(_unicode(text), add_special_tokens=False)
+        return self._encode(self._library, text)
+
+    def _encode(self, library: Any, text: str) -> list[int]:
+        encoding = library.encode(_unicode(text), add_special_tokens=False)
         ids: list[int] = encoding.ids
         if self._special.id_set.isdisjoint(ids):
             return ids
-        return self._encode_apart(_unicode(text), ids, encoding.offsets)
+        return self._encode_apart(library, _unicode(text), ids, encoding.offsets)
 
-    def _encode_apart(self, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> list[int]:
+    def _encode_apart(self, library: Any, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> list[int]:
         """Encode again in parts, cut inside each token that turned out to be a special one.
 
         A part is shorter than what it was cut from, so this ends; a single character that is left over is dropped.
@@ -73,20 +79,23 @@ class LibraryTokenizer:
         bounds = sorted({0, len(text), *cuts})
         if len(bounds) <= 2:
             return [token for token in ids if token not in self._special.id_set]
-        return [token for start, end in pairwise(bounds) for token in self.encode(text[start:end])]
+        parts = [self._encode(self._inner if start else library, text[start:end]) for start, end in pairwise(bounds)]
+        return [token for part in parts for token in part]
 
     def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
         """Return the ids of `text`, its special tokens among them but for those with a `mark` inside."""
         ids: list[int] = []
         trim: Callable[[str], str] | None = None
+        library = self._library
         for piece in self._special.split(text):
             if isinstance(piece, int):
                 ids.append(piece)
                 trim = self._trims.get(piece)
             else:
                 plain = piece.replace(mark, "") if mark else piece
-                ids.extend(self.encode(trim(plain) if trim else plain))
+                ids.extend(self._encode(library, trim(plain) if trim else plain))
                 trim = None
+            library = self._inner
         return ids
 
     def token_bytes(self, token: int) -> bytes:
