@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import attrs
 import trio
@@ -66,17 +66,28 @@ def serve_in_thread(
     loaded: LoadedModel | None = None,
 ) -> Iterator[ThreadedServer]:
     """Serve `model` for the block, as `serve` does, for code without trio."""
-    started: Future[tuple[TestServer, trio.lowlevel.TrioToken]] = Future()
+    begun: Future[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
+    started: Future[TestServer] = Future()
 
     async def main() -> None:
+        with trio.CancelScope() as scope:
+            begun.set_result((trio.lowlevel.current_trio_token(), scope))
+            await host()
+
+    async def host() -> None:
         async with serve(model, settings=settings, loaded=loaded) as server:
-            started.set_result((server, trio.lowlevel.current_trio_token()))
+            started.set_result(server)
             await server.ended.wait()
 
     with ThreadPoolExecutor(1, "tlserve-testing") as threads:
         run = threads.submit(trio.run, main)
         run.add_done_callback(lambda run: _pass_on(run, started))
-        server, token = started.result(START_TIMEOUT_S)
+        token, scope = begun.result(START_TIMEOUT_S)
+        try:
+            server = started.result(START_TIMEOUT_S)
+        except BaseException:  # it failed, took too long, or Ctrl-C came: what is being started must not be waited for
+            _cancel(token, scope)
+            raise
         threaded = ThreadedServer(server, token, run)
         try:
             yield threaded
@@ -84,7 +95,12 @@ def serve_in_thread(
             _end(threaded)
 
 
-def _pass_on(run: Future[None], started: Future[tuple[TestServer, trio.lowlevel.TrioToken]]) -> None:
+def _cancel(token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
+    with suppress(trio.RunFinishedError):
+        token.run_sync_soon(scope.cancel)
+
+
+def _pass_on(run: Future[None], started: Future[TestServer]) -> None:
     """Tell the waiting test what kept the server from starting."""
     error = run.exception()
     if error is not None and not started.done():
