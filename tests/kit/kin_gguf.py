@@ -1,4 +1,4 @@
-"""A golden checkpoint written as llama.cpp's converter would: GGUF's names, rows of queries and keys permuted where it does so."""
+"""A golden checkpoint written as llama.cpp's converter would: GGUF's names, rows of queries and keys permuted."""
 
 from __future__ import annotations
 

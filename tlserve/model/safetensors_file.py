@@ -7,6 +7,7 @@ files of numbers: a pickle can run code. Source: the format section of the safet
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import mmap
@@ -53,7 +54,7 @@ class StoredTensor:
 
 
 class SafetensorsFile:
-    """An open file: names to rows. Close it when nothing of it is in use; a context manager."""
+    """An open file: names to rows. A context manager."""
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
@@ -72,7 +73,8 @@ class SafetensorsFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.data.close()
+        with contextlib.suppress(BufferError):  # a view that is still held keeps the mapping until it goes
+            self.data.close()
 
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows start .. end of a tensor as float32, a copy; raises `ModelRefused` for a type that is not read."""
