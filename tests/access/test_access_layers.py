@@ -3,71 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from typing import Any
 
-import attrs
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from tests.kit.memory_http import MemoryServer, memory_server, read_available, statuses
-from tests.kit.scripted_backend import Script, ScriptedBackend
-from tlserve.access.cors import Cors
-from tlserve.access.door import Door
-from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
-from tlserve.endpoints.api import ROUTES, make_api_handler, make_fault_renderer
-from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Catalogue, Served
+from tests.kit.guarded_api import CHAT, KEY, RIGHT, chat_body, guarded
+from tests.kit.memory_http import read_available, statuses
+from tests.kit.scripted_backend import Script
+from tlserve.access.keys import KeyRing, Limits
+from tlserve.endpoints.api import ROUTES
 from tlserve.http.client import Answer
-from tlserve.telemetry.request_log import RequestRecord, request_line
-from tlserve.text.byte_tokenizer import ByteTokenizer
+from tlserve.telemetry.request_log import request_line
 
-KEY = "sk-0123456789-abcdef"
-RIGHT = ("Authorization", f"Bearer {KEY}")
-CHAT = "/v1/chat/completions"
 APP = "https://app.example.com"
-
-
-@attrs.frozen
-class Guarded:
-    """An API behind a door with one key, and what was logged."""
-
-    server: MemoryServer
-    door: Door
-    backend: ScriptedBackend
-    records: list[RequestRecord]
-
-    async def ask(self, method: str, path: str, *headers: tuple[str, str], body: Any = None) -> Answer:
-        data = b"" if body is None else json.dumps(body).encode()
-        return await self.server.request(method, path, headers, data)
-
-    async def chat(self, *headers: tuple[str, str], **fields: Any) -> Answer:
-        return await self.ask("POST", CHAT, *(headers or (RIGHT,)), body=chat_body(**fields))
-
-
-def chat_body(**fields: Any) -> dict[str, Any]:
-    base = {"model": "succ", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
-    return {**base, **fields}
-
-
-@asynccontextmanager
-async def guarded(
-    limits: Limits | None = None, script: Script | None = None, cors: tuple[str, ...] = (), **key: Any
-) -> AsyncIterator[Guarded]:
-    ring = KeyRing([ApiKey(name="ci", digest=digest_of(KEY), limits=limits or Limits(), **key)])
-    door = Door(ring, public=["GET /healthz"])
-    backend = ScriptedBackend(script or Script())
-    records: list[RequestRecord] = []
-    api = ApiContext(
-        catalogue=Catalogue([Served(model_id="succ", backend=backend, tokenizer=ByteTokenizer())]),
-        door=door,
-        cors=Cors(cors),
-        log=records.append,
-    )
-    async with memory_server(make_api_handler(api), api.settings, make_fault_renderer(api.new_id)) as server:
-        yield Guarded(server, door, backend, records)
 
 
 def error_of(answer: Answer) -> dict[str, Any]:

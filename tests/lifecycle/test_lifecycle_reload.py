@@ -14,8 +14,6 @@ from tlserve.errors import SettingsError
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.lifecycle.reload import INTERVAL_S, Reloading, look_at, watch_files
 
-# ruff: noqa: ASYNC240 - a look at one small file is not worth a thread
-
 KEY = "sk-0123456789-abcdef"
 OTHER = "sk-fedcba-9876543210"
 
