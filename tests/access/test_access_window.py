@@ -4,7 +4,7 @@ import math
 
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from tlserve.access.window import WINDOW_S, MinuteWindow
 
@@ -61,7 +61,8 @@ class Windows(RuleBasedStateMachine):
         assert least <= used <= most
 
 
-test_no_minute_holds_more_than_the_limit = Windows.TestCase
+def test_no_minute_holds_more_than_the_limit() -> None:
+    run_state_machine_as_test(Windows)
 
 
 @given(st.lists(st.floats(0, 100), max_size=200), st.integers(1, 20))
