@@ -53,7 +53,7 @@ class Delta:
     @property
     def is_empty(self) -> bool:
         """Say whether there is nothing to send."""
-        return self == _NOTHING
+        return not (self.content or self.finish or self.reasoning or self.tool_call or self.logprobs)
 
 
 _NOTHING = Delta()
@@ -135,7 +135,7 @@ class OutputReader:
         visible = []
         for piece in pieces:
             if piece.channel is Channel.CONTENT:
-                visible.append(attrs.evolve(piece, text=self._stops.feed(piece.text)))
+                visible.append(ChannelText(Channel.CONTENT, self._stops.feed(piece.text)))
             elif not self._stops.stopped:
                 visible.append(piece)
         return visible
@@ -143,15 +143,18 @@ class OutputReader:
     def _end(self, pieces: list[ChannelText], finish: Finish | None) -> Delta:
         finish = Finish.STOP if self._stops.stopped else finish
         self.stopped = finish is not None
+        content, reasoning, tool_call = _by_channel(pieces)
         return Delta(
-            content=_join(pieces, Channel.CONTENT),
-            reasoning=_join(pieces, Channel.REASONING),
-            tool_call=_join(pieces, Channel.TOOL_CALL),
+            content=content,
+            reasoning=reasoning,
+            tool_call=tool_call,
             logprobs=self._released(),
             finish=finish,
         )
 
     def _released(self) -> tuple[LogprobEntry, ...]:
+        if not self._entries.are_waiting:
+            return ()
         if self.stopped and not self._stops.stopped:
             return self._entries.take_all()
         return self._entries.take(self._dialect.held + self._stops.held)
@@ -162,8 +165,17 @@ class OutputReader:
         return LogprobEntry(chosen, tuple(top))
 
 
-def _join(pieces: list[ChannelText], channel: Channel) -> str:
-    return "".join(piece.text for piece in pieces if piece.channel is channel)
+def _by_channel(pieces: list[ChannelText]) -> tuple[str, str, str]:
+    """Return the content, the reasoning and the tool call; a step has a piece or two, so that nothing is built for them."""
+    content = reasoning = tool_call = ""
+    for piece in pieces:
+        if piece.channel is Channel.CONTENT:
+            content += piece.text
+        elif piece.channel is Channel.REASONING:
+            reasoning += piece.text
+        else:
+            tool_call += piece.text
+    return content, reasoning, tool_call
 
 
 class _EntryQueue:
@@ -175,6 +187,11 @@ class _EntryQueue:
     def __init__(self) -> None:
         self.read = 0
         self._waiting: deque[tuple[int, LogprobEntry]] = deque()
+
+    @property
+    def are_waiting(self) -> bool:
+        """Say whether any entry waits."""
+        return bool(self._waiting)
 
     def append(self, entry: LogprobEntry) -> None:
         """Add the entry of a token whose bytes come next."""

@@ -30,12 +30,14 @@ class StopStrings:
         _check(stops)
         self.stopped = False
         self.held = 0
-        self._automaton = _Automaton(stops)
+        self._automaton = _Automaton(stops) if stops else None
         self._waiting = ""
         self._state = 0
 
     def feed(self, text: str) -> str:
         """Return the text that no stop string can contain any more."""
+        if self._automaton is None:
+            return text
         self.held += len(text)
         if self.stopped:
             return ""
@@ -83,8 +85,6 @@ class _Automaton:
     def walk(self, state: int, text: str) -> tuple[int, int, int]:
         """Read `text` from `state`; return (characters read, state, length of the match that ended it, or 0)."""
         children, match = self._children, self.match
-        if len(children) == 1:
-            return len(text), 0, 0
         for read, character in enumerate(text, 1):
             following = children[state].get(character)
             state = self._step(state, character) if following is None else following
