@@ -8,7 +8,7 @@ The nursery tree of a server:
     |- watch_stop_signals        SIGTERM, SIGINT -> Drain.stop; a second one cuts
     |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
     |- watch_files               new keys and certificates, if there are files of them
-    |- engine                    LocalBackend.run: the thread; its failure ends the process after every stream was told
+    |- engine, one a model       LocalBackend.run: the thread; its failure ends the process after every stream was told
     |- API server                http.Server.serve: acceptors, one task per connection
     `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
 
@@ -28,7 +28,7 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.assembly import Assembled, assemble, health_handler, load, make_door, make_tracer, reloadings
+from tlserve.assembly import Assembled, assemble, health_handler, load_all, make_door, make_tracer, reloadings
 from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
@@ -150,7 +150,7 @@ class _Host:
                 await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
             await self._start_health(nursery)
             await nursery.start(watch_files, reloadings(self._settings, self._door, self._ports.certificate))
-            loaded = self._given or await self._load_unless_stopped()
+            loaded = await self._load_unless_stopped()
             code = 0 if loaded is None else await self._serve(loaded, nursery, task_status)
             nursery.cancel_scope.cancel()
         if self._failure is not None:
@@ -165,12 +165,14 @@ class _Host:
         server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
         await nursery.start(server.serve, self._ports.health)
 
-    async def _load_unless_stopped(self) -> LoadedModel | None:
-        """Load the model in a thread; None if the server was told to stop meanwhile."""
-        loaded: LoadedModel | None = None
+    async def _load_unless_stopped(self) -> tuple[LoadedModel, ...] | None:
+        """Load the models in a thread; None if the server was told to stop meanwhile."""
+        if self._given is not None and not self._settings.models:
+            return (self._given,)
+        loaded: tuple[LoadedModel, ...] | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
-            loaded = await trio.to_thread.run_sync(load, self._settings.engine, abandon_on_cancel=True)
+            loaded = await trio.to_thread.run_sync(load_all, self._settings, self._given, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
         return loaded
 
@@ -178,7 +180,9 @@ class _Host:
         await self._drain.wait_asked()
         scope.cancel()
 
-    async def _serve(self, loaded: LoadedModel, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
+    async def _serve(
+        self, loaded: Sequence[LoadedModel], nursery: trio.Nursery, task_status: trio.TaskStatus[Running]
+    ) -> int:
         assembled = assemble(self._settings, loaded, self._door, self._tracer)
         handler, render_fault = (
             make_api_handler(assembled.api),
@@ -186,12 +190,13 @@ class _Host:
         )
         server = Server(self._settings.http, handler, render_fault)
         running = self._running(assembled)
-        await nursery.start(self._run_engine, assembled.backend, server)
+        for model in assembled.models:
+            await nursery.start(self._run_engine, model.backend, server)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
-        return await self._run_drain(assembled.backend, server)
+        return await self._run_drain(assembled, server)
 
     def _running(self, assembled: Assembled) -> Running:
         return Running(
@@ -221,17 +226,19 @@ class _Host:
             return "draining"
         if self._assembled is None:
             return "the model is loading"
-        return self._assembled.backend.info().not_ready_reason
+        return self._assembled.not_ready_reason()
 
     # --- end
 
-    async def _run_drain(self, backend: LocalBackend, server: Server) -> int:
+    async def _run_drain(self, assembled: Assembled, server: Server) -> int:
         async def close() -> None:
-            backend.close()
+            for model in assembled.models:
+                model.backend.close()
             server.drain()
 
         def cut() -> None:
-            backend.cut()
+            for model in assembled.models:
+                model.backend.cut()
             server.cut(CUT_GRACE_S)
 
         return await self._drain.run(

@@ -1,4 +1,4 @@
-"""Settings become the objects of a server: the model, its engine and backend, what is served, and the handlers.
+"""Settings become the objects of a server: the models, their engines and backends, what is served, and the handlers.
 
 Owns who is handed to whom. Refuses to run anything: `tlserve.app` starts and ends what is made here.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -49,17 +49,40 @@ from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class Assembled:
-    """A server's objects, made and not yet running."""
+class AssembledModel:
+    """One model's objects: its engine has a thread of its own, its backend a queue of its own."""
 
-    settings: Settings
+    settings: EngineSettings
     loaded: LoadedModel
     served: Served
     backend: LocalBackend
     engine: Engine
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class Assembled:
+    """A server's objects, made and not yet running; the first of `models` is that of [engine]."""
+
+    settings: Settings
+    models: tuple[AssembledModel, ...]
     requests: RequestCounts
     histograms: RequestHistograms
     api: ApiContext
+
+    @property
+    def backend(self) -> LocalBackend:
+        """Return the backend of the first model."""
+        return self.models[0].backend
+
+    @property
+    def engine(self) -> Engine:
+        """Return the engine of the first model."""
+        return self.models[0].engine
+
+    def not_ready_reason(self) -> str:
+        """Return why one of the models cannot answer now, or ""."""
+        reasons = (model.backend.info().not_ready_reason for model in self.models)
+        return next(filter(None, reasons), "")
 
 
 def find_model_path(model_dir: str) -> Path:
@@ -79,6 +102,12 @@ def load(settings: EngineSettings) -> LoadedModel:
     return load_model(
         find_model_path(settings.model_dir), context_tokens=settings.context_tokens, threads=settings.threads
     )
+
+
+def load_all(settings: Settings, given: LoadedModel | None = None) -> tuple[LoadedModel, ...]:
+    """Load every model of the settings, one after the other; `given` stands for the first."""
+    first, *others = settings.served
+    return (given or load(first), *map(load, others))
 
 
 def read_keys(settings: AccessSettings) -> KeyRing | None:
@@ -134,15 +163,16 @@ def make_tracer(settings: TelemetrySettings) -> Tracer | None:
 
 
 def assemble(
-    settings: Settings, loaded: LoadedModel, door: Door | None = None, tracer: Tracer | None = None
+    settings: Settings, loaded: Sequence[LoadedModel], door: Door | None = None, tracer: Tracer | None = None
 ) -> Assembled:
-    """Make all objects around a loaded model. Call on the event loop, which the backend's mailbox belongs to."""
-    engine = Engine(loaded.model, _engine_config(settings.engine, loaded))
-    backend = LocalBackend(engine, _info(settings.engine, loaded, engine), _limits(settings.engine))
-    served = _served(settings.engine, loaded, backend)
+    """Make all objects around the loaded models. Call on the event loop, which the backends' mailboxes belong to."""
+    memory_bytes = available_memory_bytes() // len(settings.served)
+    models = tuple(
+        _assemble_model(own, model, memory_bytes) for own, model in zip(settings.served, loaded, strict=True)
+    )
     requests, histograms = RequestCounts(path for _, path in ROUTES), RequestHistograms()
     api = ApiContext(
-        catalogue=Catalogue([served]),
+        catalogue=Catalogue(model.served for model in models),
         door=door or make_door(settings.access),
         cors=Cors(settings.cors.allow_origins),
         settings=settings.http,
@@ -151,14 +181,19 @@ def assemble(
     )
     return Assembled(
         settings=settings,
-        loaded=loaded,
-        served=served,
-        backend=backend,
-        engine=engine,
+        models=models,
         requests=requests,
         histograms=histograms,
         api=api,
     )
+
+
+def _assemble_model(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> AssembledModel:
+    """Make one model's objects; its keys and values get a share of `memory_bytes`, unless the settings say how much."""
+    engine = Engine(loaded.model, _engine_config(settings, loaded, memory_bytes))
+    backend = LocalBackend(engine, _info(settings, loaded, engine), _limits(settings))
+    served = _served(settings, loaded, backend)
+    return AssembledModel(settings=settings, loaded=loaded, served=served, backend=backend, engine=engine)
 
 
 def health_handler(
@@ -175,7 +210,8 @@ def health_handler(
 
     def about() -> dict[str, object]:
         assembled = current()
-        return {} if assembled is None else {"kernels": {assembled.served.model_id: assembled.backend.info().kernels}}
+        models = () if assembled is None else assembled.models
+        return {"kernels": {model.served.model_id: model.backend.info().kernels for model in models}} if models else {}
 
     def metrics() -> str:
         assembled = current()
@@ -197,25 +233,24 @@ def _count_and_log(requests: RequestCounts, histograms: RequestHistograms, recor
 
 
 def _metrics(assembled: Assembled) -> str:
-    backend = assembled.backend
     return metrics_text(
-        {assembled.served.model_id: backend.statistics()},
+        {model.served.model_id: model.backend.statistics() for model in assembled.models},
         requests=assembled.requests,
         histograms=assembled.histograms,
         version=__version__,
-        kernels=backend.info().kernels,
+        kernels=assembled.backend.info().kernels,
         vllm_aliases=assembled.settings.telemetry.vllm_aliases,
     )
 
 
-def _engine_config(settings: EngineSettings, loaded: LoadedModel) -> EngineConfig:
+def _engine_config(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> EngineConfig:
     return EngineConfig(
         max_num_seqs=settings.max_num_seqs,
         # admission is counted by the backend, where it can be answered at once; the engine never refuses before it
         max_waiting=max(settings.queue_capacity, 1 << 20),
         prefill_chunk=settings.prefill_chunk,
         block_size=settings.block_size,
-        kv_blocks=plan_kv_blocks(settings, loaded.model.spec, available_memory_bytes()),
+        kv_blocks=plan_kv_blocks(settings, loaded.model.spec, memory_bytes),
         prefix_cache=settings.prefix_cache,
         speculative=settings.speculative,
         speculative_tokens=settings.speculative_tokens,
@@ -241,6 +276,7 @@ def _info(settings: EngineSettings, loaded: LoadedModel, engine: Engine) -> Back
         embedding_size=spec.hidden_size,
         system_fingerprint=_fingerprint(spec.numerics),
         kernels=spec.kernels,
+        admission_limit=settings.max_num_seqs + settings.queue_capacity,
     )
 
 
@@ -261,4 +297,5 @@ def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend
         eos_ids=loaded.eos_ids,
         template=template,
         dialect=dialect_for(template.source, tokenizer.special_tokens),
+        min_dimensions=settings.embedding_min_dimensions or None,
     )

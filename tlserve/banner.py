@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tlserve import __version__
-from tlserve.assembly import Assembled
+from tlserve.assembly import Assembled, AssembledModel
 from tlserve.telemetry.logs import LogEvent
 
 MIB = 1 << 20
@@ -21,43 +21,58 @@ def start_event(assembled: Assembled, api: Sequence[str], health: Sequence[str])
 
 
 def _lines(assembled: Assembled, api: Sequence[str], health: Sequence[str]) -> tuple[str, ...]:
-    info, settings = assembled.backend.info(), assembled.settings.engine
+    first, *others = assembled.models
     return (
-        f"tlserve {__version__} serves {info.model_id}: {assembled.loaded.description}",
-        f"  context    {info.context_tokens} tokens; {_kv(assembled)}; prefix cache {settings.prefix_cache}",
-        f"  arithmetic {info.kernels}; answers repeat under {info.system_fingerprint}",
-        f"  requests   {settings.max_num_seqs} run at once, {settings.queue_capacity} more may wait",
+        f"tlserve {__version__} serves {_title(first)}",
+        *_model_lines(first),
+        *(line for model in others for line in (f"and {_title(model)}", *_model_lines(model))),
         f"  API        {_urls(api, _scheme(assembled))}",
         f"  health     {_urls(health) or 'not served'}",
     )
 
 
+def _title(model: AssembledModel) -> str:
+    return f"{model.served.model_id}: {model.loaded.description}"
+
+
+def _model_lines(model: AssembledModel) -> tuple[str, ...]:
+    info, settings = model.backend.info(), model.settings
+    return (
+        f"  context    {info.context_tokens} tokens; {_kv(model)}; prefix cache {settings.prefix_cache}",
+        f"  arithmetic {info.kernels}; answers repeat under {info.system_fingerprint}",
+        f"  requests   {settings.max_num_seqs} run at once, {settings.queue_capacity} more may wait",
+    )
+
+
 def _fields(assembled: Assembled, api: Sequence[str], health: Sequence[str]) -> dict[str, object]:
-    info, settings = assembled.backend.info(), assembled.settings.engine
+    first, *others = map(_model_fields, assembled.models)
+    more: dict[str, object] = {"models": others} if others else {}
+    return {"version": __version__, **first, **more, "api": list(api), "health": list(health)}
+
+
+def _model_fields(model: AssembledModel) -> dict[str, object]:
+    info, settings = model.backend.info(), model.settings
     return {
-        "version": __version__,
         "model": info.model_id,
-        "description": assembled.loaded.description,
+        "description": model.loaded.description,
         "context_tokens": info.context_tokens,
-        "kv_tokens": _kv_tokens(assembled),
+        "kv_tokens": _kv_tokens(model),
         "prefix_cache": settings.prefix_cache,
         "kernels": info.kernels,
         "system_fingerprint": info.system_fingerprint,
         "max_num_seqs": settings.max_num_seqs,
         "queue_capacity": settings.queue_capacity,
-        "api": list(api),
-        "health": list(health),
     }
 
 
-def _kv(assembled: Assembled) -> str:
-    tokens = _kv_tokens(assembled)
-    size_mib = tokens * assembled.loaded.model.spec.kv_bytes_per_token // MIB
+def _kv(model: AssembledModel) -> str:
+    tokens = _kv_tokens(model)
+    size_mib = tokens * model.loaded.model.spec.kv_bytes_per_token // MIB
     return f"keys and values of {tokens} tokens ({size_mib} MiB when full)"
 
 
-def _kv_tokens(assembled: Assembled) -> int:
-    config = assembled.engine.config
+def _kv_tokens(model: AssembledModel) -> int:
+    config = model.engine.config
     return config.kv_blocks * config.block_size
 
 

@@ -137,7 +137,16 @@ def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
         ("[engine]\nmax_body_bytes = 1\n", "it belongs to [http]"),
         ("max_num_seqs = 1\n", "'max_num_seqs' stands outside a table: write it below [engine]"),
         ("engine = 1\n", "'engine' must be a table"),
-        ("[[models]]\n", "'models' stands outside a table"),
+        ("[[models]]\n", "models[0].model_dir is missing"),
+        ("models = 3\n", "'models' must be a list of tables: write [[models]]"),
+        ("[models]\nmodel_dir = 'x'\n", "there is no table [models]; write [[models]]"),
+        (
+            "[[models]]\nmodel_dir = 'x'\nmodel_di = 'y'\n",
+            "there is no setting 'model_di' in [models[0]]; did you mean",
+        ),
+        ("[[models]]\nmodel_dir = 'x'\nhttp_listen = ':1'\n", "there is no setting 'http_listen' in [models[0]]"),
+        ("[[models]]\nmodel_dir = 'x'\nthreads = -1\n", "models[0].threads must be at least 0 threads"),
+        ("[[models]]\nmodel_dir = 'smol-135m'\n", "the id 'smol-135m' would stand for 2 models"),
         ("[engine\n", "line 1, column 8"),
         ("[engine]\nthreads = 1\nthreads = 2\n", "line 3, column 12"),
     ],
@@ -282,3 +291,32 @@ def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path
 def test_settings_cannot_be_changed_after_the_load() -> None:
     with pytest.raises(attrs.exceptions.FrozenInstanceError):
         load_settings(None, {}, []).engine.threads = 2  # type: ignore[misc]
+
+
+# --- [[models]]
+
+
+def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Path) -> None:
+    text = """
+    [engine]
+    model_dir = "succ"
+    model_aliases = ["a"]
+    queue_capacity = 7
+    context_tokens = 100
+    [[models]]
+    model_dir = "other"
+    queue_capacity = 3
+    [[models]]
+    model_dir = "third"
+    model_id = "t"
+    """
+    settings = load_settings(written(tmp_path, text), {"TL_ENGINE__THREADS": "2"}, [("prefill_chunk", "64")])
+    shown = [(m.model_dir, m.model_id, m.model_aliases, m.queue_capacity, m.context_tokens) for m in settings.served]
+    assert shown == [("succ", "", ("a",), 7, 100), ("other", "", (), 3, 0), ("third", "t", (), 7, 0)]
+    assert {(model.threads, model.prefill_chunk) for model in settings.served} == {(2, 64)}
+
+
+def test_a_relative_model_beside_the_file_is_taken_from_there(tmp_path: Path) -> None:
+    (tmp_path / "beside.gguf").touch()
+    settings = load_settings(written(tmp_path, '[[models]]\nmodel_dir = "beside.gguf"\n'), {}, [])
+    assert settings.models[0].model_dir == str(tmp_path / "beside.gguf")

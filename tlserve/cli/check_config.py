@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 
 from tlserve.cli.settings_arguments import add_settings_arguments, loaded_settings_of
-from tlserve.config.declared import declared_settings
+from tlserve.config.declared import MODELS, Declared, declared_models, declared_settings
 from tlserve.config.load import Loaded
 
 
@@ -27,16 +28,23 @@ def run(arguments: argparse.Namespace) -> int:
 
 def effective_toml(loaded: Loaded) -> str:
     """Return the settings as TOML, a comment behind each that is not a default."""
-    return "\n\n".join(_table(table, loaded) for table in declared_settings())
-
-
-def _table(table: str, loaded: Loaded) -> str:
-    values = getattr(loaded.settings, table)
-    lines = [
-        _line(key, getattr(values, key), loaded.sources.get(row.name), is_secret=row.is_secret)
-        for key, row in declared_settings()[table].items()
+    tables = [
+        _table(f"[{table}]", table, getattr(loaded.settings, table), rows, loaded)
+        for table, rows in declared_settings().items()
     ]
-    return "\n".join((f"[{table}]", *lines))
+    models = [
+        _table(f"[[{MODELS}]]", f"{MODELS}[{index}]", model, declared_models(), loaded)
+        for index, model in enumerate(loaded.settings.models)
+    ]
+    return "\n\n".join(tables + models)
+
+
+def _table(head: str, name: str, values: object, rows: Mapping[str, Declared], loaded: Loaded) -> str:
+    lines = [
+        _line(key, getattr(values, key), loaded.sources.get(f"{name}.{key}"), is_secret=row.is_secret)
+        for key, row in rows.items()
+    ]
+    return "\n".join((head, *lines))
 
 
 def _line(key: str, value: object, source: str | None, *, is_secret: bool) -> str:

@@ -13,8 +13,10 @@ from typing import Any
 
 import attrs
 
-from tlserve.config.settings import Settings
+from tlserve.config.settings import SERVER_KEYS, Settings
 from tlserve.errors import SettingsError
+
+MODELS = "models"
 
 
 class Refused(Exception):
@@ -89,7 +91,14 @@ KINDS: dict[object, Kind] = {
 def declared_settings() -> dict[str, dict[str, Declared]]:
     """Return every setting: table name -> key -> row, in the order of the classes."""
     tables = typing.get_type_hints(Settings)
-    return {table: _rows(table, cls) for table, cls in tables.items()}
+    return {table: _rows(table, cls) for table, cls in tables.items() if attrs.has(cls)}
+
+
+@functools.cache
+def declared_models() -> dict[str, Declared]:
+    """Return every setting of a [[models]] table: those of [engine] that are a model's."""
+    rows = declared_settings()["engine"].items()
+    return {key: attrs.evolve(row, table=MODELS) for key, row in rows if key not in SERVER_KEYS}
 
 
 def _rows(table: str, cls: type[attrs.AttrsInstance]) -> dict[str, Declared]:

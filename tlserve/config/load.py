@@ -1,7 +1,7 @@
 """Settings from their four layers: defaults < file < environment < command line.
 
-Owns the precedence, the names of the layers, and collecting every refusal before one error is raised. Refuses to know what a
-setting means. The environment is handed in; only the file is read here.
+Owns the precedence (the [[models]] tables stand in the file alone), the names of the layers, and collecting every refusal before
+one error is raised. Refuses to know what a setting means. The environment is handed in; only the file is read here.
 """
 
 from __future__ import annotations
@@ -11,11 +11,20 @@ import os.path
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import attrs
 
-from tlserve.config.declared import Declared, Refused, checked_text, checked_toml, declared_settings
+from tlserve.config.declared import (
+    MODELS,
+    Declared,
+    Refused,
+    checked_text,
+    checked_toml,
+    declared_models,
+    declared_settings,
+)
+from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.config.toml_file import read_toml
 from tlserve.errors import SettingsError
@@ -59,35 +68,42 @@ def load_with_sources(path: Path | None, environ: Mapping[str, str], overrides: 
     sources: dict[str, str] = {}
     for item in given:
         _take(item, values, sources, refusals)
+    settings = _settings(values)
+    refusals += model_refusals(settings)
     if refusals:
         raise SettingsError(tuple(refusals))
-    return Loaded(_settings(values), sources)
+    return Loaded(settings, sources)
 
 
-def _settings(values: Mapping[str, Mapping[str, object]]) -> Settings:
+def _settings(values: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Build the tables; a key that was not given keeps its default."""
     defaults = Settings()
     tables: dict[str, Any] = {
-        table: attrs.evolve(getattr(defaults, table), **given) for table, given in values.items() if given
+        table: attrs.evolve(getattr(defaults, table), **given)
+        for table, given in values.items()
+        if given and table in declared_settings()
     }
-    return attrs.evolve(defaults, **tables)
+    models = [given for table, given in values.items() if table.startswith(f"{MODELS}[")]
+    engine = tables.get("engine", defaults.engine)
+    return attrs.evolve(defaults, **tables, models=tuple(model_beside(engine, given) for given in models))
 
 
 def _take(item: Given, values: dict[str, dict[str, object]], sources: dict[str, str], refusals: list[str]) -> None:
     """Check one given value and let it win over the layers before it."""
-    row = declared_settings().get(item.table, {}).get(item.key)
+    rows = declared_models() if item.table.startswith(f"{MODELS}[") else declared_settings().get(item.table, {})
+    row, name = rows.get(item.key), f"{item.table}.{item.key}"
     if row is None:
         refusals.append(f"{item.source}: {_unknown(item)}")
         return
     try:
-        values[item.table][item.key] = item.read(row)
-        sources[row.name] = item.source
+        values.setdefault(item.table, {})[item.key] = item.read(row)
+        sources[name] = item.source
     except Refused as reason:
-        refusals.append(f"{item.source}: {row.name} {reason}")
+        refusals.append(f"{item.source}: {name} {reason}")
 
 
 def _unknown(item: Given) -> str:
-    tables = declared_settings()
+    tables = declared_settings() | ({item.table: declared_models()} if item.table.startswith(f"{MODELS}[") else {})
     if item.table not in tables:
         return f"there is no table [{item.table}]{_nearest(item.table, tables)}"
     elsewhere = [table for table, rows in tables.items() if item.key in rows]
@@ -118,7 +134,13 @@ def _file_layer(path: Path | None, refusals: list[str]) -> Iterator[Given]:
 
 def _file_values(path: Path, document: Mapping[str, object], refusals: list[str]) -> Iterator[Given]:
     for table, content in document.items():
-        if isinstance(content, dict) and not content and table not in declared_settings():
+        if table == MODELS and _is_list_of_tables(content):
+            yield from _model_values(path, content)
+        elif table == MODELS and isinstance(content, dict):
+            refusals.append(
+                f"{path}: there is no table [{MODELS}]; write [[{MODELS}]] above the settings of each model"
+            )
+        elif isinstance(content, dict) and not content and table not in declared_settings():
             refusals.append(f"{path}: there is no table [{table}]{_nearest(table, declared_settings())}")
         elif isinstance(content, dict):
             yield from (Given(str(path), table, key, _toml_reader(path, value)) for key, value in content.items())
@@ -126,8 +148,21 @@ def _file_values(path: Path, document: Mapping[str, object], refusals: list[str]
             refusals.append(f"{path}: {_outside_a_table(table)}")
 
 
+def _is_list_of_tables(content: object) -> TypeGuard[list[dict[str, object]]]:
+    return isinstance(content, list) and all(isinstance(item, dict) for item in content)
+
+
+def _model_values(path: Path, tables: list[dict[str, object]]) -> Iterator[Given]:
+    for index, table in enumerate(tables):
+        # said even where it is missing, so that an empty table is seen, and refused
+        for key, value in {"model_dir": "", **table}.items():
+            yield Given(str(path), f"{MODELS}[{index}]", key, _toml_reader(path, value))
+
+
 def _outside_a_table(key: str) -> str:
     tables = declared_settings()
+    if key == MODELS:
+        return f"{key!r} must be a list of tables: write [[{key}]] above the settings of each model"
     if key in tables:
         return f"{key!r} must be a table: write [{key}] above its settings"
     homes = [table for table, rows in tables.items() if key in rows]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from tlserve.config.declared import Declared, declared_settings
+from tlserve.config.declared import MODELS, Declared, declared_models, declared_settings
 
 
 def runtime_schema() -> dict[str, object]:
@@ -18,8 +18,15 @@ def runtime_schema() -> dict[str, object]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "runtime.toml",
-        **_closed_object(tables),
+        **_closed_object({**tables, MODELS: _models()}),
     }
+
+
+def _models() -> dict[str, object]:
+    """Return the schema of the [[models]] tables; what one does not say, [engine] says."""
+    table = _closed_object({key: _property(row) for key, row in declared_models().items()})
+    about = "models served beside that of [engine]; the request's `model` picks"
+    return {"type": "array", "description": about, "items": {**table, "required": ["model_dir"]}}
 
 
 def runtime_schema_text() -> str:

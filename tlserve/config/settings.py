@@ -143,6 +143,13 @@ class EngineSettings:
     speculative_tokens: int = setting(
         4, "most drafted tokens in one step of one sequence", unit="tokens", low=1, high=32
     )
+    embedding_min_dimensions: int = setting(
+        0,
+        "how short the model's embeddings may be cut, if it was trained for that; 0: not at all",
+        unit="dimensions",
+        low=0,
+        high=1 << 20,
+    )
     kernels: str = setting("auto", "which arithmetic runs", choices=("auto", "reference"))
     threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
     heartbeat_stale_ms: int = setting(
@@ -268,14 +275,29 @@ class TelemetrySettings:
     )
 
 
+SERVER_KEYS = frozenset({"http_listen", "health_listen"})
+"""The keys of [engine] that are the server's, not a model's: no [[models]] table has them."""
+
+OWN_KEYS = frozenset(
+    {"model_dir", "model_id", "model_aliases", "context_tokens", "kv_memory_bytes", "embedding_min_dimensions"}
+)
+"""The keys of a [[models]] table that begin at their defaults; what it does not say of the others, [engine] says."""
+
+
 @attrs.frozen(kw_only=True)
 class Settings:
-    """All tables of `runtime.toml`."""
+    """All tables of `runtime.toml`. `models`: the [[models]] tables, served beside the model of [engine], each complete."""
 
     engine: EngineSettings = EngineSettings()
+    models: tuple[EngineSettings, ...] = ()
     http: HttpSettings = HttpSettings()
     access: AccessSettings = AccessSettings()
     tls: TlsSettings = TlsSettings()
     cors: CorsSettings = CorsSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+
+    @property
+    def served(self) -> tuple[EngineSettings, ...]:
+        """Return the settings of every model, that of [engine] first."""
+        return (self.engine, *self.models)

@@ -7,7 +7,7 @@ server is drained, then cut. Refuses to know threads.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import attrs
@@ -15,8 +15,9 @@ import trio
 
 from tlserve import app
 from tlserve.config.load import load_settings
+from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
-from tlserve.errors import TlserveError, single_cause
+from tlserve.errors import SettingsError, TlserveError, single_cause
 from tlserve.model.load import LoadedModel
 
 DRAIN_TIMEOUT_MS = 5000
@@ -62,8 +63,13 @@ class TestServer:
         return self.exit_code
 
 
-def settings_for_tests(model: str, settings: Mapping[str, SettingValue]) -> Settings:
-    """Return settings of a test's server; `settings` are laid over them, by names like "engine.queue_capacity"."""
+def settings_for_tests(
+    model: str, settings: Mapping[str, SettingValue], models: Iterable[Mapping[str, SettingValue]] = ()
+) -> Settings:
+    """Return settings of a test's server; `settings` are laid over them, by names like "engine.queue_capacity".
+
+    `models` are the [[models]] tables. Raises `SettingsError`.
+    """
     own: dict[str, SettingValue] = {
         "engine.model_dir": model,
         "engine.http_listen": "127.0.0.1:0",
@@ -71,7 +77,11 @@ def settings_for_tests(model: str, settings: Mapping[str, SettingValue]) -> Sett
         "http.drain_timeout_ms": DRAIN_TIMEOUT_MS,
         **settings,
     }
-    return load_settings(None, {}, [(name, _spelled(value)) for name, value in own.items()])
+    loaded = load_settings(None, {}, [(name, _spelled(value)) for name, value in own.items()])
+    several = attrs.evolve(loaded, models=tuple(model_beside(loaded.engine, table) for table in models))
+    if refusals := model_refusals(several):
+        raise SettingsError(tuple(refusals))
+    return several
 
 
 def _spelled(value: SettingValue) -> str:
@@ -84,12 +94,15 @@ async def serve(
     *,
     settings: Mapping[str, SettingValue] | None = None,
     loaded: LoadedModel | None = None,
+    models: Iterable[Mapping[str, SettingValue]] = (),
 ) -> AsyncIterator[TestServer]:
     """Serve `model` for the block: a path, a pulled model or a built-in one; or `loaded`, under the name `model`.
 
+    `models` are further ones, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`.
+
     What keeps the server from starting, and what the block raises, comes out as it is, in no group.
     """
-    chosen = settings_for_tests(os.fspath(model), settings or {})
+    chosen = settings_for_tests(os.fspath(model), settings or {}, models)
     try:
         async with trio.open_nursery() as nursery:
             server: TestServer = await nursery.start(_run, chosen, loaded)

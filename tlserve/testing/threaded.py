@@ -6,7 +6,7 @@ Owns the thread, through `concurrent.futures`, and the crossing back. Refuses to
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 
@@ -64,6 +64,7 @@ def serve_in_thread(
     *,
     settings: Mapping[str, SettingValue] | None = None,
     loaded: LoadedModel | None = None,
+    models: Iterable[Mapping[str, SettingValue]] = (),
 ) -> Iterator[ThreadedServer]:
     """Serve `model` for the block, as `serve` does, for code without trio."""
     begun: Future[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
@@ -75,7 +76,7 @@ def serve_in_thread(
             await host()
 
     async def host() -> None:
-        async with serve(model, settings=settings, loaded=loaded) as server:
+        async with serve(model, settings=settings, loaded=loaded, models=models) as server:
             started.set_result(server)
             await server.ended.wait()
 

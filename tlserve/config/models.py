@@ -1,0 +1,46 @@
+"""Several models in one server: what a [[models]] table takes over from [engine], and which names may stand together.
+
+Owns both rules. Refuses to know files: `tlserve.config.load` hands in what was given.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from tlserve.config.model_id import served_model_id
+from tlserve.config.settings import OWN_KEYS, SERVER_KEYS, EngineSettings, Settings
+
+
+def model_beside(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
+    """Return the settings of a model beside that of [engine]: `given`, then [engine]'s, but its own name and size."""
+    inherited = {
+        field.name: getattr(engine, field.name)
+        for field in attrs.fields(EngineSettings)
+        if field.name not in OWN_KEYS | SERVER_KEYS
+    }
+    return EngineSettings(**{**inherited, **given})
+
+
+def served_names(model: EngineSettings) -> tuple[str, ...]:
+    """Return every id that a request may name the model by."""
+    return (served_model_id(model.model_dir, model.model_id), *model.model_aliases)
+
+
+def model_refusals(settings: Settings) -> list[str]:
+    """Return what is wrong with the models together: one without a place, one id for two."""
+    missing = [
+        f"models[{index}].model_dir is missing: say which model it is"
+        for index, model in enumerate(settings.models)
+        if not model.model_dir
+    ]
+    counts = Counter(name for model in settings.served if model.model_dir for name in set(served_names(model)))
+    twice = [
+        f"the id {name!r} would stand for {count} models: give one of them another model_id"
+        for name, count in counts.items()
+        if count > 1
+    ]
+    return missing + twice
