@@ -33,6 +33,7 @@ AT_ONCE = 2
 
 _NAMED_TEST = re.compile(r"^Named test: (?P<id>tests/[\w/]+\.py::\w+)$", re.MULTILINE)
 _BY_ASSERTION = re.compile(r"assert\b|AssertionError|Failed: ")  # pytest.fail and pytest.raises say "Failed"
+_PLUGINS = ("-p", "no:cacheprovider", "-p", "pytest_trio.plugin")  # others take longer to load than the tests to run
 _WHERE_IS_IT = "import sys, tlserve; sys.stdout.write(tlserve.__file__)"
 
 
@@ -91,8 +92,13 @@ def copied_tree() -> Iterator[Path]:
 
 def environment(copy: Path) -> dict[str, str]:
     """Return an environment in which `copy` is what is imported, whatever is installed, and git sees no other tree."""
-    ours = {"PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "GIT_CEILING_DIRECTORIES": str(copy.parent)}
-    return {**os.environ, **ours}
+    return {
+        **os.environ,
+        "PYTHONPATH": str(copy),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        "GIT_CEILING_DIRECTORIES": str(copy.parent),
+    }
 
 
 def apply(mutant: Mutant, copy: Path) -> str:
@@ -122,7 +128,7 @@ def check_imported(copy: Path) -> None:
 def run_tests(copy: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> Verdict:
     """Run `tests` in `copy`; red is a failed assertion, or no end within `timeout_s`."""
     report = copy.parent / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}", *tests]
+    command = [sys.executable, "-m", "pytest", "-q", *_PLUGINS, f"--junitxml={report}", *tests]
     started = time.monotonic()
     with (copy.parent / "output.txt").open("w+", encoding="utf-8") as output:
         process = subprocess.Popen(
