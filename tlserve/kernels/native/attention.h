@@ -68,14 +68,16 @@ static void write_kv(const kv_layer *kv, long block, long slot, const float *key
     write_head(kv, block * kv->heads + h, slot, keys + h * kv->head_size, values + h * kv->head_size);
 }
 
-/* scores of `tiles` tiles of 16 keys; component d of tile i's keys lies at keys[i] + d * stride */
-INLINE void score(const queries *qs, const void *const *keys, long stride, long size, float *scores, long ld, const int count,
-                  const int tiles, const int half) {
+/* scores of `tiles` tiles of 16 keys; component d of tile i's keys lies at keys[i] + d * stride; what lies at next[i] is asked for
+   meanwhile */
+INLINE void score(const queries *qs, const void *const *keys, const void *const *next, long stride, long size, float *scores,
+                  long ld, const int count, const int tiles, const int half) {
   vf acc[QUERIES][KEY_TILES * PER_TILE];
   UNROLL for (int m = 0; m < count; m++) UNROLL for (int v = 0; v < tiles * PER_TILE; v++) acc[m][v] = set1(0);
   for (long d = 0; d < size; d++) {
     vf key[KEY_TILES * PER_TILE];
     UNROLL for (int v = 0; v < tiles * PER_TILE; v++) key[v] = load_kv(keys[v / PER_TILE], d * stride + v % PER_TILE * VL, half);
+    UNROLL for (int i = 0; i < tiles; i++) prefetch((const char *)next[i] + d * KEY_TILE * (half ? 2 : 4));
     UNROLL for (int m = 0; m < count; m++) {
       vf q = set1(qs->q[m][d]);
       UNROLL for (int v = 0; v < tiles * PER_TILE; v++) acc[m][v] += q * key[v];
@@ -103,18 +105,30 @@ static const void *key_tile(const attention *a, long head, long tile, long keys,
   return copy;
 }
 
+/* Where the values from `position` on lie; the first ones for a position that the query does not see. */
+static const void *value_block(const attention *a, long head, long position, long keys) {
+  const kv_layer *kv = &a->kv;
+  long bs = kv->block_size, at = position < keys ? position : 0;
+  long slot = (a->table[at / bs] * kv->heads + head) * bs + at % bs;
+  return (const char *)kv->values + slot * kv->padded_size * (kv->half ? 2 : 4);
+}
+
 INLINE void all_scores(const attention *a, const queries *qs, long head, float *scores, long ld, void *copy, const int count,
                        const int half) {
   long tiles = (qs->keys + KEY_TILE - 1) / KEY_TILE, tile = 0, stride;
   if (a->kv.block_size % KEY_TILE == 0)
     for (; tile + KEY_TILES <= tiles; tile += KEY_TILES) {
-      const void *keys[KEY_TILES];
-      for (int i = 0; i < KEY_TILES; i++) keys[i] = key_tile(a, head, tile + i, qs->keys, &stride, copy);
-      score(qs, keys, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, KEY_TILES, half);
+      const void *keys[KEY_TILES], *next[KEY_TILES];
+      for (int i = 0; i < KEY_TILES; i++) {
+        keys[i] = key_tile(a, head, tile + i, qs->keys, &stride, copy);
+        next[i] = tile + KEY_TILES + i < tiles ? key_tile(a, head, tile + KEY_TILES + i, qs->keys, &stride, copy)
+                                               : value_block(a, head, (tile + KEY_TILES + i - tiles) * KEY_TILE, qs->keys);
+      }
+      score(qs, keys, next, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, KEY_TILES, half);
     }
   for (; tile < tiles; tile++) {
-    const void *keys = key_tile(a, head, tile, qs->keys, &stride, copy);
-    score(qs, &keys, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, 1, half);
+    const void *keys = key_tile(a, head, tile, qs->keys, &stride, copy), *next = value_block(a, head, 0, qs->keys);
+    score(qs, &keys, &next, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, 1, half);
   }
 }
 
@@ -145,9 +159,11 @@ INLINE void weigh_values(const attention *a, const queries *qs, long head, long 
   for (long start = 0; start < qs->keys; start += bs) {
     long run = qs->keys - start < bs ? qs->keys - start : bs;
     long at = (a->table[start / bs] * kv->heads + head) * bs * padded + first;
+    const char *next = value_block(a, head, start + bs, qs->keys);
     for (long t = 0; t < run; t++, at += padded) {
       vf value[VALUE_VECTORS];
       UNROLL for (int v = 0; v < vectors; v++) value[v] = load_kv(kv->values, at + v * VL, half);
+      for (long byte = 0; byte < vectors * VL * (half ? 2 : 4); byte += 64) prefetch(next + t * padded * (half ? 2 : 4) + byte);
       UNROLL for (int m = 0; m < count; m++) {
         vf p = set1(scores[m * ld + start + t]);
         UNROLL for (int v = 0; v < vectors; v++) acc[m][v] += p * value[v];

@@ -1,4 +1,4 @@
-/* The order of a forward pass: phases, in each of which the threads take units of work, with a barrier after each.
+/* The order of a forward pass: phases, in each of which the threads take units of work until all are done.
 
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
@@ -6,11 +6,10 @@
    norm, quantise | gate, up, silu, quantise | down + residual.  At the end: final norm | logits of the wanted rows. */
 #include "forward.h"
 
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 8, PHASES_BESIDE = 3 };
+enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
 
 /* Activations that enter a product: f32, and quantised where some matrix wants it. */
 typedef struct {
@@ -18,10 +17,6 @@ typedef struct {
   long ld;
   quantised_rows int8;
 } activations;
-
-typedef struct {
-  _Alignas(64) atomic_long next;
-} counter;
 
 typedef struct {
   int32_t row, rows, sequence;
@@ -38,7 +33,7 @@ typedef struct {
   long unit_count;
   float *scratch;
   long scratch_floats; /* of one thread */
-  counter *counters;   /* one per phase */
+  phase *phases;
 } work;
 
 typedef struct {
@@ -49,18 +44,30 @@ typedef struct {
 
 /* ---- units of work ---- */
 
-/* Take the next units [*first, *end) of this phase; 0 when none are left. */
-static int take(worker *me, long total, long *first, long *end) {
-  long grain = total / (pool_threads(me->w->m->threads) * 4L);
-  if (grain < 1) grain = 1;
-  *first = atomic_fetch_add_explicit(&me->w->counters[me->phase].next, grain, memory_order_relaxed);
-  *end = *first + grain < total ? *first + grain : total;
-  return *first < total;
+/* Run unit(me, i, argument) for all i below total, together with the other threads; goes on when all are done. */
+typedef void (*unit_work)(worker *me, long unit, const void *argument);
+
+static void run_units(worker *me, long total, unit_work unit, const void *argument) {
+  pool *threads = me->w->m->threads;
+  phase *f = &me->w->phases[me->phase++];
+  long first, end;
+  while (phase_take(threads, f, total, &first, &end)) {
+    for (long i = first; i < end; i++) unit(me, i, argument);
+    phase_finish(threads, f, total, end - first);
+  }
+  phase_wait(threads, f, total);
 }
 
-static void end_phase(worker *me) {
-  pool_barrier(me->w->m->threads);
-  me->phase++;
+/* Units that are parts of the rows, or (pair of panels) x (part of the rows): consecutive ones share the panels. */
+typedef struct {
+  long row, rows;
+} part;
+
+static long part_count(long rows, long most) { return (rows + most - 1) / most; }
+
+static part part_of(long index, long rows, long most) {
+  long row = index * most;
+  return (part){row, rows - row < most ? rows - row : most};
 }
 
 static long pad(long n) { return (n + PAIR - 1) / PAIR * PAIR; }
@@ -84,19 +91,27 @@ typedef struct {
   long ld;
 } target;
 
-/* out of every target = x w, or out += x w: units are pairs of panels, times parts of the rows. */
+/* out of every target = x w, or out += x w */
+typedef struct {
+  const activations *x;
+  long rows;
+  int count, add;
+  const target *targets;
+} products;
+
+static void product_unit(worker *me, long unit, const void *argument) {
+  const products *p = argument;
+  const target *t = p->targets;
+  long parts = part_count(p->rows, ROWS_PER_UNIT), pair = unit / parts;
+  part r = part_of(unit % parts, p->rows, ROWS_PER_UNIT);
+  for (; pair >= t->w->panels / 2; t++) pair -= t->w->panels / 2;
+  product(me, t->w, pair, p->x, r.row, r.rows, t->out + r.row * t->ld + pair * PAIR, t->ld, p->add);
+}
+
 static void linear(worker *me, const activations *x, long rows, const target *targets, int count, int add) {
-  long parts = (rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT, total = 0, first, end;
-  for (int i = 0; i < count; i++) total += targets[i].w->panels / 2 * parts;
-  while (take(me, total, &first, &end))
-    for (long unit = first; unit < end; unit++) {
-      const target *t = targets;
-      long pair = unit / parts, row = unit % parts * ROWS_PER_UNIT;
-      for (; pair >= t->w->panels / 2; t++) pair -= t->w->panels / 2;
-      long height = rows - row < ROWS_PER_UNIT ? rows - row : ROWS_PER_UNIT;
-      product(me, t->w, pair, x, row, height, t->out + row * t->ld + pair * PAIR, t->ld, add);
-    }
-  end_phase(me);
+  long pairs = 0;
+  for (int i = 0; i < count; i++) pairs += targets[i].w->panels / 2;
+  run_units(me, pairs * part_count(rows, ROWS_PER_UNIT), product_unit, &(products){x, rows, count, add, targets});
 }
 
 static void quantise_part(const model *m, activations *x, long row, long column, long columns) {
@@ -148,27 +163,34 @@ static void weight_row(const matrix *w, long n, float *out) {
     for (long k = 0; k < w->inputs; k++) out[k] = float_weight(w, panel, k * PANEL + n % PANEL);
 }
 
-static void embed(worker *me) {
+static void embed_unit(worker *me, long unit, const void *argument) {
+  (void)argument;
   const work *w = me->w;
-  long first, end;
-  while (take(me, (w->s->rows + NORM_ROWS - 1) / NORM_ROWS, &first, &end))
-    for (long r = first * NORM_ROWS; r < end * NORM_ROWS && r < w->s->rows; r++)
-      weight_row(w->m->embedding, w->s->tokens[r], w->x + r * w->ld_hidden);
-  end_phase(me);
+  part p = part_of(unit, w->s->rows, NORM_ROWS);
+  for (long r = p.row; r < p.row + p.rows; r++) weight_row(w->m->embedding, w->s->tokens[r], w->x + r * w->ld_hidden);
 }
 
 /* Norm rows of the residual into `normed`, and quantise them; rows[i] (all rows where NULL) becomes row i. */
-static void norm(worker *me, const float *weight, const int32_t *rows, long count) {
+typedef struct {
+  const float *weight;
+  const int32_t *rows;
+  long count;
+} norms;
+
+static void norm_unit(worker *me, long unit, const void *argument) {
+  const norms *n = argument;
   work *w = me->w;
   const model *m = w->m;
-  long first, end;
-  while (take(me, (count + NORM_ROWS - 1) / NORM_ROWS, &first, &end))
-    for (long i = first * NORM_ROWS; i < end * NORM_ROWS && i < count; i++) {
-      const float *x = w->x + (rows ? rows[i] : i) * w->ld_hidden;
-      m->cpu->norm_row(x, weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
-      if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
-    }
-  end_phase(me);
+  part p = part_of(unit, n->count, NORM_ROWS);
+  for (long i = p.row; i < p.row + p.rows; i++) {
+    const float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
+    m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
+    if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
+  }
+}
+
+static void norm(worker *me, const float *weight, const int32_t *rows, long count) {
+  run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, rows, count});
 }
 
 static long sequence_of(const step *s, long row) {
@@ -194,7 +216,9 @@ static kv_layer kv_of(const work *w, long index) {
                     .half = w->s->half};
 }
 
-static void store_row(work *w, const kv_layer *kv, long r) {
+static void store_row(worker *me, long r, const void *argument) {
+  const kv_layer *kv = argument;
+  work *w = me->w;
   const model *m = w->m;
   const step *s = w->s;
   long position = s->positions[r], pairs = m->rotated / 2;
@@ -206,79 +230,62 @@ static void store_row(work *w, const kv_layer *kv, long r) {
   m->cpu->write_kv(kv, table[position / s->block_size], position % s->block_size, k, w->v + r * w->ld_kv);
 }
 
-static void rotate_and_store(worker *me, long index) {
-  kv_layer kv = kv_of(me->w, index);
-  long first, end;
-  while (take(me, me->w->s->rows, &first, &end))
-    for (long r = first; r < end; r++) store_row(me->w, &kv, r);
-  end_phase(me);
-}
-
 /* A key head's share of a row is whole blocks: then the unit that made it can quantise it. */
 static int share_is_blocks(const model *m) { return m->heads / m->kv_heads * m->head_size % BLOCK == 0; }
 
-static void attention_of_unit(worker *me, attention *a, const attention_unit *u, long head) {
+static void attend_unit(worker *me, long unit, const void *argument) {
+  attention a = *(const attention *)argument;
   work *w = me->w;
   const model *m = w->m;
-  a->table = w->s->tables + w->s->table_starts[u->sequence];
-  m->cpu->attend(a, u->row, u->rows, w->s->positions[u->row], head, me->scratch);
-  long share = a->group * m->head_size;
+  const attention_unit *u = &w->units[unit / m->kv_heads];
+  long head = unit % m->kv_heads, share = a.group * m->head_size;
+  a.table = w->s->tables + w->s->table_starts[u->sequence];
+  m->cpu->attend(&a, u->row, u->rows, w->s->positions[u->row], head, me->scratch);
   if (m->int8_activations && share_is_blocks(m))
     for (long r = u->row; r < u->row + u->rows; r++) quantise_part(m, &w->mixed, r, head * share, share);
 }
 
-static void attention_phase(worker *me, long index) {
+static void quantise_mixed(worker *me, long row, const void *argument) {
+  (void)argument;
+  quantise_part(me->w->m, &me->w->mixed, row, 0, me->w->mixed.int8.inputs);
+}
+
+static void attend_rows(worker *me, const layer *l, const kv_layer *kv) {
   work *w = me->w;
   const model *m = w->m;
-  attention a = {.kv = kv_of(w, index), .q = w->q, .out = w->mixed.f32, .ld_q = w->ld_q, .ld_out = w->mixed.ld,
+  attention a = {.kv = *kv, .q = w->q, .out = w->mixed.f32, .ld_q = w->ld_q, .ld_out = w->mixed.ld,
                  .group = m->heads / m->kv_heads};
-  long first, end;
-  while (take(me, w->unit_count * m->kv_heads, &first, &end))
-    for (long i = first; i < end; i++) attention_of_unit(me, &a, &w->units[i / m->kv_heads], i % m->kv_heads);
-  end_phase(me);
+  run_units(me, w->unit_count * m->kv_heads, attend_unit, &a);
+  if (wants_int8(m, l->output) && !share_is_blocks(m)) run_units(me, w->s->rows, quantise_mixed, NULL);
 }
 
-static void quantise_mixed(worker *me) {
-  work *w = me->w;
-  long first, end;
-  while (take(me, w->s->rows, &first, &end))
-    for (long r = first; r < end; r++) quantise_part(w->m, &w->mixed, r, 0, w->mixed.int8.inputs);
-  end_phase(me);
-}
-
-static void gate_and_up(worker *me, const layer *l) {
+static void gate_and_up(worker *me, long unit, const void *argument) {
+  const layer *l = argument;
   work *w = me->w;
   const model *m = w->m;
-  long rows = w->s->rows, parts = (rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT, first, end;
-  while (take(me, l->gate->panels / 2 * parts, &first, &end))
-    for (long unit = first; unit < end; unit++) {
-      long pair = unit / parts, row = unit % parts * ROWS_PER_UNIT;
-      long height = rows - row < ROWS_PER_UNIT ? rows - row : ROWS_PER_UNIT;
-      float up[ROWS_PER_UNIT * PAIR];
-      float *gate = w->gated.f32 + row * w->gated.ld + pair * PAIR;
-      product(me, l->gate, pair, &w->normed, row, height, gate, w->gated.ld, 0);
-      product(me, l->up, pair, &w->normed, row, height, up, PAIR, 0);
-      for (long r = 0; r < height; r++) {
-        m->cpu->silu_times(gate + r * w->gated.ld, up + r * PAIR, PAIR);
-        if (wants_int8(m, l->down)) quantise_part(m, &w->gated, row + r, pair * PAIR, PAIR);
-      }
-    }
-  end_phase(me);
+  long parts = part_count(w->s->rows, ROWS_PER_UNIT), pair = unit / parts;
+  part p = part_of(unit % parts, w->s->rows, ROWS_PER_UNIT);
+  float up[ROWS_PER_UNIT * PAIR], *gate = w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
+  product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, w->gated.ld, 0);
+  product(me, l->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
+  for (long r = 0; r < p.rows; r++) {
+    m->cpu->silu_times(gate + r * w->gated.ld, up + r * PAIR, PAIR);
+    if (wants_int8(m, l->down)) quantise_part(m, &w->gated, p.row + r, pair * PAIR, PAIR);
+  }
 }
 
 static void run_layer(worker *me, long index) {
   work *w = me->w;
   const layer *l = &w->m->layer[index];
   long rows = w->s->rows;
+  kv_layer kv = kv_of(w, index);
   norm(me, l->attention_norm, NULL, rows);
-  target qkv[] = {{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}};
-  linear(me, &w->normed, rows, qkv, 3, 0);
-  rotate_and_store(me, index);
-  attention_phase(me, index);
-  if (wants_int8(w->m, l->output) && !share_is_blocks(w->m)) quantise_mixed(me);
+  linear(me, &w->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
+  run_units(me, rows, store_row, &kv);
+  attend_rows(me, l, &kv);
   linear(me, &w->mixed, rows, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
   norm(me, l->ffn_norm, NULL, rows);
-  gate_and_up(me, l);
+  run_units(me, l->gate->panels / 2 * part_count(rows, ROWS_PER_UNIT), gate_and_up, l);
   linear(me, &w->gated, rows, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
 }
 
@@ -295,31 +302,30 @@ static void logits_of_pair(worker *me, long pair, long row, long rows) {
   for (long r = 0; r < rows; r++) memcpy(out + r * vocabulary, edge + r * PAIR, (size_t)left * sizeof(float));
 }
 
-static void logits(worker *me) {
-  const work *w = me->w;
-  long rows = w->s->logit_count, parts = (rows + ROWS_PER_UNIT - 1) / ROWS_PER_UNIT, first, end;
-  while (take(me, (w->m->vocabulary + PAIR - 1) / PAIR * parts, &first, &end))
-    for (long unit = first; unit < end; unit++) {
-      long row = unit % parts * ROWS_PER_UNIT, height = rows - row < ROWS_PER_UNIT ? rows - row : ROWS_PER_UNIT;
-      logits_of_pair(me, unit / parts, row, height);
-    }
+static void logits_unit(worker *me, long unit, const void *argument) {
+  (void)argument;
+  long rows = me->w->s->logit_count, parts = part_count(rows, ROWS_PER_UNIT);
+  part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
+  logits_of_pair(me, unit / parts, p.row, p.rows);
 }
 
-static void final_hidden(worker *me) {
+static void hidden_unit(worker *me, long i, const void *argument) {
+  (void)argument;
   const work *w = me->w;
-  for (long i = 0; i < w->s->hidden_count; i++)
-    w->m->cpu->norm_row(w->x + w->s->hidden_rows[i] * w->ld_hidden, w->m->norm, w->m->epsilon, w->m->hidden,
-                        w->s->hidden + i * w->m->hidden, me->scratch);
+  w->m->cpu->norm_row(w->x + w->s->hidden_rows[i] * w->ld_hidden, w->m->norm, w->m->epsilon, w->m->hidden,
+                      w->s->hidden + i * w->m->hidden, me->scratch);
 }
 
 static void run_worker(void *argument, int thread) {
   work *w = argument;
+  const model *m = w->m;
+  long wanted = w->s->logit_count;
   worker me = {w, 0, w->scratch + w->scratch_floats * thread};
-  embed(&me);
-  for (long index = 0; index < w->m->layers; index++) run_layer(&me, index);
-  if (thread == 0) final_hidden(&me);
-  norm(&me, w->m->norm, w->s->logit_rows, w->s->logit_count);
-  logits(&me);
+  run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
+  for (long index = 0; index < m->layers; index++) run_layer(&me, index);
+  run_units(&me, w->s->hidden_count, hidden_unit, NULL);
+  norm(&me, m->norm, w->s->logit_rows, wanted);
+  run_units(&me, (m->vocabulary + PAIR - 1) / PAIR * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
 }
 
 /* ---- memory of a step ---- */
@@ -374,7 +380,7 @@ static void lay_out(work *w, arena *a) {
                            attend_scratch(longest_sequence(w->s), m->head_size));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
-  w->counters = reserve(a, (size_t)(m->layers * (PHASES_PER_LAYER + 1) + PHASES_BESIDE) * sizeof(counter));
+  w->phases = reserve(a, (size_t)(m->layers * PHASES_PER_LAYER + PHASES_BESIDE) * sizeof(phase));
 }
 
 static void cut_attention(work *w) {
@@ -394,7 +400,7 @@ int forward(const model *m, const step *s) {
   a = (arena){aligned_alloc(64, bytes), 0};
   if (!a.base) return -1;
   lay_out(&w, &a);
-  memset(w.counters, 0, bytes - (size_t)((char *)w.counters - a.base));
+  memset(w.phases, 0, bytes - (size_t)((char *)w.phases - a.base));
   cut_attention(&w);
   pool_run(m->threads, run_worker, &w);
   free(a.base);

@@ -22,16 +22,17 @@ enum { PER_PANEL = PANEL / VL, INT8_VECTORS = PER_PANEL * INT8_PANELS };
 typedef struct {
   const uint8_t *quants[INT8_PANELS];
   const uint16_t *scales[INT8_PANELS], *minima[INT8_PANELS];
+  size_t ahead; /* how far behind the weights those lie that are asked for meanwhile: the next pair's, or 0 */
 } panels;
-
-#define UNROLL _Pragma("GCC unroll 16")
 
 /* sums += the block's products, quads of inputs ascending */
 INLINE void block_u4(vi (*sums)[INT8_VECTORS], const panels *p, long block, const int8_t *x, long ld, const int rows) {
   UNROLL for (int quad = 0; quad < 4; quad++) {
     vi low[INT8_VECTORS], high[INT8_VECTORS];
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      vi both = load_bytes(p->quants[v / PER_PANEL] + block * 256 + quad * 64 + v % PER_PANEL * VL * 4);
+      const uint8_t *from = p->quants[v / PER_PANEL] + block * 256 + quad * 64 + v % PER_PANEL * VL * 4;
+      vi both = load_bytes(from);
+      if (v % PER_PANEL == 0) prefetch(from + p->ahead);
       low[v] = low_nibbles(both);
       high[v] = high_nibbles(both);
     }
@@ -46,8 +47,11 @@ INLINE void block_u4(vi (*sums)[INT8_VECTORS], const panels *p, long block, cons
 INLINE void block_u8(vi (*sums)[INT8_VECTORS], const panels *p, long block, const int8_t *x, long ld, const int rows) {
   UNROLL for (int quad = 0; quad < 8; quad++) {
     vi w[INT8_VECTORS];
-    UNROLL for (int v = 0; v < INT8_VECTORS; v++)
-      w[v] = load_bytes(p->quants[v / PER_PANEL] + block * 512 + quad * 64 + v % PER_PANEL * VL * 4);
+    UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
+      const uint8_t *from = p->quants[v / PER_PANEL] + block * 512 + quad * 64 + v % PER_PANEL * VL * 4;
+      w[v] = load_bytes(from);
+      if (v % PER_PANEL == 0) prefetch(from + p->ahead);
+    }
     UNROLL for (int m = 0; m < rows; m++) {
       vi xx = set4(x + m * ld + quad * 4);
       UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = dp_u8(sums[m][v], w[v], xx);
@@ -55,9 +59,9 @@ INLINE void block_u8(vi (*sums)[INT8_VECTORS], const panels *p, long block, cons
   }
 }
 
-INLINE void tile_int8(const matrix *w, long panel, const quantised_rows *x, long row, float *out, long ld, int add, const int rows,
-                      const int packing, const int has_min) {
-  panels p;
+INLINE void tile_int8(const matrix *w, long panel, size_t ahead, const quantised_rows *x, long row, float *out, long ld, int add,
+                      const int rows, const int packing, const int has_min) {
+  panels p = {.ahead = ahead};
   UNROLL for (int i = 0; i < INT8_PANELS; i++) {
     p.quants[i] = panel_of(w, panel + i);
     p.scales[i] = panel_scales(w, p.quants[i]);
@@ -83,9 +87,11 @@ INLINE void tile_int8(const matrix *w, long panel, const quantised_rows *x, long
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
       long at = b * PANEL + v % PER_PANEL * VL;
       vf scale = load_f16(p.scales[v / PER_PANEL] + at);
+      if (v % PER_PANEL == 0) prefetch((const uint8_t *)(p.scales[v / PER_PANEL] + at) + ahead);
       UNROLL for (int m = 0; m < rows; m++) acc[m][v] += to_float(sums[m][v]) * scale * set1(d[m * x->blocks + b]);
       if (has_min) {
         vf minimum = load_f16(p.minima[v / PER_PANEL] + at);
+        if (v % PER_PANEL == 0) prefetch((const uint8_t *)(p.minima[v / PER_PANEL] + at) + ahead);
         UNROLL for (int m = 0; m < rows; m++) acc[m][v] += minimum * set1(d_sum[m * x->blocks + b]);
       }
     }
@@ -97,14 +103,14 @@ INLINE void tile_int8(const matrix *w, long panel, const quantised_rows *x, long
 }
 
 #define INT8_TILES(NAME, PACKING, HAS_MIN)                                                                                    \
-  static void NAME(const matrix *w, long panel, const quantised_rows *x, long row, int rows, float *out, long ld, int add) { \
+  static void NAME(const matrix *w, long panel, size_t ahead, const quantised_rows *x, long row, int rows, float *out, long ld, int add) { \
     switch (rows) {                                                                                                           \
-      case 1: tile_int8(w, panel, x, row, out, ld, add, 1, PACKING, HAS_MIN); break;                                          \
-      case 2: tile_int8(w, panel, x, row, out, ld, add, 2, PACKING, HAS_MIN); break;                                          \
-      case 3: if (INT8_ROWS >= 3) tile_int8(w, panel, x, row, out, ld, add, INT8_ROWS < 3 ? 1 : 3, PACKING, HAS_MIN); break;  \
-      case 4: if (INT8_ROWS >= 4) tile_int8(w, panel, x, row, out, ld, add, INT8_ROWS < 4 ? 1 : 4, PACKING, HAS_MIN); break;  \
-      case 5: if (INT8_ROWS >= 5) tile_int8(w, panel, x, row, out, ld, add, INT8_ROWS < 5 ? 1 : 5, PACKING, HAS_MIN); break;  \
-      case 6: if (INT8_ROWS >= 6) tile_int8(w, panel, x, row, out, ld, add, INT8_ROWS < 6 ? 1 : 6, PACKING, HAS_MIN); break;  \
+      case 1: tile_int8(w, panel, ahead, x, row, out, ld, add, 1, PACKING, HAS_MIN); break;                                          \
+      case 2: tile_int8(w, panel, ahead, x, row, out, ld, add, 2, PACKING, HAS_MIN); break;                                          \
+      case 3: if (INT8_ROWS >= 3) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 3 ? 1 : 3, PACKING, HAS_MIN); break;  \
+      case 4: if (INT8_ROWS >= 4) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 4 ? 1 : 4, PACKING, HAS_MIN); break;  \
+      case 5: if (INT8_ROWS >= 5) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 5 ? 1 : 5, PACKING, HAS_MIN); break;  \
+      case 6: if (INT8_ROWS >= 6) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 6 ? 1 : 6, PACKING, HAS_MIN); break;  \
     }                                                                                                                         \
   }
 INT8_TILES(tiles_u4, PACK_U4, 0)
@@ -112,7 +118,7 @@ INT8_TILES(tiles_u4_min, PACK_U4, 1)
 INT8_TILES(tiles_u8, PACK_U8, 0)
 INT8_TILES(tiles_u8_min, PACK_U8, 1)
 
-typedef void (*int8_tiles)(const matrix *, long, const quantised_rows *, long, int, float *, long, int);
+typedef void (*int8_tiles)(const matrix *, long, size_t, const quantised_rows *, long, int, float *, long, int);
 
 static void linear_int8(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
   static const int8_tiles choices[2][2] = {{tiles_u4, tiles_u4_min}, {tiles_u8, tiles_u8_min}};
@@ -120,8 +126,9 @@ static void linear_int8(const matrix *w, long pair, const quantised_rows *x, lon
   long count = (rows + INT8_ROWS - 1) / INT8_ROWS; /* tiles of nearly equal height */
   for (long i = 0, done = 0; i < count; i++) {
     int height = (int)((rows - done + count - i - 1) / (count - i));
+    size_t ahead = i == 0 ? 2 * w->panel_bytes : 0;
     for (int panel = 0; panel < 2; panel += INT8_PANELS)
-      tiles(w, pair * 2 + panel, x, row + done, height, out + done * ld + panel * PANEL, ld, add);
+      tiles(w, pair * 2 + panel, ahead, x, row + done, height, out + done * ld + panel * PANEL, ld, add);
     done += height;
   }
 }

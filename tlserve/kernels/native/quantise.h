@@ -4,24 +4,24 @@
    zero (its reciprocal would not be finite); one with a value that is not finite gets d = nan and q = 0. Magnitudes are compared as
    integers: in that order infinity and nan come last. */
 
+enum { PER_BLOCK = BLOCK / VL };
+
 static void quantise_block(const float *restrict x, int8_t *restrict q, float *d, float *d_sum, int32_t *minus_sum) {
-  int32_t bits[BLOCK], rounded[BLOCK], greatest = 0, sum = 0;
-  memcpy(bits, x, sizeof bits);
-  for (int i = 0; i < BLOCK; i++) {
-    int32_t magnitude = bits[i] & 0x7fffffff;
-    greatest = magnitude > greatest ? magnitude : greatest;
-  }
+  vi magnitude = set1_int(0), total = set1_int(0);
+  for (int v = 0; v < PER_BLOCK; v++) magnitude = larger(magnitude, (vi)load(x + v * VL) & 0x7fffffff);
+  int32_t greatest = greatest_lane(magnitude), sum;
   float most;
   memcpy(&most, &greatest, 4);
-  int finite = greatest < 0x7f800000;
-  float inverse = finite && most >= 0x1p-100f ? 127.0f / most : 0.0f;
-  if (inverse != 0.0f)
-    for (int i = 0; i < BLOCK; i++) rounded[i] = (int32_t)rintf(x[i] * inverse);
-  else
-    memset(rounded, 0, sizeof rounded);
-  for (int i = 0; i < BLOCK; i++) sum += rounded[i];
-  for (int i = 0; i < BLOCK; i++) q[i] = (int8_t)rounded[i];
-  *d = inverse != 0.0f ? most / 127.0f : finite ? 0.0f : NAN;
+  int finite = greatest < 0x7f800000, used = finite && most >= 0x1p-100f;
+  vf inverse = set1(used ? 127.0f / most : 0.0f);
+  vi mask = set1_int(used ? -1 : 0); /* nan * 0 is no integer */
+  for (int v = 0; v < PER_BLOCK; v++) {
+    vi rounded = round_to_int(load(x + v * VL) * inverse) & mask;
+    store_bytes(q + v * VL, rounded);
+    total += rounded;
+  }
+  sum = sum_lanes(total);
+  *d = used ? most / 127.0f : finite ? 0.0f : NAN;
   *d_sum = *d * (float)sum;
   *minus_sum = -sum;
 }

@@ -4,6 +4,7 @@
    TL_DOTPROD where the processor multiplies bytes in one instruction). Arithmetic on vf and vi is the compilers' own (+ - * /),
    each operation rounded by itself: the whole extension is compiled with -ffp-contract=off.
 
+   round_to_int rounds to nearest even (no thread of this process changes the rounding mode).
    dp_u4, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 32 for dp_u4), x signed
    bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it. */
 #ifndef TL_SIMD_H
@@ -41,6 +42,11 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512
 INLINE vf load_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 INLINE void store_f16(uint16_t *p, vf v) { _mm256_storeu_si256((void *)p, _mm512_cvtps_ph((__m512)v, 0)); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)); }
+INLINE int32_t sum_lanes(vi v) { return _mm512_reduce_add_epi32((__m512i)v); }
+INLINE int32_t greatest_lane(vi v) { return _mm512_reduce_max_epi32((__m512i)v); }
+INLINE vi larger(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+INLINE vi round_to_int(vf v) { return (vi)_mm512_cvtps_epi32((__m512)v); }
+INLINE void store_bytes(int8_t *p, vi v) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8((__m512i)v)); }
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x); }
 INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
@@ -53,6 +59,22 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256
 INLINE vf load_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 INLINE void store_f16(uint16_t *p, vf v) { _mm_storeu_si128((void *)p, _mm256_cvtps_ph((__m256)v, 0)); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)); }
+INLINE int32_t sum_lanes(vi v) {
+  __m128i s = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_add_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+INLINE int32_t greatest_lane(vi v) {
+  __m128i s = _mm_max_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  s = _mm_max_epi32(s, _mm_shuffle_epi32(s, 0x4e));
+  return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
+}
+INLINE vi larger(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+INLINE vi round_to_int(vf v) { return (vi)_mm256_cvtps_epi32((__m256)v); }
+INLINE void store_bytes(int8_t *p, vi v) {
+  __m128i words = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
+  _mm_storel_epi64((void *)p, _mm_packs_epi16(words, words));
+}
 #if defined(TL_AVX_VNNI)
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
@@ -79,6 +101,14 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32
 INLINE vf load_f16(const uint16_t *p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE void store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v))); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
+INLINE int32_t sum_lanes(vi v) { return vaddvq_s32((int32x4_t)v); }
+INLINE int32_t greatest_lane(vi v) { return vmaxvq_s32((int32x4_t)v); }
+INLINE vi larger(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+INLINE vi round_to_int(vf v) { return (vi)vcvtnq_s32_f32((float32x4_t)v); }
+INLINE void store_bytes(int8_t *p, vi v) {
+  int8x8_t bytes = vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)v), vdup_n_s16(0)));
+  memcpy(p, &bytes, 4);
+}
 #if defined(TL_DOTPROD)
 INLINE vi dp_signed(vi acc, vi w, vi x) { return (vi)vdotq_s32((int32x4_t)acc, (int8x16_t)w, (int8x16_t)x); }
 #else
@@ -92,6 +122,16 @@ INLINE vi dp_signed(vi acc, vi w, vi x) {
 INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_signed(acc, w, x); }
 INLINE vi dp_u8(vi acc, vi w, vi x) { return dp_signed(acc, w ^ set1_int((int32_t)0x80808080), x); }
 
+#endif
+
+/* Ask for the cache line at p; it need not exist. */
+INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
+
+/* Loops over registers: unrolled whole, or the arrays would live in memory. */
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 16")
 #endif
 
 /* Four signed bytes of an activation in every lane. */

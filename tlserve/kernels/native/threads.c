@@ -1,33 +1,29 @@
-/* Resident threads: spin briefly inside a step, sleep outside of it.
+/* Resident threads: they spin briefly inside a step and sleep outside of it.
 
-   Two meeting points, both counted by an epoch that the last arrival raises: the start of a step (helpers sleep there at once: an idle
-   server uses no processor time) and the barrier between phases (a phase takes microseconds, so a short spin comes first; the
-   spin is bounded, for the case that the other thread has no processor).
-   A sleeper counts itself before it looks at the epoch again, the raiser raises before it looks for sleepers; both are
-   sequentially consistent, so no wake-up is lost. */
+   Between steps the helpers sleep at once: an idle server uses no processor time. A step is a row of phases. A thread goes on to the
+   next phase when all units of this one are done, not when all threads are here: a helper that the system has put aside between two
+   units delays nobody, and when it runs again it hurries through the phases that others have finished.
+   Whoever waits spins for some microseconds and then sleeps. A sleeper counts itself before it looks again, the waker changes the
+   state before it looks for sleepers; both are sequentially consistent, so no wake-up is lost. */
 #include "threads.h"
 
 #include <pthread.h>
-#include <stdatomic.h>
+#include <signal.h>
 #include <stdlib.h>
 
-enum { SPINS = 4000 };
-
-typedef struct {
-  _Alignas(64) atomic_uint epoch;
-  atomic_uint arrived;
-  atomic_uint sleepers;
-  pthread_mutex_t mutex;
-  pthread_cond_t raised;
-} gate;
+enum { SPINS = 2000, TAKES = 8 };
 
 struct pool {
   int threads;
   pthread_t *handles;
   pool_work work;
   void *argument;
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  _Alignas(64) atomic_uint step;   /* odd while a step is open to helpers */
+  _Alignas(64) atomic_int inside;  /* helpers in the step */
+  _Alignas(64) atomic_int sleepers;
   atomic_int ending;
-  gate start, between;
 };
 
 typedef struct {
@@ -43,61 +39,96 @@ static void cpu_relax(void) {
 #endif
 }
 
-static void gate_init(gate *g) {
-  atomic_init(&g->epoch, 0);
-  atomic_init(&g->arrived, 0);
-  atomic_init(&g->sleepers, 0);
-  pthread_mutex_init(&g->mutex, NULL);
-  pthread_cond_init(&g->raised, NULL);
+/* Wake all sleepers, after a change that they may wait for. */
+static void wake(pool *p) {
+  if (atomic_load(&p->sleepers) == 0) return;
+  pthread_mutex_lock(&p->mutex);
+  pthread_cond_broadcast(&p->changed);
+  pthread_mutex_unlock(&p->mutex);
 }
 
-static void gate_destroy(gate *g) {
-  pthread_cond_destroy(&g->raised);
-  pthread_mutex_destroy(&g->mutex);
-}
-
-static void gate_raise(gate *g) {
-  atomic_fetch_add(&g->epoch, 1);
-  if (atomic_load(&g->sleepers) == 0) return;
-  pthread_mutex_lock(&g->mutex);
-  pthread_cond_broadcast(&g->raised);
-  pthread_mutex_unlock(&g->mutex);
-}
-
-/* Wait until the epoch is no longer `seen`. */
-static void gate_wait(gate *g, unsigned seen, int spins) {
+/* Wait until ready(p, argument): spin, then sleep. */
+static void wait_until(pool *p, int (*ready)(pool *, void *), void *argument, int spins) {
   for (int i = 0; i < spins; i++) {
-    if (atomic_load_explicit(&g->epoch, memory_order_acquire) != seen) return;
+    if (ready(p, argument)) return;
     cpu_relax();
   }
-  pthread_mutex_lock(&g->mutex);
-  atomic_fetch_add(&g->sleepers, 1);
-  while (atomic_load(&g->epoch) == seen) pthread_cond_wait(&g->raised, &g->mutex);
-  atomic_fetch_sub(&g->sleepers, 1);
-  pthread_mutex_unlock(&g->mutex);
+  pthread_mutex_lock(&p->mutex);
+  atomic_fetch_add(&p->sleepers, 1);
+  while (!ready(p, argument)) pthread_cond_wait(&p->changed, &p->mutex);
+  atomic_fetch_sub(&p->sleepers, 1);
+  pthread_mutex_unlock(&p->mutex);
 }
 
-void pool_barrier(pool *p) {
-  if (p->threads == 1) return;
-  unsigned seen = atomic_load(&p->between.epoch);
-  if (atomic_fetch_add(&p->between.arrived, 1) + 1 == (unsigned)p->threads) {
-    atomic_store(&p->between.arrived, 0);
-    gate_raise(&p->between);
-  } else {
-    gate_wait(&p->between, seen, SPINS);
-  }
+/* ---- phases ---- */
+
+typedef struct {
+  phase *f;
+  long total;
+} completion;
+
+static int is_done(pool *p, void *argument) {
+  (void)p;
+  const completion *c = argument;
+  return atomic_load(&c->f->done) == c->total;
+}
+
+int phase_take(pool *p, phase *f, long total, long *first, long *end) {
+  long few = total / (p->threads * (long)TAKES);
+  if (few < 1) few = 1;
+  *first = atomic_fetch_add_explicit(&f->next, few, memory_order_relaxed);
+  *end = *first + few < total ? *first + few : total;
+  return *first < total;
+}
+
+void phase_finish(pool *p, phase *f, long total, long units) {
+  if (atomic_fetch_add(&f->done, units) + units == total) wake(p);
+}
+
+void phase_wait(pool *p, phase *f, long total) { wait_until(p, is_done, &(completion){f, total}, SPINS); }
+
+/* ---- steps ---- */
+
+static int is_open_or_ending(pool *p, void *seen) {
+  unsigned step = atomic_load(&p->step);
+  return (step % 2 == 1 && step != *(unsigned *)seen) || atomic_load(&p->ending);
+}
+
+static int is_empty(pool *p, void *argument) {
+  (void)argument;
+  return atomic_load(&p->inside) == 0;
+}
+
+/* Take part in the open step, if it is still open once this helper has counted itself. */
+static void take_part(pool *p, int thread, unsigned *seen) {
+  atomic_fetch_add(&p->inside, 1);
+  *seen = atomic_load(&p->step);
+  if (*seen % 2 == 1) p->work(p->argument, thread);
+  atomic_fetch_sub(&p->inside, 1);
+  wake(p);
 }
 
 static void *helper(void *given) {
   helper_argument a = *(helper_argument *)given;
   free(given);
-  for (unsigned seen = 0;; seen++) {
-    gate_wait(&a.p->start, seen, 0);
+  for (unsigned seen = 0;;) {
+    wait_until(a.p, is_open_or_ending, &seen, 0);
     if (atomic_load(&a.p->ending)) return NULL;
-    a.p->work(a.p->argument, a.thread);
-    pool_barrier(a.p);
+    take_part(a.p, a.thread, &seen);
   }
 }
+
+void pool_run(pool *p, pool_work work, void *argument) {
+  p->work = work;
+  p->argument = argument;
+  atomic_fetch_add(&p->step, 1);
+  wake(p);
+  work(argument, 0);
+  atomic_fetch_add(&p->step, 1); /* closed: who is not inside stays outside */
+  wait_until(p, is_empty, NULL, SPINS);
+}
+
+/* ---- life ---- */
 
 static int start_helper(pool *p, int thread) {
   helper_argument *a = malloc(sizeof *a);
@@ -108,20 +139,28 @@ static int start_helper(pool *p, int thread) {
   return -1;
 }
 
+/* Helpers take no signals: those are for the interpreter's own threads. */
+static int start_helpers(pool *p, int threads) {
+  sigset_t all, before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  while (p->threads < threads && start_helper(p, p->threads) == 0) p->threads++;
+  pthread_sigmask(SIG_SETMASK, &before, NULL);
+  return p->threads == threads ? 0 : -1;
+}
+
 pool *pool_new(int threads) {
   pool *p = aligned_alloc(64, (sizeof(pool) + 63) / 64 * 64);
   if (!p) return NULL;
   p->threads = 1;
   p->handles = calloc((size_t)threads, sizeof(pthread_t));
+  pthread_mutex_init(&p->mutex, NULL);
+  pthread_cond_init(&p->changed, NULL);
+  atomic_init(&p->step, 0);
+  atomic_init(&p->inside, 0);
+  atomic_init(&p->sleepers, 0);
   atomic_init(&p->ending, 0);
-  gate_init(&p->start);
-  gate_init(&p->between);
-  int failed = p->handles == NULL;
-  for (int t = 1; t < threads && !failed; t++) {
-    failed = start_helper(p, t) != 0;
-    if (!failed) p->threads = t + 1;
-  }
-  if (!failed) return p;
+  if (p->handles && start_helpers(p, threads) == 0) return p;
   pool_free(p);
   return NULL;
 }
@@ -129,20 +168,12 @@ pool *pool_new(int threads) {
 void pool_free(pool *p) {
   if (!p) return;
   atomic_store(&p->ending, 1);
-  gate_raise(&p->start);
+  wake(p);
   for (int t = 1; t < p->threads; t++) pthread_join(p->handles[t - 1], NULL);
-  gate_destroy(&p->start);
-  gate_destroy(&p->between);
+  pthread_cond_destroy(&p->changed);
+  pthread_mutex_destroy(&p->mutex);
   free(p->handles);
   free(p);
 }
 
 int pool_threads(const pool *p) { return p->threads; }
-
-void pool_run(pool *p, pool_work work, void *argument) {
-  p->work = work;
-  p->argument = argument;
-  if (p->threads > 1) gate_raise(&p->start);
-  work(argument, 0);
-  pool_barrier(p);
-}

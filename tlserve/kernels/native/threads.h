@@ -1,6 +1,8 @@
-/* Resident threads that run one function together and sleep between calls. */
+/* Resident threads that run one function together and sleep between calls, and the phases inside of it. */
 #ifndef TL_THREADS_H
 #define TL_THREADS_H
+
+#include <stdatomic.h>
 
 typedef struct pool pool;
 typedef void (*pool_work)(void *argument, int thread);
@@ -10,10 +12,21 @@ pool *pool_new(int threads);
 void pool_free(pool *p);
 int pool_threads(const pool *p);
 
-/* Call work(argument, t) on every thread t at once; returns when all have returned. */
+/* Call work(argument, 0) here and work(argument, t) on every helper t that wakes up in time; returns when none is inside any more.
+   The work is complete when any one thread has returned from it: nobody waits for a helper that has no processor. */
 void pool_run(pool *p, pool_work work, void *argument);
 
-/* Inside work: wait until every thread is here. What each wrote before, all see after. */
-void pool_barrier(pool *p);
+/* A phase: units 0 .. total - 1, each done by whoever takes it. Zero before the step. */
+typedef struct {
+  _Alignas(64) atomic_long next;
+  _Alignas(64) atomic_long done;
+} phase;
+
+/* Take the next few units [*first, *end); 0 when none are left. */
+int phase_take(pool *p, phase *f, long total, long *first, long *end);
+/* Say that `units` of those taken are done. */
+void phase_finish(pool *p, phase *f, long total, long units);
+/* Wait until all units are done, by whomever. What was written in them can then be read. */
+void phase_wait(pool *p, phase *f, long total);
 
 #endif
