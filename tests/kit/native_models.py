@@ -1,0 +1,58 @@
+"""Small llamas with weights of any stored type, on every instruction set of this machine and in ordered numpy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.kit.tiny_models import tiny_shape
+from tlserve.kernels.native import load_native, native_isas
+from tlserve.model.llama_native import NativeLlamaModel
+from tlserve.model.llama_numerics import Numerics
+from tlserve.model.llama_ordered import OrderedLlamaModel
+from tlserve.model.native_probe import random_tensors
+
+ISAS = native_isas() or (
+    "the extension is not built",
+)  # without it the tests fail: they must not be left out in silence
+
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 6, 7, 8, 30
+KIND_NAMES = {
+    F32: "F32",
+    F16: "F16",
+    BF16: "BF16",
+    Q4_0: "Q4_0",
+    Q4_1: "Q4_1",
+    Q5_0: "Q5_0",
+    Q5_1: "Q5_1",
+    Q8_0: "Q8_0",
+}
+
+MIXED = [Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_1, Q8_0]  # q, k, v, output, gate, up, down; the embedding is as q
+INT8 = Numerics("int8", "f16")
+
+
+def block_shape(**changes):
+    """Return a tiny shape whose rows are whole blocks of 32."""
+    return tiny_shape(**({"hidden": 64, "intermediate": 96, "head_size": 16} | changes))
+
+
+def stored(shape, kinds=MIXED, seed=0):
+    """Return random tensors of `shape`; `kinds` of a layer's matrices in order."""
+    return random_tensors(shape, list(kinds), np.random.default_rng(seed))
+
+
+def native(shape, tensors, numerics=INT8, isa=ISAS[0], threads=1):
+    return NativeLlamaModel(load_native(), shape, tensors, numerics, isa=isa, threads=threads)
+
+
+def ordered(shape, tensors, numerics=INT8):
+    return OrderedLlamaModel(shape, tensors, numerics)
+
+
+def multiply(matrix, x, *, int8, isa=ISAS[0]):
+    """Return the native product of (R, K) rows with a stored matrix, (R, N)."""
+    module = load_native()
+    out = np.empty((len(x), matrix.outputs), np.float32)
+    packed = module.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
+    module.multiply(packed, np.ascontiguousarray(x, np.float32), out, int8, isa)
+    return out

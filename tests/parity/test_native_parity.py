@@ -1,0 +1,228 @@
+"""The exactness contract on the native kernels: a row has the bits that ordered numpy gives its sequence alone."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.kit.native_models import (
+    BF16,
+    F16,
+    F32,
+    INT8,
+    ISAS,
+    KIND_NAMES,
+    MIXED,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    block_shape,
+    native,
+    ordered,
+    stored,
+)
+from tests.kit.schedules import random_schedule, same_bits
+from tests.kit.step_batches import Rows, forward_rows, run_whole, step_batch
+from tests.kit.tiny_models import tiny_shape, tiny_tensors
+from tlserve.kernels.choose import KernelChoice
+from tlserve.model.llama_numerics import Numerics
+from tlserve.model.llama_tensors import StoredArrays, read_tensors
+from tlserve.model.load import load_model
+
+SHAPES = {
+    "grouped": block_shape(),
+    "one key head": block_shape(kv_heads=1),
+    "as many key heads": block_shape(kv_heads=4),
+    "three to one, heads of 64": block_shape(heads=6, kv_heads=2, head_size=64, rotated=64),
+    "seven to one": block_shape(heads=7, kv_heads=1, head_size=32, rotated=32),
+    "shares of a row that are no whole blocks": block_shape(heads=2, kv_heads=2, head_size=16),
+    "half of each head turns": block_shape(rotated=8),
+    "a vocabulary that is no whole panel": block_shape(vocabulary=101),
+    "heads of 80": block_shape(heads=2, kv_heads=1, head_size=80, rotated=80),
+}
+
+
+@pytest.fixture(scope="module")
+def truth():
+    shape = block_shape()
+    return shape, stored(shape), ordered(shape, stored(shape))
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@example(seed=0)
+@settings(max_examples=60)
+def test_every_schedule_gives_the_bits_of_each_sequence_alone_in_numpy(truth, seed):
+    shape, tensors, alone = truth
+    random = np.random.default_rng(seed)  # hypothesis prints the seed of a failure
+    sequences = [random.integers(0, 256, random.integers(1, 120)) for _ in range(random.integers(1, 7))]
+    block_size = int(random.choice([1, 3, 8, 16, 32, 48, 64, 100]))
+    blocks = sum(-(-len(tokens) // block_size) for tokens in sequences) + 3
+    model = native(shape, tensors, isa=str(random.choice(ISAS)), threads=int(random.integers(1, 4)))
+    kv = model.new_kv_store(blocks, block_size)
+    kv.values[...] = random.standard_normal(kv.values.shape)  # what earlier owners of the blocks left behind
+    kv.keys[...] = random.choice([np.inf, -np.inf, 7.0])
+    got = random_schedule(model, kv, sequences, random, block_size, blocks, int(random.choice([1, 7, 40, 200])))
+    for tokens, logits in zip(sequences, got, strict=True):
+        assert same_bits(logits, run_whole(alone, tokens).logits)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("kv_precision", ["f16", "f32"])
+def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, kv_precision):
+    shape, numerics = SHAPES[name], Numerics("int8", kv_precision)
+    tensors = stored(shape, seed=4)
+    tokens = np.random.default_rng(4).integers(0, shape.vocabulary, 70)
+    ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
+    expected = run_whole(ordered(shape, tensors, numerics), tokens)
+    assert same_bits(ours.logits, expected.logits)
+    assert same_bits(ours.hidden, expected.hidden)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32], ids=KIND_NAMES.get)
+@pytest.mark.parametrize("activations", ["int8", "f32"])
+def test_every_stored_type_has_the_bits_of_numpy_with_both_activations(isa, kind, activations):
+    shape, numerics = block_shape(layers=1), Numerics(activations, "f16")
+    tensors = stored(shape, [kind] * 7)
+    tokens = np.random.default_rng(kind).integers(0, 256, 21)
+    ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
+    assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), tokens).logits)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_sizes_that_are_no_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
+    shape = tiny_shape(hidden=27, intermediate=50, head_size=6, rotated=6, vocabulary=101)
+    tensors = read_tensors(shape, StoredArrays(tiny_tensors(shape, 2)), "odd")
+    numerics = Numerics("f32", "f32")
+    ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), range(40))
+    assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), range(40)).logits)
+
+
+def test_numpy_gives_the_same_bits_in_chunks_and_beside_neighbours(truth):
+    _, _, alone = truth
+    random = np.random.default_rng(9)
+    sequences = [random.integers(0, 256, n) for n in (1, 17, 40)]
+    got = random_schedule(alone, alone.new_kv_store(30, 8), sequences, random, 8, 30, 9)
+    for tokens, logits in zip(sequences, got, strict=True):
+        assert same_bits(logits, run_whole(alone, tokens).logits)
+
+
+def test_hidden_states_and_logits_of_chosen_rows_are_those_of_all_rows(truth):
+    shape, tensors, _ = truth
+    model = native(shape, tensors, threads=2)
+    batch = step_batch(Rows(range(30), 0, [4, 1]), Rows(range(50, 90), 0, [0, 7, 2]))
+    everything = model.forward(batch, model.new_kv_store(8, 16))
+    some = type(batch)(
+        tokens=batch.tokens,
+        positions=batch.positions,
+        row_starts=batch.row_starts,
+        block_tables=batch.block_tables,
+        logit_rows=np.int32([3, 29, 69]),
+        hidden_rows=np.int32([0, 45]),
+    )
+    out = model.forward(some, model.new_kv_store(8, 16))
+    assert same_bits(out.logits, everything.logits[[3, 29, 69]])
+    assert same_bits(out.hidden, everything.hidden[[0, 45]])
+
+
+def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth):
+    shape, tensors, alone = truth
+    model = native(shape, tensors)
+    kv, nothing = model.new_kv_store(2, 16), np.empty(0, np.int32)
+    batch = step_batch(Rows(range(20), 0, [1, 0]))
+    quiet = type(batch)(
+        tokens=batch.tokens,
+        positions=batch.positions,
+        row_starts=batch.row_starts,
+        block_tables=batch.block_tables,
+        logit_rows=nothing,
+        hidden_rows=nothing,
+    )
+    out = model.forward(quiet, kv)
+    assert out.logits.shape == (0, 256)
+    assert out.hidden.shape == (0, 64)
+    (after,) = forward_rows(model, kv, Rows([5], 20, [1, 0]))
+    assert same_bits(after, run_whole(alone, [*range(20), 5]).logits[20:])
+
+
+@pytest.mark.parametrize("token_value", [np.nan, np.inf, 1e30])
+def test_a_sequence_whose_numbers_overflow_does_not_reach_its_neighbours(token_value):
+    shape = tiny_shape()
+    arrays = tiny_tensors(shape, 1)
+    arrays["token_embd.weight"][255] = token_value
+    tensors = read_tensors(shape, StoredArrays(arrays), "nan")
+    model = native(shape, tensors, Numerics("f32", "f16"), threads=2)
+    kv = model.new_kv_store(8, 16)
+    broken, whole = forward_rows(model, kv, Rows([1, 255, 2], 0, [0]), Rows([1, 2, 3], 0, [1]))
+    assert same_bits(broken[:1], run_whole(model, [1]).logits)
+    alone = run_whole(model, [1, 2, 3]).logits
+    assert same_bits(whole, alone)
+    (reused,) = forward_rows(model, kv, Rows([1, 2, 3], 0, [0]))  # the block of the broken one, taken over
+    assert same_bits(reused, alone)
+
+
+def test_a_prompt_of_many_parts_and_threads_has_the_bits_of_its_tokens_one_by_one():
+    shape = block_shape(context_tokens=700)
+    tensors = stored(shape, seed=8)
+    tokens = np.random.default_rng(8).integers(0, 256, 600)
+    whole = run_whole(native(shape, tensors, threads=3), tokens).logits
+    model = native(shape, tensors)
+    kv = model.new_kv_store(40, 16)
+    for position, token in enumerate(tokens.tolist()):
+        (row,) = forward_rows(model, kv, Rows([token], position, range(40)))
+        assert same_bits(row[0], whole[position])
+
+
+def test_numerics_name_what_decides_bits_and_not_who_computes(truth):
+    shape, tensors, alone = truth
+    same = {native(shape, tensors, isa=isa, threads=threads).spec.numerics for isa in ISAS for threads in (1, 2)}
+    assert same == {alone.spec.numerics}
+    others = {
+        native(shape, tensors, numerics).spec.numerics
+        for numerics in (Numerics("f32", "f16"), Numerics("int8", "f32"), Numerics("f32", "f32"))
+    }
+    assert len(others | same) == 4
+    assert native(shape, tensors, threads=2).spec.kernels == f"native ({ISAS[0]}, int8 activations, 2 threads)"
+    assert native(shape, tensors, INT8).spec.kernels == f"native ({ISAS[0]}, int8 activations, 1 thread)"
+    assert MIXED[0] == Q4_1
+
+
+@pytest.fixture(scope="module")
+def smol(smol_path):
+    """Return the real model on every instruction set, with one and two threads, and in numpy."""
+    reference = load_model(smol_path, kernels=KernelChoice(kernels="reference")).model
+    fast = [
+        load_model(smol_path, threads=threads, kernels=KernelChoice(kernels="native", isa=isa)).model
+        for isa, threads in {(ISAS[0], 1), (ISAS[0], 2), (ISAS[-1], 2)}
+    ]
+    return reference, fast
+
+
+@pytest.mark.real_model
+def test_the_real_model_has_the_bits_of_numpy(smol):
+    reference, fast = smol
+    tokens = np.random.default_rng(5).integers(0, 49152, 33)
+    expected = run_whole(reference, tokens)
+    for model in fast:
+        out = run_whole(model, tokens)
+        assert same_bits(out.logits, expected.logits)
+        assert same_bits(out.hidden, expected.hidden)
+
+
+@pytest.mark.real_model
+@given(seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=5)
+def test_the_real_model_gives_the_bits_of_each_sequence_alone_under_random_schedules(smol, seed):
+    _, fast = smol
+    random = np.random.default_rng(seed)
+    sequences = [random.integers(0, 49152, random.integers(1, 60)) for _ in range(random.integers(1, 5))]
+    block_size = int(random.choice([3, 16, 64]))
+    blocks = sum(-(-len(tokens) // block_size) for tokens in sequences)
+    model = fast[random.integers(len(fast))]
+    kv = model.new_kv_store(blocks, block_size)
+    got = random_schedule(model, kv, sequences, random, block_size, blocks, int(random.choice([1, 13, 64])))
+    for tokens, logits in zip(sequences, got, strict=True):
+        assert same_bits(logits, run_whole(fast[0], tokens).logits)
