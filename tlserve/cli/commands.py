@@ -40,6 +40,8 @@ DEFAULT_COMMAND = "serve"
 COMMANDS = {
     "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
     "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
+    "models": Command("tlserve.cli.models", "show what can be served by name: pulled and built-in models"),
+    "rm": Command("tlserve.cli.rm", "remove a pulled model from the model cache"),
     "bench": Command(
         "tlserve.cli.bench", "measure tokens per second and latencies, of an own server or of a running one"
     ),

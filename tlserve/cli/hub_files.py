@@ -1,0 +1,92 @@
+"""Which files of a hub's repository make a model, and whether what came is what the hub says.
+
+Owns the choice (pure) and the check of one file. Refuses to know how files come. Only names that are safe as file names are ever
+chosen, whatever a hub lists; a file without a hash is not taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import attrs
+
+from tlserve.errors import DownloadFailed
+
+_CHUNK_BYTES = 1 << 20
+MOST_FILES = 1100
+
+_TEXTS = frozenset(
+    {
+        *("config.json", "generation_config.json", "model.safetensors.index.json"),
+        *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt"),
+        *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
+    }
+)
+_WHOLE, _SHARD = "model.safetensors", re.compile(r"model-[0-9]{5}-of-[0-9]{5}\.safetensors")
+_GGUF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.gguf")
+
+
+@attrs.frozen(kw_only=True)
+class HubFile:
+    """A file of a repository. `sha256` of its bytes, or `git_sha1` of it as a git blob, in hexadecimal; empty: not known."""
+
+    path: str
+    size_bytes: int
+    sha256: str = ""
+    git_sha1: str = ""
+
+    @property
+    def hash(self) -> str:
+        """The better hash of the two."""
+        return self.sha256 or self.git_sha1
+
+
+def choose_files(files: Iterable[HubFile], name: str, gguf: str = "") -> tuple[HubFile, ...]:
+    """Return the files to fetch of the repository `name`; raises `DownloadFailed` where they make no model that is served.
+
+    Safetensors with what lies beside them, else the one GGUF file; `gguf`: the GGUF file to take.
+    """
+    listed = {file.path: file for file in files}
+    chosen = [listed[path] for path in _chosen_paths(listed, name, gguf)]
+    if len(chosen) > MOST_FILES:
+        raise DownloadFailed(f"{name} is in {len(chosen)} files; at most {MOST_FILES} are fetched")
+    for file in chosen:
+        if not file.hash or file.size_bytes < 0:
+            raise DownloadFailed(
+                f"the hub does not say the hash of {file.path} in {name}, so that it cannot be checked"
+            )
+    return tuple(chosen)
+
+
+def _chosen_paths(listed: Mapping[str, HubFile], name: str, gguf: str) -> list[str]:
+    ggufs = sorted(path for path in listed if _GGUF.fullmatch(path))
+    if gguf:
+        if gguf not in ggufs:
+            raise DownloadFailed(f"{name} has no GGUF file {gguf!r}; it has {_said(ggufs)}")
+        return [gguf]
+    weights = [_WHOLE] if _WHOLE in listed else sorted(path for path in listed if _SHARD.fullmatch(path))
+    if weights:
+        return [*sorted(_TEXTS & listed.keys()), *weights]
+    if len(ggufs) == 1:
+        return ggufs
+    if ggufs:
+        raise DownloadFailed(f"{name} has {len(ggufs)} GGUF files; choose one by --file: {_said(ggufs)}")
+    raise DownloadFailed(f"{name} has neither safetensors nor a GGUF file; nothing else is served")
+
+
+def _said(names: list[str]) -> str:
+    return ", ".join(names[:20]) + (" ..." if len(names) > 20 else "") if names else "none"
+
+
+def is_expected(path: Path, file: HubFile) -> bool:
+    """Say whether the file at `path` is the one that the hub describes."""
+    if not path.is_file() or path.stat().st_size != file.size_bytes:
+        return False
+    digest = hashlib.sha256() if file.sha256 else hashlib.sha1(b"blob %d\0" % file.size_bytes, usedforsecurity=False)
+    with path.open("rb") as content:
+        while chunk := content.read(_CHUNK_BYTES):
+            digest.update(chunk)
+    return digest.hexdigest() == file.hash

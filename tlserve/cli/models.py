@@ -1,0 +1,80 @@
+"""`tlserve models`: what can be served without a path, with its size and where it came from.
+
+Owns the columns. Refuses to know models: nothing is opened, only looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import attrs
+
+from tlserve.config.paths import CachedModel, cached_models, model_cache_dir
+
+
+@attrs.frozen
+class Row:
+    """One model that `--model` takes by name."""
+
+    name: str
+    version: str
+    size_bytes: int
+    source: str
+    path: str
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the models and return 0."""
+    cache = model_cache_dir()
+    rows = [*_built_in(), *(_cached(model) for model in cached_models(cache))]
+    if arguments.json:
+        print(json.dumps([attrs.asdict(row) for row in rows], indent=2))
+    else:
+        _print_table(rows, cache)
+    return 0
+
+
+def _built_in() -> Iterator[Row]:
+    import tlserve
+
+    folder = Path(tlserve.__file__).parent / "model" / "builtin"
+    for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
+        yield Row(path.name, "", size_below(path), "built in", str(path))
+
+
+def _cached(model: CachedModel) -> Row:
+    origin = str(model.source.get("from", "unknown"))
+    commit = str(model.source.get("commit", ""))
+    revision = str(model.source.get("revision", ""))
+    said = " ".join(part for part in (origin, revision and f"@{revision}", commit[:12]) if part)
+    return Row(model.name, model.version, size_below(model.path), said, str(model.path))
+
+
+def size_below(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder."""
+    return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
+
+
+def megabytes(size_bytes: int) -> str:
+    """Return a size for people."""
+    return f"{size_bytes / 1e6:.1f} MB"
+
+
+def _print_table(rows: list[Row], cache: Path) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(caption=f"the cache is {cache}", caption_justify="left")
+    for heading in ("model", "version", "size", "from"):
+        table.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(row.name, row.version, megabytes(row.size_bytes), row.source)
+    Console().print(table)
