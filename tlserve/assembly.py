@@ -36,6 +36,7 @@ from tlserve.generation import BackendInfo
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
 from tlserve.http.tls import Certificate
+from tlserve.kernels.choose import KernelChoice
 from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
@@ -100,7 +101,12 @@ def find_model_path(model_dir: str) -> Path:
 def load(settings: EngineSettings) -> LoadedModel:
     """Load the model that the settings name; slow, and without side effects."""
     return load_model(
-        find_model_path(settings.model_dir), context_tokens=settings.context_tokens, threads=settings.threads
+        find_model_path(settings.model_dir),
+        context_tokens=settings.context_tokens,
+        threads=settings.threads,
+        kernels=KernelChoice(
+            kernels=settings.kernels, activations=settings.activations, kv_precision=settings.kv_precision
+        ),
     )
 
 

@@ -1,3 +1,5 @@
+"""The kit of native models: its extension is there, its weights repeat."""
+
 import numpy as np
 
 from tests.kit.native_models import ISAS, MIXED, Q4_1, block_shape, multiply, native, ordered, stored

@@ -1,3 +1,5 @@
+"""The kit of schedules: every token once and in order, and bits that are told apart."""
+
 import numpy as np
 
 from tests.kit.schedules import random_schedule, same_bits

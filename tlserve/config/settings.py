@@ -150,7 +150,13 @@ class EngineSettings:
         low=0,
         high=1 << 20,
     )
-    kernels: str = setting("auto", "which arithmetic runs", choices=("auto", "reference"))
+    kernels: str = setting(
+        "auto", "which arithmetic runs: native (C), or the reference (numpy)", choices=("auto", "native", "reference")
+    )
+    activations: str = setting(
+        "auto", "what quantised weights are multiplied with; auto is int8", choices=("auto", "int8", "f32")
+    )
+    kv_precision: str = setting("f16", "precision in which keys and values are kept", choices=("f16", "f32"))
     threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
     heartbeat_stale_ms: int = setting(
         30_000, "a step that takes longer makes /readyz fail", unit="ms", low=100, high=86_400_000
