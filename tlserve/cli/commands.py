@@ -42,6 +42,7 @@ COMMANDS = {
     "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
     "models": Command("tlserve.cli.models", "show what can be served by name: pulled and built-in models"),
     "rm": Command("tlserve.cli.rm", "remove a pulled model from the model cache"),
+    "chat": Command("tlserve.cli.chat", "talk to a model in the terminal, or line by line through pipes"),
     "bench": Command(
         "tlserve.cli.bench", "measure tokens per second and latencies, of an own server or of a running one"
     ),

@@ -12,6 +12,7 @@ DONE = 0
 DEFECT = 1
 USAGE = 2
 DRAIN_CUT = 3
+NOT_ANSWERED = 11
 INTERRUPTED = 130
 
 _CODES: dict[type[errors.TlserveError], int] = {

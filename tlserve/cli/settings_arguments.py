@@ -27,6 +27,11 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="host of the API; an empty one is every interface")
     parser.add_argument("--port", type=_port, help="port of the API; 0 picks a free one")
     parser.add_argument("--health-port", type=_port, help="port of /healthz, /readyz and /metrics")
+    add_pair_argument(parser, "any setting")
+
+
+def add_pair_argument(parser: argparse.ArgumentParser, what: str) -> None:
+    """Declare `--set KEY=VALUE`, whose values are collected as `pairs`."""
     parser.add_argument(
         "--set",
         dest="pairs",
@@ -34,7 +39,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help="any setting, such as http.max_body_bytes=1000; without a table it is one of [engine]",
+        help=f"{what}, such as http.max_body_bytes=1000; without a table it is one of [engine]",
     )
 
 

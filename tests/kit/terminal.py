@@ -1,0 +1,92 @@
+"""A program at a pseudo-terminal: what a person would type and see."""
+
+from __future__ import annotations
+
+import os
+import pty
+import re
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import attrs
+
+PATIENCE_S = 30.0
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
+
+
+@attrs.define(eq=False)
+class TerminalProgram:
+    """A process whose terminal is `fd`; `seen` is all that it showed, without colours, up to the last `wait_for`."""
+
+    process: subprocess.Popen[bytes]
+    fd: int
+    _raw: bytes = b""
+    _mark: int = 0
+
+    @property
+    def text(self) -> str:
+        """Return what was shown so far."""
+        return _ESCAPES.sub("", self._raw.decode(errors="replace")).replace("\r\n", "\n")
+
+    def wait_for(self, words: str) -> str:
+        """Wait until `words` are shown after what was waited for before; return the text up to them."""
+        begin = time.monotonic()
+        while words not in self.text[self._mark :]:
+            left_s = PATIENCE_S - (time.monotonic() - begin)
+            assert left_s > 0, f"no {words!r} in {self.text[self._mark :]!r}"
+            self._read(left_s)
+        end = self.text.index(words, self._mark) + len(words)
+        shown, self._mark = self.text[self._mark : end], end
+        return shown
+
+    def _read(self, timeout_s: float) -> None:
+        ready, _, _ = select.select([self.fd], [], [], timeout_s)
+        try:
+            part = os.read(self.fd, 65_536) if ready else b""
+        except OSError:  # the other end is closed
+            part = b""
+        assert part, f"nothing more came after {self.text!r}"
+        self._raw += part
+
+    def type(self, text: str) -> None:
+        """Type `text`; "\\x03" is Ctrl-C, "\\x04" Ctrl-D."""
+        os.write(self.fd, text.encode())
+
+    def wait_exit(self) -> int:
+        """Wait for the end and return the exit code."""
+        return self.process.wait(PATIENCE_S)
+
+
+@contextmanager
+def terminal_program(*arguments: str) -> Iterator[TerminalProgram]:
+    """Start `python ARGUMENTS` at a terminal for the block; what still runs after it is killed."""
+    ours, theirs = pty.openpty()
+    environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "NO_COLOR": "1"}
+    process = subprocess.Popen(
+        [sys.executable, *arguments],
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        env=environment,
+        preexec_fn=_take_terminal,
+    )
+    os.close(theirs)
+    try:
+        yield TerminalProgram(process, ours)
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+def _take_terminal() -> None:
+    """Make the terminal the session's own, so that Ctrl-C reaches the process."""
+    import fcntl
+    import termios
+
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)

@@ -1,0 +1,174 @@
+"""`tlserve chat`: talk to a model in the terminal, over the public API like any other client.
+
+Owns the arguments and the loop: a line, a decision, an answer. By default it talks to the server that `tlserve` starts; `--url`
+names another, and `--model` starts one in this process, on a free port, for as long as the chat lasts.
+
+Ctrl-C stops the answer, not the program: the connection is closed, and the server frees what the answer held.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import partial
+from pathlib import Path
+
+import trio
+
+from tlserve.cli import exit_codes
+from tlserve.cli.chat_client import AnswerEnd, AnswerFailed, Target, list_models, parse_target, stream_answer
+from tlserve.cli.chat_commands import Ask, Note, Outcome, Quit, Save, take_line
+from tlserve.cli.chat_conversation import Conversation
+from tlserve.cli.chat_screen import Screen, open_screen
+from tlserve.cli.settings_arguments import add_pair_argument
+from tlserve.config.environment import process_environ
+from tlserve.errors import OperatorError
+
+DEFAULT_URL = "http://127.0.0.1:8000"
+KEY_VARIABLE = "TL_API_KEY"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument("--url", default=DEFAULT_URL, help=f"the server to talk to (default {DEFAULT_URL})")
+    parser.add_argument("--model", metavar="PATH", help="start a server of this model in this process instead")
+    parser.add_argument("--url-model", metavar="ID", help="the model to ask; without it the first one that is served")
+    parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told it is")
+    parser.add_argument(
+        "--temperature", type=float, default=0.7, metavar="T", help="0 is the likeliest answer; small models ramble at 1"
+    )
+    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="an answer is cut there; /set changes it")
+    add_pair_argument(parser, "a setting of the server that --model starts")
+    parser.epilog = f"A server that wants a key gets the one in the variable {KEY_VARIABLE}."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Talk until the input ends; return 0, or 11 if a piped turn got no answer. Raises `OperatorError`."""
+    screen = open_screen()
+    with _server(arguments, screen) as target:
+        model = arguments.url_model or _first_model(target)
+        if screen.is_terminal:
+            screen.note(f"{model} at {target.host}:{target.port}; /help lists the commands")
+        options: dict[str, object] = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens}
+        conversation = Conversation(model, arguments.system, options=options)
+        return Chat(target, conversation, screen).run()
+
+
+@contextmanager
+def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[Target]:
+    """Give the server to talk to, started here if a model is named."""
+    if arguments.model is None:
+        yield parse_target(arguments.url, process_environ().get(KEY_VARIABLE, ""))
+        return
+    from tlserve.telemetry.logs import set_up_logs
+    from tlserve.testing import serve_in_thread
+
+    set_up_logs("warning")
+    settings = {name if "." in name else f"engine.{name}": value for name, value in arguments.pairs}
+    with ExitStack() as stack:
+        with screen.waiting(f"loading {arguments.model}"):
+            server = stack.enter_context(serve_in_thread(arguments.model, settings=settings))
+        yield parse_target(f"http://{server.address}")
+
+
+def _first_model(target: Target) -> str:
+    try:
+        models = trio.run(list_models, target)
+    except AnswerFailed as fault:
+        hint = "start one by `tlserve serve`, name one by --url, or give --model"
+        raise OperatorError(f"{fault.message}; {hint}") from fault
+    if not models:
+        raise OperatorError("the server serves no model")
+    return models[0]
+
+
+class Chat:
+    """The loop over the user's lines."""
+
+    def __init__(self, target: Target, conversation: Conversation, screen: Screen) -> None:
+        self._target = target
+        self._conversation = conversation
+        self._screen = screen
+        self._code = exit_codes.DONE
+
+    def run(self) -> int:
+        """Take lines until they end; return the exit code."""
+        for line in self._screen.lines():
+            outcome = take_line(self._conversation, line)
+            if isinstance(outcome, Quit):
+                break
+            if outcome is not None:
+                self._do(outcome)
+        return self._code
+
+    def _do(self, outcome: Outcome) -> None:
+        match outcome:
+            case Ask():
+                self._ask()
+            case Save(path):
+                self._save(path)
+            case Note(text, wrong):
+                self._fail(text) if wrong else self._screen.note(text)
+
+    def _fail(self, text: str) -> None:
+        self._screen.fault(text)
+        if not self._screen.is_terminal:
+            self._code = exit_codes.NOT_ANSWERED
+
+    def _ask(self) -> None:
+        pieces: list[str] = []
+
+        def show(piece: str) -> None:
+            pieces.append(piece)
+            self._screen.piece(piece)
+
+        try:
+            end = answer_or_stop(self._target, self._conversation.body(), show, stoppable=self._screen.is_terminal)
+        except AnswerFailed as fault:
+            if pieces:
+                self._screen.end(None)
+            self._fail(fault.message)
+        else:
+            self._screen.end(end)
+        self._conversation.answer("".join(pieces))
+
+    def _save(self, path: str) -> None:
+        text = json.dumps(self._conversation.document(), indent=2, ensure_ascii=False) + "\n"
+        try:
+            with Path(path).expanduser().open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            self._fail(f"{path} was not written: {error.strerror}")
+        else:
+            self._screen.note(f"written to {path}")
+
+
+def answer_or_stop(
+    target: Target, body: dict[str, object], show: Callable[[str], None], *, stoppable: bool
+) -> AnswerEnd | None:
+    """Get one answer; None if Ctrl-C stopped it. Raises `AnswerFailed`."""
+    return trio.run(partial(_answer_or_stop, partial(stream_answer, target, body, show), stoppable))
+
+
+async def _answer_or_stop(ask: Callable[[], Awaitable[AnswerEnd]], stoppable: bool) -> AnswerEnd | None:
+    end, failure = None, None
+    with trio.open_signal_receiver(signal.SIGINT) if stoppable else nullcontext() as signals:
+        async with trio.open_nursery() as nursery:
+            if signals is not None:
+                nursery.start_soon(_cancel_at_signal, signals, nursery.cancel_scope)
+            try:
+                end = await ask()
+            except AnswerFailed as fault:
+                failure = fault
+            nursery.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
+    return end
+
+
+async def _cancel_at_signal(signals: AsyncIterator[int], scope: trio.CancelScope) -> None:
+    await anext(signals)
+    scope.cancel()

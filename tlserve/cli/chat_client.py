@@ -1,0 +1,158 @@
+"""One question over HTTP: the request, the pieces of the answer as they come, and the server's own words if it refuses.
+
+Owns the address of a server and the reading of its event stream. Refuses to know conversations and terminals. Every question has
+a connection of its own: leaving the block closes it, and that is how the server learns that nobody waits any more.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+from urllib.parse import urlsplit
+
+import attrs
+import trio
+
+from tlserve.errors import OperatorError, TlserveError
+from tlserve.http.client import Answer, AnswerBroken, AnswerStream, HttpClient, connect
+
+_PREFIX = b"data: "
+_DONE = b"[DONE]"
+
+
+class AnswerFailed(TlserveError):
+    """There is no whole answer; the message says why, in the server's words if it said any."""
+
+
+@attrs.frozen
+class Target:
+    """A server: where it listens, what its paths begin with, and the key it wants, if any."""
+
+    host: str
+    port: int
+    is_tls: bool = False
+    base_path: str = ""
+    key: str = attrs.field(default="", repr=False)
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        """Return the headers of every request. What the server does not know is to be refused, not ignored."""
+        key = (("Authorization", f"Bearer {self.key}"),) if self.key else ()
+        wishes = (("X-TL-Strict", "1"), ("X-TL-Return-Seed", "1"))
+        return (("Content-Type", "application/json"), *wishes, *key)
+
+
+@attrs.frozen(kw_only=True)
+class AnswerEnd:
+    """What is known of an answer that came to its end."""
+
+    finish: str | None
+    tokens: int | None
+    duration_s: float
+    seed: str | None
+
+
+def parse_target(url: str, key: str = "") -> Target:
+    """Return the server that `url` names; a path is kept, a "/v1" at its end left out. Raises `OperatorError`."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        port, parts = None, urlsplit("")
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise OperatorError(f"{url!r} is not the address of a server: give one like http://127.0.0.1:8000")
+    is_tls = parts.scheme == "https"
+    base_path = parts.path.rstrip("/").removesuffix("/v1")
+    return Target(parts.hostname, port or (443 if is_tls else 80), is_tls, base_path, key)
+
+
+@asynccontextmanager
+async def _connected(target: Target) -> AsyncIterator[HttpClient]:
+    try:
+        client = await _open(target)
+    except OSError as error:
+        reason = f" ({error.strerror})" if error.strerror else ""
+        raise AnswerFailed(f"no server answers at {target.host}:{target.port}{reason}") from error
+    async with client:
+        try:
+            yield client
+        except AnswerBroken as error:
+            raise AnswerFailed(f"the connection to the server broke: {error}") from error
+
+
+async def _open(target: Target) -> HttpClient:
+    if not target.is_tls:
+        return await connect(target.host, target.port)
+    stream = await trio.open_ssl_over_tcp_stream(target.host, target.port, https_compatible=True)
+    return HttpClient(stream, f"{target.host}:{target.port}")
+
+
+async def list_models(target: Target) -> list[str]:
+    """Return the ids of the models that are served; raises `AnswerFailed`."""
+    async with _connected(target) as client:
+        answer = await client.request("GET", f"{target.base_path}/v1/models", target.headers())
+    if answer.status != 200:
+        raise AnswerFailed(refusal(answer))
+    try:
+        return [str(entry["id"]) for entry in json.loads(answer.body)["data"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise AnswerFailed("what answers there does not speak the OpenAI API: its /v1/models is no list") from error
+
+
+async def stream_answer(target: Target, body: dict[str, object], show: Callable[[str], None]) -> AnswerEnd:
+    """Ask and call `show` with each piece of the answer; raises `AnswerFailed`."""
+    started_s = time.monotonic()
+    data = json.dumps(body).encode()
+    async with _connected(target) as client:
+        answer = await client.open("POST", f"{target.base_path}/v1/chat/completions", target.headers(), data)
+        if answer.status != 200:
+            raise AnswerFailed(refusal(Answer(answer.status, answer.headers, await answer.read())))
+        finish, tokens = await _read(answer, show)
+    duration_s = time.monotonic() - started_s
+    return AnswerEnd(finish=finish, tokens=tokens, duration_s=duration_s, seed=answer.headers.get("X-TL-Seed"))
+
+
+async def _read(answer: AnswerStream, show: Callable[[str], None]) -> tuple[str | None, int | None]:
+    finish, tokens = None, None
+    async for line in answer.lines():
+        data = line.removeprefix(_PREFIX).strip()
+        if data == _DONE:
+            return finish, tokens
+        if not line.startswith(_PREFIX):
+            continue
+        chunk = _chunk(data)
+        tokens = (chunk.get("usage") or {}).get("completion_tokens", tokens)
+        for choice in chunk.get("choices") or ():
+            finish = choice.get("finish_reason") or finish
+            if piece := (choice.get("delta") or {}).get("content"):
+                show(piece)
+    raise AnswerFailed("the answer broke off")
+
+
+def _chunk(data: bytes) -> dict[str, Any]:
+    try:
+        chunk = json.loads(data)
+    except ValueError:
+        chunk = None
+    if not isinstance(chunk, dict):
+        raise AnswerFailed("the server sent something that is no chunk of an answer")
+    if "error" in chunk:
+        raise AnswerFailed(_words(chunk) or "the server ended the answer with an error")
+    return chunk
+
+
+def refusal(answer: Answer) -> str:
+    """Return why the server refused: its own words, or the status and the beginning of what it sent."""
+    try:
+        words = _words(json.loads(answer.body))
+    except ValueError:
+        words = None
+    return words or f"the server answered {answer.status}: {answer.body[:200].decode(errors='replace')}".rstrip(": ")
+
+
+def _words(document: object) -> str | None:
+    error = document.get("error") if isinstance(document, dict) else None
+    message = error.get("message") if isinstance(error, dict) else error
+    return message if isinstance(message, str) and message else None
