@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from http.client import HTTPException
 
 import attrs
 import numpy as np
@@ -209,8 +210,8 @@ def test_drain_finishes_in_flight_and_refuses_new():
         stream = threads.submit(post, server.address, CHAT, body)
         gate.wait_for_step()
         server.drain()
-        wait_until(lambda: readiness(server) == 503)
-        assert get(server.health_address, "/healthz").status == 200
+        wait_until(lambda: health_status(server, "/readyz") == 503)
+        assert health_status(server, "/healthz") == 200
         with pytest.raises(ConnectionError):
             get(server.address, "/v1/models")
         gate.open_all()
@@ -319,11 +320,11 @@ def metric(server, name):
     return float(value)
 
 
-def readiness(server):
-    """Return the status of /readyz, which must answer as long as a request is open."""
+def health_status(server, path):
+    """Return a status of the health port, which must answer as long as a request is open."""
     try:
-        return get(server.health_address, "/readyz").status
-    except ConnectionError:
+        return get(server.health_address, path).status
+    except (ConnectionError, HTTPException):
         pytest.fail("the health port went before the open requests")
 
 
