@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tlserve.errors import ClientError
-from tlserve.openai.json_body import parse_object
+from tlserve.openai.json_body import outline_of, parse_object
 
 NOT_AN_OBJECT = [
     b"",
@@ -128,3 +128,22 @@ def test_the_depth_that_is_refused_is_the_real_depth(value: object) -> None:
     parse_object(body, max_depth=real)
     with pytest.raises(ClientError):
         parse_object(body, max_depth=real - 1)
+
+
+# --- in windows, so that other threads get their turn ------------------------------------------------------------------
+
+
+@given(
+    st.lists(st.sampled_from([b'"', b"\\", b"{", b"}", b":", b"a", b"\n", b'\\"', b'"x"', b"\xff"]), max_size=60),
+    st.integers(1, 9),
+)
+def test_the_outline_is_the_same_in_windows_of_any_size(pieces: list[bytes], window_bytes: int) -> None:
+    body = b"".join(pieces)
+    assert outline_of(body, window_bytes) == outline_of(body, 1 << 20)
+
+
+def test_a_string_that_fills_many_windows_is_left_out_in_linear_time() -> None:
+    body = b'{"a": "' + b"x\\\\" * (1 << 20) + b'", "b": {}}'
+    begin = time.process_time()
+    assert outline_of(body, 64) == b"{: , : {}}"
+    assert time.process_time() - begin < 2

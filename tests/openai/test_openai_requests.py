@@ -3,6 +3,7 @@
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai.inputs import Input
+from tlserve.openai.messages import read_turns
 from tlserve.openai.requests import (
     BodyRules,
     ChatRequest,
@@ -169,6 +171,28 @@ def test_what_a_client_echoes_of_an_assistant_turn_is_accepted() -> None:
         "tool_calls": None,
     }
     assert turns(echoed) == (Turn(Role.ASSISTANT, "x"),)
+
+
+PLAIN = st.fixed_dictionaries(
+    {"role": st.sampled_from(["system", "developer", "user", "assistant"]), "content": st.text()},
+    optional={"name": st.none() | st.text()},
+)
+
+
+@given(st.lists(PLAIN, min_size=1, max_size=5))
+def test_plain_messages_in_one_pass_are_the_turns_that_each_gives_by_its_table(messages: list[dict[str, Any]]) -> None:
+    members = msgspec.json.decode(json.dumps(messages), type=list[dict[str, msgspec.Raw]])
+    assert (turns(*messages), ()) == read_turns(members)
+
+
+@pytest.mark.parametrize(
+    "other", [{"role": "tool", "content": "x", "tool_call_id": "c"}, {"role": "user", "content": "x", "mood": 1}]
+)
+def test_one_message_that_is_not_plain_changes_nothing_for_the_others(other: dict[str, Any]) -> None:
+    plain = {"role": "user", "content": "x"}
+    request = chat(messages=[plain, other, plain])
+    assert request.messages[0] == request.messages[2] == turns(plain)[0]
+    assert request.ignored == (("messages[].mood",) if "mood" in other else ())
 
 
 MESSAGE_FAULTS = [

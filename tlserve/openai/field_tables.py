@@ -15,6 +15,7 @@ from msgspec import Meta, Raw, Struct
 
 from tlserve.openai.fields import Table, inert, later, served
 from tlserve.openai.inputs import MAX_INPUTS
+from tlserve.openai.messages import PlainMessage
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -114,7 +115,10 @@ _MODEL: Table = {"model": served(Text, "the id of a served model", required=True
 CHAT: Table = {
     **_MODEL,
     "messages": served(
-        Annotated[list[dict[str, Raw]], Meta(min_length=1)], "a list of at least one message", required=True
+        Annotated[list[dict[str, Raw]], Meta(min_length=1)],
+        "a list of at least one message",
+        required=True,
+        quick=Annotated[list[PlainMessage], Meta(min_length=1)],
     ),
     **_SAMPLING,
     "max_completion_tokens": served(Positive, "an integer of at least 1"),

@@ -43,7 +43,8 @@ def _never(_value: Any) -> bool:
 class Field:
     """One public field: its type, in words what it takes, and (LATER) which values ask for nothing.
 
-    `shape` is the type that `decode` decodes; its JSON schema is the field's, unless `schema` says it more closely.
+    `shape` is the type that `decode` decodes; its JSON schema is the field's, unless `schema` says it more closely. `quick`
+    is a narrower type that is tried first, and may come out instead: for values that are large and mostly plain.
     """
 
     kind: Kind
@@ -53,17 +54,35 @@ class Field:
     is_noop: Callable[[Any], bool] = _never
     noops: tuple[Any, ...] = ()
     schema: Mapping[str, Any] | None = None
+    quick: Any = None
     decode: Callable[[msgspec.Raw], Any] = attrs.field(
-        init=False, default=attrs.Factory(lambda self: msgspec.json.Decoder(self.shape).decode, takes_self=True)
+        init=False, default=attrs.Factory(lambda self: _decoder(self.shape, self.quick), takes_self=True)
     )
+
+
+def _decoder(shape: Any, quick: Any) -> Callable[[msgspec.Raw], Any]:
+    exact = msgspec.json.Decoder(shape).decode
+    if quick is None:
+        return exact
+    narrow = msgspec.json.Decoder(quick).decode
+
+    def decode(raw: msgspec.Raw) -> Any:
+        try:
+            return narrow(raw)
+        except msgspec.ValidationError:
+            return exact(raw)
+
+    return decode
 
 
 Table = Mapping[str, Field]
 
 
-def served(shape: Any, takes: str, *, required: bool = False, schema: Mapping[str, Any] | None = None) -> Field:
+def served(
+    shape: Any, takes: str, *, required: bool = False, schema: Mapping[str, Any] | None = None, quick: Any = None
+) -> Field:
     """Declare a field that has its effect."""
-    return Field(Kind.SERVED, shape, takes, required, schema=schema)
+    return Field(Kind.SERVED, shape, takes, required, schema=schema, quick=quick)
 
 
 def later(

@@ -20,12 +20,16 @@ import msgspec
 from tlserve.errors import ClientError
 
 MAX_DEPTH = 64
+WINDOW_BYTES = 1 << 17
+"""A scan of this much takes a few milliseconds: what a stream may wait for the interpreter."""
 
 Members = Mapping[str, msgspec.Raw]
 
 # A string literal, closed or not. Every quantifier is possessive and nothing after them can fail, so that the scan is
 # linear whatever the input; an unclosed string swallows the rest.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
+# Up to the end, or to the quote of the first string that is not closed within it. An escape that the end cuts is not closed.
+_CLOSED = re.compile(rb'(?:[^"]++|"[^"\\]*+(?:\\.[^"\\]*+)*+")*+', re.DOTALL)
 _BRACKETS = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
@@ -38,13 +42,35 @@ def parse_object(body: bytes, *, max_depth: int = MAX_DEPTH) -> Members:
     most `max_depth` deep, without duplicate names.
     """
     _refuse_encoding(body)
-    outline = _STRING.sub(b"", body)
+    outline = outline_of(body)
     if is_deeper(outline, max_depth):
         raise ClientError(f"the body is nested more than {max_depth} levels deep, or its brackets do not match")
     members = _decode(body)
     if outline.count(b":") != len(members):  # one colon a name: there are nested names, or one stands twice
         _refuse_duplicates(body)
     return members
+
+
+def outline_of(body: bytes, window_bytes: int = WINDOW_BYTES) -> bytes:
+    """Return `body` without its string literals; an unclosed one swallows the rest.
+
+    A regular expression holds the interpreter for as long as it runs: a large body is scanned in windows that end outside of
+    strings, so that other threads get their turn. A string that fills a window doubles it, so that the time stays linear.
+    """
+    if len(body) <= window_bytes:
+        return _STRING.sub(b"", body)
+    pieces: list[bytes] = []
+    start, size_bytes = 0, window_bytes
+    while start < len(body):
+        end = min(start + size_bytes, len(body))
+        closed = _CLOSED.match(body, start, end)
+        whole_end = end if closed is None or end == len(body) else closed.end()
+        if whole_end == start:
+            size_bytes *= 2
+            continue
+        pieces.append(_STRING.sub(b"", body[start:whole_end]))
+        start, size_bytes = whole_end, window_bytes
+    return b"".join(pieces)
 
 
 def is_deeper(outline: bytes, levels: int) -> bool:
@@ -89,8 +115,8 @@ class _DuplicateNameError(Exception):
 
 
 def _check_names(pairs: list[tuple[str, Any]]) -> None:
-    names = collections.Counter(name for name, _ in pairs)
-    if len(names) != len(pairs):
+    if len(dict(pairs)) != len(pairs):
+        names = collections.Counter(name for name, _ in pairs)
         raise _DuplicateNameError(names.most_common(1)[0][0])
 
 

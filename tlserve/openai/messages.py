@@ -8,8 +8,8 @@ Source: the public API reference, `messages`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Annotated, Any
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeGuard
 
 from msgspec import Meta, Raw, Struct
 
@@ -18,6 +18,14 @@ from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+
+
+class PlainMessage(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
+    """What most messages are; a conversation of these alone is decoded in one pass."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: str
+    name: str | None = None
 
 
 class TextPart(Struct, tag_field="type", tag="text", frozen=True):
@@ -87,11 +95,15 @@ BY_ROLE: Mapping[str, Table] = {
 }
 
 
-def read_turns(messages: Iterable[Mapping[str, Raw]]) -> tuple[tuple[Turn, ...], tuple[str, ...]]:
+def read_turns(messages: Sequence[Any]) -> tuple[tuple[Turn, ...], tuple[str, ...]]:
     """Return the turns, and the names in them that no table holds (`messages[].name`, each once).
+
+    `messages` are all plain, or all undecoded members.
 
     Raises ClientError that names the message and the field: 400 for a wrong shape, 422 for media and tool calls.
     """
+    if _are_plain(messages):
+        return tuple(Turn(parse_role(plain.role), plain.content, plain.name) for plain in messages), ()
     turns: list[Turn] = []
     unknown: dict[str, None] = {}
     for index, members in enumerate(messages):
@@ -100,6 +112,11 @@ def read_turns(messages: Iterable[Mapping[str, Raw]]) -> tuple[tuple[Turn, ...],
         turns.append(turn)
         unknown.update(dict.fromkeys(f"messages[].{name.removeprefix(where)}" for name in names))
     return tuple(turns), tuple(unknown)
+
+
+def _are_plain(messages: Sequence[Any]) -> TypeGuard[Sequence[PlainMessage]]:
+    """Say whether the list is of plain messages; it is of one kind throughout."""
+    return bool(messages) and isinstance(messages[0], PlainMessage)
 
 
 def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str, ...]]:
