@@ -6,6 +6,7 @@ Owns who is handed to whom. Refuses to run anything: `tlserve.app` starts and en
 from __future__ import annotations
 
 import hashlib
+import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -24,7 +25,7 @@ from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
-from tlserve.config.settings import AccessSettings, EngineSettings, Settings, TelemetrySettings
+from tlserve.config.settings import AccessSettings, EngineSettings, SamplingSettings, Settings, TelemetrySettings
 from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
@@ -32,7 +33,7 @@ from tlserve.endpoints.served import Catalogue, Served
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import ModelMissing, SettingsError
-from tlserve.generation import BackendInfo
+from tlserve.generation import BackendInfo, SamplingParams
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
 from tlserve.http.tls import Certificate
@@ -47,6 +48,8 @@ from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
 from tlserve.text.tokenizer import build_tokenizer
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
+
+log = logging.getLogger("tlserve")
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -99,8 +102,8 @@ def find_model_path(model_dir: str) -> Path:
 
 
 def load(settings: EngineSettings) -> LoadedModel:
-    """Load the model that the settings name; slow, and without side effects."""
-    return load_model(
+    """Load the model that the settings name; slow. What its files ask for and is not served goes to the log."""
+    loaded = load_model(
         find_model_path(settings.model_dir),
         context_tokens=settings.context_tokens,
         threads=settings.threads,
@@ -108,6 +111,9 @@ def load(settings: EngineSettings) -> LoadedModel:
             kernels=settings.kernels, activations=settings.activations, kv_precision=settings.kv_precision
         ),
     )
+    for note in loaded.notes:
+        log.warning("%s: %s", loaded.name, note)
+    return loaded
 
 
 def load_all(settings: Settings, given: LoadedModel | None = None) -> tuple[LoadedModel, ...]:
@@ -304,4 +310,11 @@ def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend
         template=template,
         dialect=dialect_for(template.source, tokenizer.special_tokens),
         min_dimensions=settings.embedding_min_dimensions or None,
+        default_sampling=default_sampling(settings.sampling, loaded.default_sampling),
     )
+
+
+def default_sampling(operator: SamplingSettings, makers: SamplingParams) -> SamplingParams:
+    """Return what a request's sampling is laid over: the makers' advice, and over it what the operator sets."""
+    given = {name: value for name, value in attrs.asdict(operator).items() if value is not None}
+    return attrs.evolve(makers, **given)

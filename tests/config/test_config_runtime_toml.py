@@ -1,5 +1,6 @@
 """The four layers of settings, and the refusals, which are all found at once."""
 
+from operator import attrgetter
 from pathlib import Path
 
 import attrs
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from tlserve.config import Settings, load_settings
 from tlserve.config.declared import declared_settings
 from tlserve.config.load import load_with_sources
+from tlserve.config.settings import SamplingSettings
 from tlserve.errors import SettingsError
 
 CHECKOUT = Path(__file__).parents[2]
@@ -195,7 +197,7 @@ def test_every_default_is_a_value_that_its_own_setting_takes() -> None:
     texts = [
         (row.name, ",".join(row.default) if isinstance(row.default, tuple) else str(row.default))
         for row in rows
-        if not row.is_secret  # whose default is none at all, which an empty text does not mean
+        if not (row.is_secret or row.default is None)  # none at all, which an empty text does not mean
     ]
     assert load_settings(None, {}, texts) == Settings()
 
@@ -214,7 +216,7 @@ def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject
     value = data.draw(st.integers(int(row.low) - 2, int(row.high) + 2) | st.sampled_from([row.low, row.high]))
     if row.low <= value <= row.high:
         settings = load_settings(None, {}, [(row.name, str(value))])
-        assert getattr(getattr(settings, row.table), row.key) == value
+        assert attrgetter(row.name)(settings) == value
     else:
         assert row.unit in refusals(None, {}, [(row.name, str(value))])[0]
 
@@ -286,6 +288,42 @@ def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path
     settings = load_settings(path, {}, [])
     assert settings.access.keys_file == str(tmp_path / "keys.toml")
     assert settings.tls.certificate == "nowhere.pem"
+
+
+def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "[engine.sampling]\ntemperature = 1\ntop_p = 0.5\ntop_k = 7\n")
+    assert load_settings(path, {}, []).engine.sampling == SamplingSettings(temperature=1.0, top_p=0.5, top_k=7)
+    environ = {"TL_ENGINE__SAMPLING__TOP_P": "0.25", "TL_ENGINE__SAMPLING__MIN_P": "0.1"}
+    loaded = load_with_sources(path, environ, [("engine.sampling.temperature", "0"), ("sampling.top_k", "3")])
+    sampling = loaded.settings.engine.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.0, 0.25, 3, 0.1)
+    assert loaded.sources["engine.sampling.top_p"] == "variable TL_ENGINE__SAMPLING__TOP_P"
+
+
+def test_a_second_models_sampling_is_its_own(tmp_path: Path) -> None:
+    text = "[engine.sampling]\ntop_k = 7\n[[models]]\nmodel_dir = 'succ'\n[models.sampling]\ntop_p = 0.5\n"
+    (model,) = load_settings(written(tmp_path, text), {}, []).models
+    assert model.sampling == SamplingSettings(top_p=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("temperature = 'hot'", "engine.sampling.temperature must be a number, not a text ('hot')"),
+        ("temperature = true", "must be a number, not a boolean"),
+        ("temperature = nan", "must be a number, not a fraction ('nan')"),
+        ("temperature = 3", "engine.sampling.temperature must be at most 2"),
+        ("top_p = 0", "must be at least 1e-06"),
+        ("top_k = 1.5", "must be a whole number"),
+        (
+            "temprature = 1",
+            "there is no setting 'sampling.temprature' in [engine]; did you mean 'sampling.temperature'?",
+        ),
+    ],
+)
+def test_sampling_that_cannot_be_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (refusal,) = refusals(written(tmp_path, f"[engine.sampling]\n{text}\n"), {}, [])
+    assert words in refusal
 
 
 def test_settings_cannot_be_changed_after_the_load() -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 HERE = Path(__file__).parent / "tokenizers"
-VOCABULARY = 400
+VOCABULARY = 316
 SENTENCES = [
     "The quick brown fox jumps over the lazy dog; it's what they'd do, isn't it?",
     "def main(arguments):\n    return [int(x) for x in arguments if x.isdigit()]\n",

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Mapping
+from operator import attrgetter
 
 from tlserve.cli.settings_arguments import add_settings_arguments, loaded_settings_of
 from tlserve.config.declared import MODELS, Declared, declared_models, declared_settings
@@ -41,7 +42,7 @@ def effective_toml(loaded: Loaded) -> str:
 
 def _table(head: str, name: str, values: object, rows: Mapping[str, Declared], loaded: Loaded) -> str:
     lines = [
-        _line(key, getattr(values, key), loaded.sources.get(f"{name}.{key}"), is_secret=row.is_secret)
+        _line(key, attrgetter(key)(values), loaded.sources.get(f"{name}.{key}"), is_secret=row.is_secret)
         for key, row in rows.items()
     ]
     return "\n".join((head, *lines))
@@ -50,6 +51,8 @@ def _table(head: str, name: str, values: object, rows: Mapping[str, Declared], l
 def _line(key: str, value: object, source: str | None, *, is_secret: bool) -> str:
     if is_secret:
         return f"# {key} is {'not set' if source is None else f'set, and not shown: {json.dumps(source)[1:-1]}'}"
+    if value is None:
+        return f"# {key} is not set"
     # A JSON string without escapes beyond ASCII is a TOML basic string; lists and whole numbers are written alike, too.
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{key} = {text}" + (f"  # {json.dumps(source)[1:-1]}" if source else "")

@@ -7,6 +7,7 @@ value. Refuses to know where a value came from: `tlserve.config.load` puts the s
 from __future__ import annotations
 
 import functools
+import math
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +36,7 @@ class Kind:
 
 @attrs.frozen(kw_only=True)
 class Declared:
-    """One setting: a row of the table."""
+    """One setting: a row of the table. A key in a table of the table has a dot: "sampling.temperature" of [engine]."""
 
     table: str
     key: str
@@ -63,6 +64,17 @@ def _whole_number(text: str) -> int | None:
         return None
 
 
+def _number(value: object) -> float | None:
+    return float(value) if type(value) in (int, float) and math.isfinite(value) else None  # type: ignore[arg-type]
+
+
+def _number_text(text: str) -> float | None:
+    try:
+        return _number(float(text))
+    except ValueError:
+        return None
+
+
 def _truth(text: str) -> bool | None:
     return {"true": True, "false": False}.get(text.lower())
 
@@ -82,9 +94,11 @@ KINDS: dict[object, Kind] = {
     int: Kind(
         "a whole number", {"type": "integer"}, lambda value: value if type(value) is int else None, _whole_number
     ),
+    float | None: Kind("a number", {"type": "number"}, _number, _number_text),
     bool: Kind("true or false", {"type": "boolean"}, lambda value: value if isinstance(value, bool) else None, _truth),
     tuple[str, ...]: Kind("a list of texts", {"type": "array", "items": {"type": "string"}}, _text_list, _split),
 }
+KINDS[int | None] = KINDS[int]
 
 
 @functools.cache
@@ -101,14 +115,25 @@ def declared_models() -> dict[str, Declared]:
     return {key: attrs.evolve(row, table=MODELS) for key, row in rows if key not in SERVER_KEYS}
 
 
-def _rows(table: str, cls: type[attrs.AttrsInstance]) -> dict[str, Declared]:
+def _rows(table: str, cls: type[attrs.AttrsInstance], within: str = "") -> dict[str, Declared]:
     hints = typing.get_type_hints(cls)
-    return {
-        field.name: Declared(
-            table=table, key=field.name, kind=KINDS[hints[field.name]], default=field.default, **field.metadata
-        )
-        for field in attrs.fields(cls)
-    }
+    rows: dict[str, Declared] = {}
+    for field in attrs.fields(cls):
+        key, hint = within + field.name, hints[field.name]
+        if attrs.has(hint):
+            rows |= _rows(table, hint, f"{key}.")
+        else:
+            rows[key] = Declared(table=table, key=key, kind=KINDS[hint], default=field.default, **field.metadata)
+    return rows
+
+
+def evolved(settings: Any, given: Mapping[str, Any]) -> Any:
+    """Return `settings` with the values of `given`, whose keys may have a dot."""
+    own = {key: value for key, value in given.items() if "." not in key}
+    for table in {key.partition(".")[0] for key in given if "." in key}:
+        inner = {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{table}.")}
+        own[table] = evolved(getattr(settings, table), inner)
+    return attrs.evolve(settings, **own)
 
 
 def checked_toml(row: Declared, value: object) -> object:

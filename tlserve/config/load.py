@@ -23,6 +23,7 @@ from tlserve.config.declared import (
     checked_toml,
     declared_models,
     declared_settings,
+    evolved,
 )
 from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
@@ -79,7 +80,7 @@ def _settings(values: Mapping[str, Mapping[str, Any]]) -> Settings:
     """Build the tables; a key that was not given keeps its default."""
     defaults = Settings()
     tables: dict[str, Any] = {
-        table: attrs.evolve(getattr(defaults, table), **given)
+        table: evolved(getattr(defaults, table), given)
         for table, given in values.items()
         if given and table in declared_settings()
     }
@@ -143,9 +144,19 @@ def _file_values(path: Path, document: Mapping[str, object], refusals: list[str]
         elif isinstance(content, dict) and not content and table not in declared_settings():
             refusals.append(f"{path}: there is no table [{table}]{_nearest(table, declared_settings())}")
         elif isinstance(content, dict):
-            yield from (Given(str(path), table, key, _toml_reader(path, value)) for key, value in content.items())
+            yield from _table_values(path, table, content)
         else:
             refusals.append(f"{path}: {_outside_a_table(table)}")
+
+
+def _table_values(path: Path, table: str, content: Mapping[str, object]) -> Iterator[Given]:
+    """Yield the values of a table, and of the tables in it that hold settings, under "inner.key"."""
+    inner = {key.partition(".")[0] for rows in declared_settings().values() for key in rows if "." in key}
+    for key, value in content.items():
+        if key in inner and isinstance(value, dict):
+            yield from (Given(str(path), table, f"{key}.{k}", _toml_reader(path, v)) for k, v in value.items())
+        else:
+            yield Given(str(path), table, key, _toml_reader(path, value))
 
 
 def _is_list_of_tables(content: object) -> TypeGuard[list[dict[str, object]]]:
@@ -155,8 +166,7 @@ def _is_list_of_tables(content: object) -> TypeGuard[list[dict[str, object]]]:
 def _model_values(path: Path, tables: list[dict[str, object]]) -> Iterator[Given]:
     for index, table in enumerate(tables):
         # said even where it is missing, so that an empty table is seen, and refused
-        for key, value in {"model_dir": "", **table}.items():
-            yield Given(str(path), f"{MODELS}[{index}]", key, _toml_reader(path, value))
+        yield from _table_values(path, f"{MODELS}[{index}]", {"model_dir": "", **table})
 
 
 def _outside_a_table(key: str) -> str:
@@ -187,20 +197,23 @@ def _beside(file: Path, given: str) -> str:
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Iterator[Given]:
-    """Read `TL_ENGINE__KEY` and its kind.
+    """Read `TL_ENGINE__KEY` and its kind, `TL_ENGINE__SAMPLING__KEY` among them.
 
     One underscore is not ours: Kubernetes sets TL_ENGINE_PORT by itself for a service called tl-engine.
     """
     for name in sorted(environ):
         for prefix, table in _PREFIXES.items():
             if name.startswith(prefix):
-                yield Given(f"variable {name}", table, name.removeprefix(prefix).lower(), _text_reader(environ[name]))
+                key = name.removeprefix(prefix).lower().replace("__", ".")
+                yield Given(f"variable {name}", table, key, _text_reader(environ[name]))
 
 
 def _command_line_layer(overrides: Sequence[tuple[str, str]]) -> Iterator[Given]:
     for name, text in overrides:
-        table, dot, key = name.rpartition(".")
-        yield Given("command line", table if dot else "engine", key, _text_reader(text))
+        table, dot, key = name.partition(".")
+        if not dot or name in declared_settings()["engine"]:
+            table, key = "engine", name
+        yield Given("command line", table, key, _text_reader(text))
 
 
 def _text_reader(text: str) -> Callable[[Declared], object]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from tlserve.config.declared import evolved
 from tlserve.config.model_id import served_model_id
 from tlserve.config.settings import OWN_KEYS, SERVER_KEYS, EngineSettings, Settings
 
@@ -22,7 +23,8 @@ def model_beside(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSett
         for field in attrs.fields(EngineSettings)
         if field.name not in OWN_KEYS | SERVER_KEYS
     }
-    return EngineSettings(**{**inherited, **given})
+    beside: EngineSettings = evolved(EngineSettings(**inherited), given)
+    return beside
 
 
 def served_names(model: EngineSettings) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from tlserve.config.declared import MODELS, Declared, declared_models, declared_
 
 def runtime_schema() -> dict[str, object]:
     """Return the schema of a whole runtime.toml."""
-    tables = {table: _closed_object({key: _property(row) for key, row in rows.items()}) for table, rows in _tables()}
+    tables = {table: _table(rows) for table, rows in declared_settings().items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "runtime.toml",
@@ -24,7 +24,7 @@ def runtime_schema() -> dict[str, object]:
 
 def _models() -> dict[str, object]:
     """Return the schema of the [[models]] tables; what one does not say, [engine] says."""
-    table = _closed_object({key: _property(row) for key, row in declared_models().items()})
+    table = _table(declared_models())
     about = "models served beside that of [engine]; the request's `model` picks"
     return {"type": "array", "description": about, "items": {**table, "required": ["model_dir"]}}
 
@@ -34,8 +34,15 @@ def runtime_schema_text() -> str:
     return json.dumps(runtime_schema(), indent=2) + "\n"
 
 
-def _tables() -> list[tuple[str, dict[str, Declared]]]:
-    return list(declared_settings().items())
+def _table(rows: Mapping[str, Declared]) -> dict[str, object]:
+    """Return the schema of a table; keys with a dot stand in a table of their own inside it."""
+    properties: dict[str, object] = {key: _property(row) for key, row in rows.items() if "." not in key}
+    inner: dict[str, dict[str, object]] = {}
+    for key, row in rows.items():
+        name, dot, below = key.partition(".")
+        if dot:
+            inner.setdefault(name, {})[below] = _property(row)
+    return _closed_object({**properties, **{name: _closed_object(table) for name, table in inner.items()}})
 
 
 def _closed_object(properties: Mapping[str, object]) -> dict[str, object]:
@@ -48,9 +55,13 @@ def _property(row: Declared) -> dict[str, object]:
     return {
         **row.kind.schema,
         "description": row.about + unit,
-        "default": list(row.default) if isinstance(row.default, tuple) else row.default,
+        **({} if row.default is None else {"default": _json_value(row.default)}),
         **{name: bound for name, bound in bounds.items() if bound is not None},
     }
+
+
+def _json_value(value: object) -> object:
+    return list(value) if isinstance(value, tuple) else value
 
 
 if __name__ == "__main__":

@@ -96,6 +96,22 @@ def _check_endpoint(url: str) -> None:
 
 
 @attrs.frozen(kw_only=True)
+class SamplingSettings:
+    """The table `[engine.sampling]`: what holds where a request does not say; left out: what the model's makers advise."""
+
+    temperature: float | None = setting(
+        None, "0 is greedy; left out: generation_config.json's, else 1", unit="(0: greedy)", low=0, high=2
+    )
+    top_p: float | None = setting(
+        None, "smallest set of likely tokens with this probability", unit="of the probability", low=1e-6, high=1
+    )
+    top_k: int | None = setting(None, "that many likely tokens; 0: all", unit="tokens", low=0, high=(1 << 31) - 1)
+    min_p: float | None = setting(
+        None, "least share of the likeliest token's probability; 0: any", unit="of the likeliest", low=0, high=1
+    )
+
+
+@attrs.frozen(kw_only=True)
 class EngineSettings:
     """The table `[engine]`: what is served, where, and how the engine schedules. 0 means "decide from the machine"."""
 
@@ -158,6 +174,7 @@ class EngineSettings:
     )
     kv_precision: str = setting("f16", "precision in which keys and values are kept", choices=("f16", "f32"))
     threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
+    sampling: SamplingSettings = SamplingSettings()
     heartbeat_stale_ms: int = setting(
         30_000, "a step that takes longer makes /readyz fail", unit="ms", low=100, high=86_400_000
     )
@@ -285,7 +302,10 @@ SERVER_KEYS = frozenset({"http_listen", "health_listen"})
 """The keys of [engine] that are the server's, not a model's: no [[models]] table has them."""
 
 OWN_KEYS = frozenset(
-    {"model_dir", "model_id", "model_aliases", "context_tokens", "kv_memory_bytes", "embedding_min_dimensions"}
+    {
+        *("model_dir", "model_id", "model_aliases", "context_tokens", "kv_memory_bytes", "embedding_min_dimensions"),
+        "sampling",
+    }
 )
 """The keys of a [[models]] table that begin at their defaults; what it does not say of the others, [engine] says."""
 
