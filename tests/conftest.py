@@ -1,6 +1,7 @@
 """Fixtures that every room may use."""
 
 import os
+import shutil
 from pathlib import Path
 
 import hypothesis
@@ -11,6 +12,21 @@ from tlserve.config.paths import find_model
 # A loaded machine may take its time over an example; what an example may cost is bounded by the tests themselves.
 hypothesis.settings.register_profile("tlserve", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tlserve")
+
+
+# A machine with Python and nothing else runs the suite too; every fact that curl shows has a test without it.
+CURL_IS_THERE = shutil.which("curl") is not None
+
+
+def pytest_report_header() -> str | None:
+    return None if CURL_IS_THERE else "no curl here: the tests marked `curl` are left out"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    left_out = [] if CURL_IS_THERE else [item for item in items if item.get_closest_marker("curl")]
+    if left_out:
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,8 @@ import pytest
 
 from tests.kit.source_tree import CHECKOUT
 
+pytestmark = pytest.mark.curl
+
 PAGE = CHECKOUT / "docs" / "how-to" / "keys-and-tls.md"
 BLOCK = re.compile(r"^```(sh server|sh|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 API = re.compile(r" API +(?:https?://)?(\S+)")

@@ -9,6 +9,8 @@ import pytest
 from tests.kit.http_calls import parse_events
 from tests.kit.processes import server_process
 
+pytestmark = pytest.mark.curl
+
 BODY = {"model": "succ", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
 
 

@@ -66,6 +66,7 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
 
 
 @pytest.mark.real_model
+@pytest.mark.curl
 @pytest.mark.parametrize("block", of_kind("curl"))
 def test_a_curl_line_streams_an_answer_of_the_real_model(block: Block, real_server) -> None:
     words = shlex.split(block.text.replace(WRITTEN_ADDRESS, real_server.address))
