@@ -121,8 +121,8 @@ async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None
 
 
 async def test_streams_of_several_prompts_interleave_by_readiness_with_their_indexes(open_api, autojump_clock) -> None:
-    paces = {ord("a"): 2.0, ord("m"): 3.0}
-    backend = ScriptedBackend(lambda request: Script(token_s=paces[request.prompt[-1]], prefill_s=0.5))
+    scripts = {ord("a"): Script(prefill_s=0.5, token_s=2.0), ord("m"): Script(prefill_s=0.7, token_s=3.0)}
+    backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])
     async with open_api(backend) as api:
         answer = await api.post(COMPLETIONS, body(["a", "m"], stream=True, stream_options={"include_usage": True}))
     chunks = chunks_of(answer)

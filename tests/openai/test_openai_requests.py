@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
+from tlserve.openai import field_tables
+from tlserve.openai.fields import Table
 from tlserve.openai.inputs import Input
 from tlserve.openai.messages import read_turns
 from tlserve.openai.requests import (
@@ -285,6 +287,23 @@ OPTIONAL = [*(name for name in WRONG if name != "model"), "functions", "audio", 
 @pytest.mark.parametrize("field", OPTIONAL)
 def test_null_is_the_default_of_every_optional_field(field: str) -> None:
     assert chat(**{field: None}) == chat()
+
+
+BASES: dict[str, tuple[Any, Table, dict[str, Any]]] = {
+    "chat": (parse_chat, field_tables.CHAT, CHAT),
+    "completion": (parse_completion, field_tables.COMPLETION, COMPLETION),
+    "embeddings": (parse_embeddings, field_tables.EMBEDDINGS, EMBEDDINGS),
+    "tokenize": (parse_tokenize, field_tables.TOKENIZE, {"model": "m", "text": "x"}),
+}
+
+
+@pytest.mark.parametrize("name", BASES)
+def test_null_is_the_default_of_every_optional_field_of_every_table(name: str) -> None:
+    parse, table, base = BASES[name]
+    optional = [field for field, declared in table.items() if not declared.required]
+    assert optional
+    for field in optional:
+        assert parse(json.dumps({**base, field: None}).encode()) == parse(json.dumps(base).encode()), field
 
 
 @pytest.mark.parametrize("field", ["model", "messages"])
