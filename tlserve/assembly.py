@@ -250,7 +250,7 @@ def _metrics(assembled: Assembled) -> str:
         requests=assembled.requests,
         histograms=assembled.histograms,
         version=__version__,
-        kernels=assembled.backend.info().kernels,
+        kernels=",".join(dict.fromkeys(model.backend.info().kernels for model in assembled.models)),
         vllm_aliases=assembled.settings.telemetry.vllm_aliases,
     )
 
@@ -309,6 +309,7 @@ def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend
         eos_ids=loaded.eos_ids,
         template=template,
         dialect=dialect_for(template.source, tokenizer.special_tokens),
+        generates=loaded.generates,
         min_dimensions=settings.embedding_min_dimensions or None,
         default_sampling=default_sampling(settings.sampling, loaded.default_sampling),
     )

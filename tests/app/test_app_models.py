@@ -1,5 +1,6 @@
 """Several models in one process: the request's `model` picks, each has an engine and a queue of its own."""
 
+import attrs
 import pytest
 import trio
 
@@ -9,6 +10,7 @@ from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.config.addresses import parse_address
 from tlserve.errors import EngineFailed, ModelMissing, SettingsError
 from tlserve.http.client import connect
+from tlserve.model.load import builtin_model_path, load_model
 from tlserve.testing import serve, serve_in_thread
 
 CHAT = "/v1/chat/completions"
@@ -71,13 +73,12 @@ def test_the_engines_metrics_say_which_model_only_where_there_are_several(two) -
 async def test_the_step_of_one_model_does_not_hold_up_another() -> None:
     gate, loaded = gated_succ()
     async with serve("succ", loaded=loaded, models=[{"model_dir": "succ", "model_id": "other"}]) as server:
-        async with trio.open_nursery() as nursery:
-            with trio.fail_after(20):
+        with trio.fail_after(20):
+            async with trio.open_nursery() as nursery:
                 nursery.start_soon(ask, server, "succ")
                 await trio.to_thread.run_sync(gate.wait_for_step)
-                answer = await ask(server, "other")
-            assert b'"bcd"' in answer
-            gate.open_all()
+                assert b'"bcd"' in await ask(server, "other")
+                gate.open_all()
 
 
 async def ask(server, model: str) -> bytes:
@@ -113,6 +114,16 @@ async def test_one_engines_death_ends_the_server() -> None:
             other.engine.step = None  # type: ignore[assignment,method-assign]
             await ask(server, "other")
             await server.ended.wait()
+
+
+def test_an_encoder_beside_a_chat_model_embeds_and_refuses_to_chat_by_its_name() -> None:
+    encoder = attrs.evolve(load_model(builtin_model_path("succ")), generates=False)
+    with serve_in_thread("encoder", loaded=encoder, models=[{"model_dir": "succ"}]) as server:
+        assert post(server.address, "/v1/embeddings", {"model": "encoder", "input": ["a", "b"]}).status == 200
+        refused = post(server.address, CHAT, chat("a", model="encoder"))
+        assert (refused.status, refused.json["error"]["param"]) == (422, "model")
+        assert "'encoder' makes embeddings" in refused.json["error"]["message"]
+        assert post(server.address, CHAT, chat("a", max_tokens=3)).json["choices"][0]["message"]["content"] == "bcd"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ class LoadedModel:
 
     `name` is what the files call it, `description` one line for a person; `weights_bytes` is the memory the weights take.
     `default_sampling`: how its makers would have tokens drawn; `notes`: a sentence for each thing that its files ask for and
-    that is not served.
+    that is not served. An encoder makes vectors only: `generates` is false.
     """
 
     model: Model
@@ -29,3 +29,4 @@ class LoadedModel:
     weights_bytes: int
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     notes: tuple[str, ...] = ()
+    generates: bool = True

@@ -52,14 +52,6 @@ class Usage:
     completion: int
     cached: int = 0
 
-    def __add__(self, other: Usage) -> Usage:
-        """Return what both cost together."""
-        return Usage(
-            prompt=self.prompt + other.prompt,
-            completion=self.completion + other.completion,
-            cached=self.cached + other.cached,
-        )
-
     def fields(self) -> dict[str, Any]:
         """Return the `usage` object."""
         return {
