@@ -13,12 +13,14 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tlserve.errors import ModelRefused
+from tlserve.text.document_limits import check_growth
 from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
 from tlserve.text.spellings import SPACE, byte_level_bytes, byte_value, sentencepiece_bytes
 from tlserve.text.tokenizer import HUGGINGFACE, Tokenizer
 from tlserve.text.vocabulary import MAX_TOKENS, is_steering, read_flag, read_token_id
 
 MAX_JSON_CHARS = 1 << 26
+MAX_DEPTH = 8
 HUGGINGFACE_PREFIX = "tokenizer.huggingface."
 
 
@@ -30,6 +32,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     document = _read(metadata[HUGGINGFACE])
     added = list(map(_added_token, _members(document, "added_tokens")))
     spell = _spelling(document)
+    check_growth(HUGGINGFACE, _parts(document.get("normalizer")))
     special = {token["content"]: token["id"] for token in added if token["special"] or is_steering(token["content"])}
     whole = build_in_library(HUGGINGFACE, lambda: _library(document, added))
     text_tokens = [token for token in added if token["content"] not in special]
@@ -101,11 +104,14 @@ def _without_beginning(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _parts(node: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield `node` and, where it is a Sequence, its parts."""
-    if isinstance(node, dict) and depth < 8:
+    """Yield `node` and, where it is a Sequence, its parts; raises ModelRefused where that goes too deep."""
+    if depth > MAX_DEPTH:
+        raise ModelRefused(f"{HUGGINGFACE}: its parts are nested more than {MAX_DEPTH} deep")
+    if isinstance(node, dict):
         yield node
         for key in ("decoders", "pretokenizers", "normalizers"):
-            for part in node.get(key) or ():
+            parts = node.get(key)
+            for part in parts if isinstance(parts, list) else ():
                 yield from _parts(part, depth + 1)
 
 

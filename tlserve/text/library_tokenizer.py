@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.errors import ModelRefused
+from tlserve.errors import ModelRefused, ServerFault
 from tlserve.text.special_tokens import SpecialTokens
 
 
@@ -63,7 +63,7 @@ class LibraryTokenizer:
         return self._encode(self._library, text)
 
     def _encode(self, library: Any, text: str) -> list[int]:
-        encoding = library.encode(_unicode(text), add_special_tokens=False)
+        encoding = _encoded(library, _unicode(text))
         ids: list[int] = encoding.ids
         if self._special.id_set.isdisjoint(ids):
             return ids
@@ -109,6 +109,20 @@ class LibraryTokenizer:
         return self._pieces[token]
 
 
+def _encoded(library: Any, text: str) -> Any:
+    """Return the library's encoding. Its panics are no `Exception`, and must not end the server: raises ServerFault."""
+    try:
+        return library.encode(text, add_special_tokens=False)
+    except BaseException as error:
+        if not _is_of_the_library(error):
+            raise
+        raise ServerFault("the tokenizer of this model failed on the text") from error
+
+
+def _is_of_the_library(error: BaseException) -> bool:
+    return isinstance(error, Exception) or type(error).__name__ == "PanicException"
+
+
 def _unicode(text: str) -> str:
     try:
         text.encode()
@@ -121,9 +135,7 @@ def build_in_library(what: str, build: Callable[[], Any]) -> Any:
     """Return `build()`; whatever the library thinks of its input, its panics too, becomes ModelRefused."""
     try:
         return build()
-    except Exception as error:
-        raise ModelRefused(f"{what}: {str(error)[:200]}") from error
     except BaseException as error:
-        if type(error).__name__ != "PanicException":
+        if not _is_of_the_library(error):
             raise
-        raise ModelRefused(f"{what}: the tokenizers library could not read it") from error
+        raise ModelRefused(f"{what}: {str(error)[:200]}") from error
