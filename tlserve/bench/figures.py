@@ -1,28 +1,50 @@
-"""Samples become figures: rates over the whole run, percentiles over its requests.
+"""Outcomes become figures: rates over the whole run, percentiles over its requests.
 
-Owns the arithmetic. Refuses to know where samples come from and how figures are shown.
+Owns the arithmetic of one run. Refuses to know where outcomes come from, what they are compared with and how they are shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import attrs
 
-from tlserve.bench.load import Sample
+from tlserve.bench.samples import Failure, Outcome, Sample
+
+
+@attrs.frozen(kw_only=True)
+class Percentiles:
+    """Times in milliseconds that half, nine tenths, and ninety-nine hundredths of the requests did not exceed."""
+
+    p50: float
+    p90: float
+    p99: float
 
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """What one run of `streams` clients measured; rates in tokens per second, times in milliseconds."""
+    """What one run measured; times in milliseconds, None where nothing was answered (or no answer had a second token).
 
-    streams: int
-    prefill_tokens_per_s: float
-    decode_tokens_per_s: float
-    first_token_p50_ms: float
-    first_token_p99_ms: float
-    per_token_p50_ms: float
-    per_token_p99_ms: float
+    `errors` counts the failed requests by kind. `counted` is false where pieces were counted instead of tokens.
+    `prefill_tokens_per_s` is of the prompts of a run of its own, whose answers had one token; None where there was none.
+    `outside_forward` is the share of the engine's steps that was not the forward pass, where the engine is at hand.
+    """
+
+    requests: int
+    answered: int
+    seconds: float
+    prompt_tokens: int
+    output_tokens: int
+    counted: bool
+    output_tokens_per_s: float
+    total_tokens_per_s: float
+    requests_per_s: float
+    first_token_ms: Percentiles | None
+    per_token_ms: Percentiles | None
+    whole_ms: Percentiles | None
+    errors: Mapping[str, int]
+    prefill_tokens_per_s: float | None = None
     outside_forward: float | None = None
 
 
@@ -33,31 +55,49 @@ def percentile(values: Sequence[float], share: float) -> float:
     return ordered[max(0, int(rank) - 1)]
 
 
-def prefill_rate(samples: Sequence[Sample]) -> float:
-    """Return prompt tokens per second, from the first start to the last first token."""
-    elapsed_s = max(s.first_token_s for s in samples) - min(s.started_s for s in samples)
-    return sum(s.prompt_tokens for s in samples) / elapsed_s
+def percentiles_ms(seconds: Sequence[float]) -> Percentiles | None:
+    """Return the percentiles of times in seconds, in milliseconds; None of none."""
+    if not seconds:
+        return None
+    p50, p90, p99 = (percentile(seconds, share) * 1000 for share in (0.5, 0.9, 0.99))
+    return Percentiles(p50=p50, p90=p90, p99=p99)
 
 
-def decode_rate(samples: Sequence[Sample]) -> float:
-    """Return output tokens per second, from the first start to the last token."""
-    elapsed_s = max(s.last_token_s for s in samples) - min(s.started_s for s in samples)
-    return sum(s.output_tokens for s in samples) / elapsed_s
+def prefill_rate(outcomes: Sequence[Outcome]) -> float | None:
+    """Return prompt tokens per second, from the first start to the last first token; None where nothing was answered."""
+    samples = [outcome for outcome in outcomes if isinstance(outcome, Sample)]
+    if not samples:
+        return None
+    elapsed_s = max(sample.first_token_s for sample in samples) - min(sample.due_s for sample in samples)
+    return sum(sample.prompt_tokens for sample in samples) / elapsed_s
 
 
 def figures_of(
-    streams: int, prefill: Sequence[Sample], decode: Sequence[Sample], outside_forward: float | None
+    outcomes: Sequence[Outcome], *, prefilled: Sequence[Outcome] = (), outside_forward: float | None = None
 ) -> Figures:
-    """Return the figures of one number of streams, from a run of one-token answers and one of longer answers."""
-    first_ms = [s.time_to_first_token_s * 1000 for s in decode]
-    per_token_ms = [s.time_per_token_s * 1000 for s in decode]
+    """Return the figures of a run of at least one request.
+
+    Rates are over the time from the first request's start to the last one's end, failed ones included.
+    """
+    samples = [outcome for outcome in outcomes if isinstance(outcome, Sample)]
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Failure)]
+    seconds = max(outcome.ended_s for outcome in outcomes) - min(outcome.due_s for outcome in outcomes)
+    prompt, output = sum(s.prompt_tokens for s in samples), sum(s.output_tokens for s in samples)
+    per_token = [s.time_per_token_s for s in samples]
     return Figures(
-        streams=streams,
-        prefill_tokens_per_s=prefill_rate(prefill),
-        decode_tokens_per_s=decode_rate(decode),
-        first_token_p50_ms=percentile(first_ms, 0.5),
-        first_token_p99_ms=percentile(first_ms, 0.99),
-        per_token_p50_ms=percentile(per_token_ms, 0.5),
-        per_token_p99_ms=percentile(per_token_ms, 0.99),
+        requests=len(outcomes),
+        answered=len(samples),
+        seconds=seconds,
+        prompt_tokens=prompt,
+        output_tokens=output,
+        counted=all(s.counted for s in samples),
+        output_tokens_per_s=output / seconds,
+        total_tokens_per_s=(prompt + output) / seconds,
+        requests_per_s=len(samples) / seconds,
+        first_token_ms=percentiles_ms([s.time_to_first_token_s for s in samples]),
+        per_token_ms=percentiles_ms([time_s for time_s in per_token if time_s is not None]),
+        whole_ms=percentiles_ms([s.whole_time_s for s in samples]),
+        errors=dict(Counter(failure.kind for failure in failures)),
+        prefill_tokens_per_s=prefill_rate(prefilled),
         outside_forward=outside_forward,
     )

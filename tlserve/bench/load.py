@@ -1,92 +1,92 @@
-"""A closed loop: some clients, each sending its next request when its last one has ended.
+"""Two kinds of load: a closed loop of clients, and an open loop of arrivals.
 
-Owns the clients and their clocks. Refuses to know what the figures are compared with. Times are of this process's clock, from
-before the connection is opened to the arrival of the bytes.
+Owns when requests are sent. In a closed loop each client sends its next request when its last one has ended, so that a slow
+server is asked less often: it shows what a server can do. In an open loop requests come when they come, at exponential
+distances (a Poisson process): it shows what users wait for, and times count from the arrival. Refuses to know what is asked.
 """
 
 from __future__ import annotations
 
-import json
+import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import attrs
 import trio
 
-from tlserve.config.addresses import Address
-from tlserve.errors import ServerFault
-from tlserve.http.client import AnswerStream, connect
+from tlserve.bench.samples import Outcome
 
-CHAT = "/v1/chat/completions"
-PREFIX = b"data: "
+Send = Callable[[bytes, float], Awaitable[Outcome]]
+"""Send a body that is due at a time of this process's clock."""
 
 
-@attrs.frozen(kw_only=True)
-class Sample:
-    """One request as its client met it; times in seconds."""
+@attrs.frozen
+class Closed:
+    """`streams` clients at once."""
 
-    prompt_tokens: int
-    output_tokens: int
-    started_s: float
-    first_token_s: float
-    last_token_s: float
+    streams: int
 
-    @property
-    def time_to_first_token_s(self) -> float:
-        """Seconds from the start to the first piece of text."""
-        return self.first_token_s - self.started_s
-
-    @property
-    def time_per_token_s(self) -> float:
-        """Seconds between tokens after the first."""
-        return (self.last_token_s - self.first_token_s) / max(1, self.output_tokens - 1)
+    def describe(self) -> dict[str, float]:
+        """Return the load as it is written in a report."""
+        return {"streams": self.streams}
 
 
-async def run_clients(
-    address: Address, bodies: Iterator[bytes], *, clients: int, requests: int, done: Callable[[], None]
-) -> list[Sample]:
-    """Send `requests` requests from `clients` clients and return one sample each, in the order of their ends."""
-    samples: list[Sample] = []
-    left = iter(range(requests))
+@attrs.frozen
+class Open:
+    """`rate` arrivals per second on average, at times that `seed` decides."""
+
+    rate: float
+    seed: int = 0
+
+    def describe(self) -> dict[str, float]:
+        """Return the load as it is written in a report."""
+        return {"rate": self.rate}
+
+
+Load = Closed | Open
+
+
+def arrivals(load: Open, count: int) -> Iterator[float]:
+    """Yield the seconds after the start at which `count` requests come, the first one at 0."""
+    source = random.Random(load.seed)
+    at_s = 0.0
+    for _ in range(count):
+        yield at_s
+        at_s += source.expovariate(load.rate)
+
+
+async def run_load(load: Load, bodies: Sequence[bytes], send: Send, done: Callable[[], None]) -> list[Outcome]:
+    """Send all `bodies` as `load` says and return what came of each, in the order of their ends."""
+    if isinstance(load, Closed):
+        return await _run_closed(load, bodies, send, done)
+    return await _run_open(load, bodies, send, done)
+
+
+async def _run_closed(load: Closed, bodies: Sequence[bytes], send: Send, done: Callable[[], None]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
+    left = iter(bodies)
 
     async def client() -> None:
-        for _ in left:
-            samples.append(await _ask(address, next(bodies)))
+        for body in left:
+            outcomes.append(await send(body, time.perf_counter()))
             done()
 
     async with trio.open_nursery() as nursery:
-        for _ in range(min(clients, requests)):
+        for _ in range(min(load.streams, len(bodies))):
             nursery.start_soon(client)
-    return samples
+    return outcomes
 
 
-async def _ask(address: Address, body: bytes) -> Sample:
-    started_s = time.perf_counter()
-    async with await connect(address.host, address.port) as client:
-        answer = await client.open("POST", CHAT, (("Content-Type", "application/json"),), body)
-        if answer.status != 200:
-            raise ServerFault(f"the server answered {answer.status}: {(await answer.read())[:300].decode()}")
-        return await _read(answer, started_s)
+async def _run_open(load: Open, bodies: Sequence[bytes], send: Send, done: Callable[[], None]) -> list[Outcome]:
+    outcomes: list[Outcome] = []
 
+    async def request(body: bytes, due_s: float) -> None:
+        outcomes.append(await send(body, due_s))
+        done()
 
-async def _read(answer: AnswerStream, started_s: float) -> Sample:
-    times_s: list[float] = []
-    usage: dict[str, int] = {}
-    async for line in answer.lines():
-        if not line.startswith(PREFIX) or line == PREFIX + b"[DONE]":
-            continue
-        chunk = json.loads(line.removeprefix(PREFIX))
-        if "error" in chunk:
-            raise ServerFault(f"the server ended a stream with an error: {chunk['error'].get('message')}")
-        usage = chunk.get("usage") or usage
-        if any(choice["delta"].get("content") for choice in chunk["choices"]):
-            times_s.append(time.perf_counter())
-    if not times_s or not usage:
-        raise ServerFault("the server ended a stream without text or without usage")
-    return Sample(
-        prompt_tokens=usage["prompt_tokens"],
-        output_tokens=usage["completion_tokens"],
-        started_s=started_s,
-        first_token_s=times_s[0],
-        last_token_s=times_s[-1],
-    )
+    began_s, began = time.perf_counter(), trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for body, at_s in zip(bodies, arrivals(load, len(bodies)), strict=True):
+            await trio.sleep_until(began + at_s)
+            nursery.start_soon(request, body, began_s + at_s)
+    return outcomes

@@ -1,58 +1,144 @@
-"""One bench: for each number of streams, a run of prefills and a run of answers.
+"""One bench: every load on every target in turn, again and again, each run after a warm-up.
 
-Owns the order of the runs and the server's own step times around them. Refuses to print.
+Owns the order of the runs (A B A B ...), the prompts that they share, and the server's own step times around them. Refuses to
+print. Within a repeat both targets get the same prompts; no prompt is ever sent twice to the same target.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 
 import attrs
+import trio
 
+from tlserve.bench.asking import ask
+from tlserve.bench.comparison import Run
+from tlserve.bench.exact_prompts import count_tokens, exact_prompt
 from tlserve.bench.figures import Figures, figures_of
-from tlserve.bench.load import run_clients
+from tlserve.bench.load import Closed, Load, run_load
+from tlserve.bench.samples import Failure, Outcome
+from tlserve.bench.target import Target
 from tlserve.bench.workload import Workload
-from tlserve.config.addresses import Address
+from tlserve.errors import ServerFault
 from tlserve.generation import EngineStatistics
+
+Statistics = Callable[[], EngineStatistics]
+
+_SEEDS_APART = 1_000_003
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """What is measured. `rounds`: requests of each client in the run of answers."""
+    """What is measured. `rounds`: requests of each client in a closed loop; `requests`: arrivals in an open loop.
 
-    model: str
-    streams: Sequence[int] = (1, 8, 32)
-    prefill_words: int = 256
-    prompt_words: int = 64
-    output_tokens: int = 64
+    `prefill_words`: before each closed loop, every client sends one prompt of so many words and reads one token; 0: no such run.
+    `pause_s` is waited before every run, so that one server is at rest when the other is measured; `limit_s` bounds a request.
+    """
+
+    loads: Sequence[Load] = (Closed(1), Closed(8), Closed(32))
+    workload: Workload = attrs.field(factory=Workload)
+    prefill_words: int = 0
     rounds: int = 2
+    requests: int = 64
+    repeats: int = 1
+    warm_up: int = 1
     seed: int = 0
+    limit_s: float = 300.0
+    pause_s: float = 0.0
 
-    @property
-    def requests(self) -> int:
-        """Return how many requests the whole bench sends."""
-        return sum(streams * (1 + self.rounds) for streams in self.streams) + 1
+    def count(self, load: Load) -> int:
+        """Return how many requests a run of `load` measures."""
+        return load.streams * self.rounds if isinstance(load, Closed) else self.requests
+
+    def total(self, targets: int) -> int:
+        """Return how many requests the whole bench sends, warm-ups included."""
+        counts = (self.count(load) + self.warm_up + self.prefills(load) for load in self.loads)
+        return targets * self.repeats * sum(counts)
+
+    def prefills(self, load: Load) -> int:
+        """Return how many requests the run of prefills before `load` has."""
+        return load.streams if self.prefill_words and isinstance(load, Closed) else 0
+
+
+@attrs.frozen(kw_only=True)
+class _Prompts:
+    """The prompts of one run, the same for every target."""
+
+    prefills: Sequence[str]
+    answers: Sequence[str]
 
 
 async def run_bench(
-    plan: Plan, address: Address, statistics: Callable[[], EngineStatistics] | None, done: Callable[[], None]
-) -> list[Figures]:
-    """Run `plan` against the server at `address`; `done` is called after each request.
+    plan: Plan,
+    targets: Sequence[Target],
+    done: Callable[[], None],
+    statistics: Mapping[str, Statistics] | None = None,
+) -> list[Run]:
+    """Run `plan` against `targets` in turn; `done` is called after each request.
 
-    `statistics` gives the engine's own figures, where the engine is at hand.
+    `statistics` gives the engine's own figures of a target by name, where the engine is at hand. Raises ServerFault if a
+    warm-up fails, for then nothing can be measured.
     """
-    prefills = Workload(model=plan.model, prompt_words=plan.prefill_words, output_tokens=1).bodies(plan.seed)
-    answers = Workload(model=plan.model, prompt_words=plan.prompt_words, output_tokens=plan.output_tokens)
-    bodies = answers.bodies(plan.seed + 1)
-    await run_clients(address, bodies, clients=1, requests=1, done=done)  # warm-up, not counted
-    found = []
-    for streams in plan.streams:
-        prefill = await run_clients(address, prefills, clients=streams, requests=streams, done=done)
-        before = statistics() if statistics else None
-        decode = await run_clients(address, bodies, clients=streams, requests=streams * plan.rounds, done=done)
-        share = outside_forward(before, statistics()) if statistics and before else None
-        found.append(figures_of(streams, prefill, decode, share))
-    return found
+    runs = []
+    for repeat, load, seed in _order(plan):
+        prompts = await _draw_prompts(plan, seed, load, targets[0])
+        for target in targets:
+            await trio.sleep(plan.pause_s)
+            measuring = _Measuring(plan, target, done, (statistics or {}).get(target.name))
+            runs.append(Run(target=target.name, load=load, repeat=repeat, figures=await measuring.run(load, prompts)))
+    return runs
+
+
+def _order(plan: Plan) -> Iterator[tuple[int, Load, int]]:
+    """Yield (repeat, load, seed of the prompts): a whole sweep, then the next one."""
+    for repeat in range(plan.repeats):
+        for number, load in enumerate(plan.loads):
+            yield repeat, load, plan.seed * _SEEDS_APART + repeat * len(plan.loads) + number
+
+
+async def _draw_prompts(plan: Plan, seed: int, load: Load, counting: Target) -> _Prompts:
+    prefills = Workload(prompt_words=plan.prefill_words).prompts(seed, plan.prefills(load))
+    count, exact = plan.count(load) + plan.warm_up, plan.workload.prompt_tokens
+    if not exact:
+        return _Prompts(prefills=prefills, answers=plan.workload.prompts(seed, count))
+    source = random.Random(seed)
+    answers = [await exact_prompt(source, exact, partial(count_tokens, counting)) for _ in range(count)]
+    return _Prompts(prefills=prefills, answers=answers)
+
+
+@attrs.frozen
+class _Measuring:
+    """One target under one load: warm-up, prefills, answers."""
+
+    plan: Plan
+    target: Target
+    done: Callable[[], None]
+    statistics: Statistics | None
+
+    async def run(self, load: Load, prompts: _Prompts) -> Figures:
+        workload, warm_up = self.plan.workload, self.plan.warm_up
+        _check_warm_up(self.target, await self._send(Closed(1), workload, prompts.answers[:warm_up]))
+        prefills = attrs.evolve(workload, shared_words=0, output_tokens=1)
+        prefilled = await self._send(load, prefills, prompts.prefills)
+        before = self.statistics() if self.statistics else None
+        outcomes = await self._send(load, workload, prompts.answers[warm_up:])
+        share = outside_forward(before, self.statistics()) if self.statistics and before else None
+        return figures_of(outcomes, prefilled=prefilled, outside_forward=share)
+
+    async def _send(self, load: Load, workload: Workload, prompts: Sequence[str]) -> list[Outcome]:
+        bodies = [workload.body(self.target.model, prompt) for prompt in prompts]
+        return await run_load(load, bodies, self._ask, self.done)
+
+    async def _ask(self, body: bytes, due_s: float) -> Outcome:
+        return await ask(self.target, body, limit_s=self.plan.limit_s, due_s=due_s)
+
+
+def _check_warm_up(target: Target, outcomes: Sequence[Outcome]) -> None:
+    failure = next((outcome for outcome in outcomes if isinstance(outcome, Failure)), None)
+    if failure is not None:
+        raise ServerFault(f"{target.url} did not answer the warm-up ({failure.kind}): {failure.message}")
 
 
 def outside_forward(before: EngineStatistics, after: EngineStatistics) -> float:

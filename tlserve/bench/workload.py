@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Sequence
 
 import attrs
 
@@ -17,30 +17,46 @@ WORDS = (  # noqa: SIM905 - one string reads better than fifty
     "planet rabbit ribbon river saddle signal silver spider summer tunnel velvet violet wagon walnut window winter"
 ).split()
 
+_SHARED_SEED = 0
+
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """One kind of request: `prompt_words` random words in, `output_tokens` tokens out, greedy, past any end token."""
+    """The requests of one bench: greedy answers of `output_tokens` tokens, past any end token.
 
-    model: str
-    prompt_words: int
-    output_tokens: int
+    A prompt has `prompt_words` random words, or exactly `prompt_tokens` tokens if that is not 0. With `shared_words` every
+    request begins with the same system prompt of so many words, which a prefix cache can keep.
+    """
 
-    def bodies(self, seed: int) -> Iterator[bytes]:
-        """Yield request bodies for ever, the same ones for the same `seed`."""
+    prompt_words: int = 64
+    prompt_tokens: int = 0
+    shared_words: int = 0
+    output_tokens: int = 64
+
+    def prompts(self, seed: int, count: int) -> list[str]:
+        """Return `count` prompts by words, the same ones for the same `seed`."""
         source = random.Random(seed)
-        while True:
-            yield self._body(" ".join(source.choices(WORDS, k=self.prompt_words)))
+        return [random_words(source, self.prompt_words) for _ in range(count)]
 
-    def _body(self, prompt: str) -> bytes:
-        return json.dumps(
-            {
-                "model": self.model,
-                "messages": [{"role": "user", "content": prompt}],
-                "max_tokens": self.output_tokens,
-                "temperature": 0,
-                "ignore_eos": True,
-                "stream": True,
-                "stream_options": {"include_usage": True},
-            }
-        ).encode()
+    def body(self, model: str, prompt: str) -> bytes:
+        """Return the body of a chat request."""
+        fields = {
+            "model": model,
+            "messages": [*self._shared(), {"role": "user", "content": prompt}],
+            "max_tokens": self.output_tokens,
+            "temperature": 0,
+            "ignore_eos": True,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+        }
+        return json.dumps(fields).encode()
+
+    def _shared(self) -> Sequence[dict[str, str]]:
+        if not self.shared_words:
+            return ()
+        return ({"role": "system", "content": random_words(random.Random(_SHARED_SEED), self.shared_words)},)
+
+
+def random_words(source: random.Random, count: int) -> str:
+    """Return `count` words of the list, drawn from `source`."""
+    return " ".join(source.choices(WORDS, k=count))

@@ -1,46 +1,141 @@
-"""What a person sees of a bench: a bar while it runs, a table when it is done.
+"""What a person sees of a bench: a bar while it runs, tables when it is done.
 
-Owns the columns. The bar goes to standard error, the table to standard output.
+Owns the columns. The bar goes to standard error, the tables to standard output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tlserve.bench.figures import Figures
-from tlserve.bench.run import Plan
+from tlserve.bench.comparison import Ratio, Run, Spread, loads_of, select, spread_of_runs
+from tlserve.bench.engine_steps import StepFigures
+from tlserve.bench.event_count import EventRate
+from tlserve.bench.figures import Figures, Percentiles
+from tlserve.bench.load import Closed, Load
+from tlserve.bench.through_http import ThroughHttp
 
-COLUMNS: tuple[tuple[str, Callable[[Figures], str]], ...] = (
-    ("streams", lambda row: str(row.streams)),
-    ("prefill tokens/s", lambda row: f"{row.prefill_tokens_per_s:.0f}"),
-    ("output tokens/s", lambda row: f"{row.decode_tokens_per_s:.1f}"),
-    ("first token p50 ms", lambda row: f"{row.first_token_p50_ms:.0f}"),
-    ("p99", lambda row: f"{row.first_token_p99_ms:.0f}"),
-    ("per token p50 ms", lambda row: f"{row.per_token_p50_ms:.1f}"),
-    ("p99", lambda row: f"{row.per_token_p99_ms:.1f}"),
-    ("step outside forward", lambda row: "-" if row.outside_forward is None else f"{row.outside_forward:.1%}"),
+Done = Callable[[], None]
+Measure = Callable[[Figures], float | None]
+
+NOTHING = "-"
+
+
+def _of(times: Percentiles | None, name: str) -> float | None:
+    return None if times is None else getattr(times, name)
+
+
+COLUMNS: tuple[tuple[str, str, Measure], ...] = (
+    ("output tokens/s", ".1f", lambda run: run.output_tokens_per_s),
+    ("prefill tokens/s", ".0f", lambda run: run.prefill_tokens_per_s),
+    ("first token ms p50", ".0f", lambda run: _of(run.first_token_ms, "p50")),
+    ("p90", ".0f", lambda run: _of(run.first_token_ms, "p90")),
+    ("p99", ".0f", lambda run: _of(run.first_token_ms, "p99")),
+    ("per token ms p50", ".2f", lambda run: _of(run.per_token_ms, "p50")),
+    ("p90", ".2f", lambda run: _of(run.per_token_ms, "p90")),
+    ("p99", ".2f", lambda run: _of(run.per_token_ms, "p99")),
+    ("whole ms p50", ".0f", lambda run: _of(run.whole_ms, "p50")),
+    ("step outside forward", ".1%", lambda run: run.outside_forward),
 )
 
 
 @contextmanager
-def progress(plan: Plan) -> Iterator[tuple[Plan, Callable[[], None]]]:
-    """Show a bar for the block; give the plan back with the function that moves the bar by one request."""
+def progress(what: str, total: int) -> Iterator[Done]:
+    """Show a bar for the block; give the function that moves it by one."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(f"requests to {plan.model}", total=plan.requests)
-        yield plan, lambda: bar.advance(task)
+        task = bar.add_task(what, total=total)
+        yield lambda: bar.advance(task)
 
 
-def print_table(rows: Sequence[Figures]) -> None:
-    """Print one row for each number of streams."""
+def print_runs(runs: Sequence[Run], targets: Sequence[str]) -> None:
+    """Print one row for each load and target: medians over the repeats. Columns without any value are left out."""
+    shown = [column for column in COLUMNS if spread_of_runs(runs, column[2]) is not None]
+    rows = [
+        [_load_name(load), target, *(_median(select(runs, target, load), form, measure) for _, form, measure in shown)]
+        for load in loads_of(runs)
+        for target in targets
+    ]
+    _print_table(["load", "server", *(name for name, _, _ in shown)], rows)
+    _print_errors(runs)
+    for target in targets:
+        if not all(run.figures.counted for run in runs if run.target == target):
+            print(f"{target} reported no usage: its pieces were counted, and its prompts were not")
+
+
+def _median(runs: Sequence[Run], form: str, measure: Measure) -> str:
+    spread = spread_of_runs(runs, measure)
+    return NOTHING if spread is None else format(spread.median, form)
+
+
+def _load_name(load: Load) -> str:
+    return f"{load.streams} clients" if isinstance(load, Closed) else f"{load.rate:g} a second"
+
+
+def _print_errors(runs: Sequence[Run]) -> None:
+    rows = [
+        [_load_name(run.load), run.target, kind, str(count), str(run.figures.requests)]
+        for run in runs
+        for kind, count in run.figures.errors.items()
+    ]
+    if rows:
+        _print_table(["load", "server", "failed with", "requests", "of"], rows)
+
+
+def print_ratios(ratios: Sequence[Ratio], names: Sequence[str]) -> None:
+    """Print how the first target stands to the second."""
+    if ratios:
+        rows = [[_load_name(ratio.load), ratio.measure, _ratio(ratio.spread)] for ratio in ratios]
+        _print_table(["load", "measure", f"{names[0]} / {names[1]}: of medians (lowest to highest)"], rows)
+
+
+def _ratio(spread: Spread) -> str:
+    return f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
+
+
+def print_steps(steps: Sequence[StepFigures], prefill_tokens: int) -> None:
+    """Print what the engine does by itself."""
+    rows = [
+        [
+            f"decode, {step.rows} sequences" if step.rows else f"prefill, {prefill_tokens} tokens",
+            f"{step.step_ms.median:.2f} ({step.step_ms.low:.2f} to {step.step_ms.high:.2f})",
+            f"{step.tokens_per_s.median:.1f}",
+            f"{step.outside_forward.median:.1%}",
+        ]
+        for step in steps
+    ]
+    _print_table(["work", "ms per step, or per prompt", "tokens/s", "step outside forward"], rows)
+
+
+def print_through_http(found: ThroughHttp | None) -> None:
+    """Print what a token costs through the server, over what it costs by itself."""
+    if found is not None:
+        row = [f"{found.engine_ms:.2f}", f"{found.http_ms:.2f}", _ratio(found.ratio)]
+        _print_table(["engine, ms per token", "through HTTP", "ratio of medians (lowest to highest)"], [row])
+
+
+def print_rates(rates: Mapping[str, Sequence[EventRate]]) -> None:
+    """Print the events per second of every server."""
+    rows = []
+    for name, found in rates.items():
+        each = [rate.events_per_s for rate in found]
+        reader = max(rate.reader_share for rate in found)
+        rows.append([name, f"{statistics.median(each):.0f}", f"{min(each):.0f} to {max(each):.0f}", f"{reader:.0%}"])
+    _print_table(["server", "events/s", "lowest to highest", "reader's share of a core"], rows)
+
+
+def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table as wide as it is: one that is piped or narrow is never cut."""
     table = Table()
-    for name, _ in COLUMNS:
-        table.add_column(name, justify="right")
+    for name in names:
+        table.add_column(name, justify="right", no_wrap=len(name) < 4)
     for row in rows:
-        table.add_row(*(show(row) for _, show in COLUMNS))
-    Console().print(table)
+        table.add_row(*row)
+    console = Console()
+    console.width = max(console.width, 20 * len(names)) if not console.is_terminal else console.width
+    console.print(table)

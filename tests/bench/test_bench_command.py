@@ -1,0 +1,121 @@
+"""`tlserve bench` as a user runs it, on the built-in model: tables, JSON, plot, peers, refusals."""
+
+import json
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import pytest
+
+from tests.kit.source_tree import CHECKOUT
+from tlserve.cli.entry import main
+from tlserve.testing import serve_in_thread
+
+SMALL = ["--rounds", "1", "--output-tokens", "4", "--prompt-words", "4"]
+OWN = ["bench", "--model", "succ", "--prefill-words", "4", *SMALL]
+
+
+def measure(capsys, *arguments):
+    assert main([*arguments, "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_command_measures_a_server_of_its_own(capsys):
+    report = measure(capsys, *OWN, "--streams", "1,2")
+    assert report["schema"] == "tlserve.bench.load/1"
+    assert [run["streams"] for run in report["runs"]] == [1, 2]
+    for run in report["runs"]:
+        assert run["errors"] == {}
+        assert run["output_tokens"] == 4 * run["requests"]
+        assert run["prefill_tokens_per_s"] > 0
+        assert 0 <= run["outside_forward"] <= 1
+    assert report["ratios"] == []
+
+
+def test_an_open_loop_counts_its_arrivals(capsys):
+    report = measure(capsys, *OWN, "--rate", "200,400", "--requests", "5")
+    assert [(run["rate"], run["requests"], run["answered"]) for run in report["runs"]] == [(200, 5, 5), (400, 5, 5)]
+
+
+def test_a_peer_is_measured_in_turn_with_the_same_prompts(capsys, tmp_path):
+    plot = tmp_path / "plot.svg"
+    with serve_in_thread("succ") as ours, serve_in_thread("succ") as theirs:
+        report = measure(
+            capsys,
+            *("bench", "--url", ours.base_url, "--peer", theirs.base_url, "--names", "ours,theirs"),
+            *("--streams", "1,2", "--repeat", "2", "--plot", str(plot), *SMALL),
+        )
+    order = [(run["target"], run["streams"], run["repeat"]) for run in report["runs"]]
+    assert order == [(name, streams, repeat) for repeat in (0, 1) for streams in (1, 2) for name in ("ours", "theirs")]
+    assert [target["model"] for target in report["targets"]] == ["succ", "succ"]
+    for ours_run, theirs_run in zip(report["runs"][::2], report["runs"][1::2], strict=True):
+        assert ours_run["prompt_tokens"] == theirs_run["prompt_tokens"]
+    assert {ratio["measure"] for ratio in report["ratios"]} >= {"output_tokens_per_s", "first_token_p50_ms"}
+    assert all(ratio["low"] <= ratio["high"] for ratio in report["ratios"])
+    ET.parse(plot)
+
+
+def test_prompts_have_exact_tokens_where_the_server_counts_them(capsys):
+    by_tokens = measure(capsys, *OWN, "--streams", "1", "--rounds", "2", "--prompt-tokens", "50")
+    more = measure(capsys, *OWN, "--streams", "1", "--rounds", "2", "--prompt-tokens", "60")
+    assert more["runs"][0]["prompt_tokens"] - by_tokens["runs"][0]["prompt_tokens"] == 2 * 10
+
+
+def test_the_tables_name_servers_loads_and_ratios(capsys):
+    with serve_in_thread("succ") as peer:
+        assert main([*OWN, "--streams", "1", "--peer", peer.base_url]) == 0
+    shown = capsys.readouterr().out
+    assert all(said in shown for said in ("1 clients", "tlserve", "peer", "output_tokens_per_s", "of medians"))
+
+
+def test_the_engine_is_measured_alone_and_through_http(capsys):
+    options = "--model succ --prefill-tokens 16 --rows 1,2 --context-tokens 8 --steps 4 --repeat 1 --through-http"
+    report = measure(capsys, "bench", "engine", *options.split())
+    assert report["schema"] == "tlserve.bench.engine/1"
+    assert [(step["work"], step["rows"]) for step in report["steps"]] == [("prefill", 1), ("decode", 1), ("decode", 2)]
+    found = report["through_http"]
+    assert found["ratio"]["median"] == pytest.approx(found["http_ms"] / found["engine_ms"])
+
+
+def test_the_http_layer_is_measured_alone(capsys):
+    options = "--clients 2 --events 8 --seconds 0.1 --repeat 1 --ready 1,4"
+    report = measure(capsys, "bench", "http", *options.split())
+    assert report["schema"] == "tlserve.bench.http/1"
+    assert [run["server"] for run in report["runs"]] == ["tlserve, 1 ready together", "tlserve, 4 ready together"]
+
+
+def test_a_server_that_is_not_there_is_said_in_one_line(capsys):
+    assert main(["bench", "--url", "http://127.0.0.1:1"]) != 0
+    error = capsys.readouterr().err.strip()
+    assert "http://127.0.0.1:1 does not answer" in error
+    assert len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize("arguments", [["--streams", "0"], ["--streams", "x"], ["--rate", "-1"], ["--names", "a"]])
+def test_arguments_that_make_no_sense_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit):
+        main(["bench", *arguments])
+    assert "argument" in capsys.readouterr().err
+
+
+def keys_of(value):
+    """Return every key at any depth; those of `errors` are kinds, not fields."""
+    if isinstance(value, dict):
+        return set(value) | {key for name, inner in value.items() if name != "errors" for key in keys_of(inner)}
+    return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
+
+
+def test_every_field_of_the_json_is_explained(capsys):
+    page = Path(CHECKOUT / "docs/how-to/measure.md").read_text(encoding="utf-8")
+    with serve_in_thread("succ") as peer:
+        reports = [
+            measure(capsys, *OWN, "--streams", "1", "--peer", peer.base_url),
+            measure(capsys, *OWN, "--rate", "100", "--requests", "1"),
+        ]
+    engine = (
+        "bench engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1 --through-http"
+    )
+    reports.append(measure(capsys, *engine.split()))
+    reports.append(
+        measure(capsys, *["bench", "http", "--clients", "1", "--events", "4", "--seconds", "0.1", "--repeat", "1"])
+    )
+    assert {key for report in reports for key in keys_of(report) if f"`{key}`" not in page} == set()

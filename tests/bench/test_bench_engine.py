@@ -1,0 +1,50 @@
+"""The bare engine: what is timed, and that nothing is left behind."""
+
+import pytest
+
+from tlserve.bench.engine_steps import BareEngine, EnginePlan, measure_engine
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.errors import OperatorError
+from tlserve.model.load import builtin_model_path, load_model
+
+VOCABULARY = 256
+
+
+@pytest.fixture
+def engine():
+    model = load_model(builtin_model_path("succ")).model
+    return Engine(model, EngineConfig(max_num_seqs=4, kv_blocks=256))
+
+
+def plan(**fields):
+    return EnginePlan(**{"prefill_tokens": 20, "rows": (1, 4), "prompt_tokens": 8, "steps": 5, "repeats": 2, **fields})
+
+
+def test_the_prefill_and_every_number_of_rows_are_measured_in_turn(engine):
+    done = []
+    figures = measure_engine(engine, VOCABULARY, plan(), lambda: done.append(1))
+    assert [row.rows for row in figures] == [0, 1, 4]
+    assert len(done) == plan().total
+    assert not engine.has_work
+    assert all(row.step_ms.low <= row.step_ms.median <= row.step_ms.high for row in figures)
+    assert all(0 <= row.outside_forward.median < 1 for row in figures)
+
+
+def test_every_row_makes_a_token_in_every_step_that_is_timed(engine):
+    timed = BareEngine(engine, VOCABULARY, seed=1).time_steps(rows=4, prompt_tokens=8, steps=5)
+    assert (timed.steps, timed.tokens) == (5, 20)
+    assert 0 < timed.forward_s < timed.seconds
+
+
+def test_a_prefill_is_timed_to_its_first_token(engine):
+    timed = BareEngine(engine, VOCABULARY, seed=1).time_prefill(20)
+    assert timed.tokens == 20
+    assert timed.steps == 1
+
+
+def test_what_does_not_fit_is_refused_with_the_limit(engine):
+    with pytest.raises(OperatorError, match="max_num_seqs"):
+        measure_engine(engine, VOCABULARY, plan(rows=(5,)), lambda: None)
+    with pytest.raises(OperatorError, match="context holds"):
+        measure_engine(engine, VOCABULARY, plan(prefill_tokens=100_000), lambda: None)

@@ -1,0 +1,92 @@
+"""Many runs become one line each, and two servers one ratio.
+
+Owns medians, spreads and ratios. Refuses to know how runs are made. A ratio is of medians; its range is that of the ratios of
+the runs that were neighbours, A1/B1, A2/B2, ..., so that it shows how far the machine's moods go.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+
+import attrs
+
+from tlserve.bench.figures import Figures
+from tlserve.bench.load import Load
+
+MEASURES: dict[str, Callable[[Figures], float | None]] = {
+    "output_tokens_per_s": lambda run: run.output_tokens_per_s,
+    "first_token_p50_ms": lambda run: run.first_token_ms.p50 if run.first_token_ms else None,
+    "per_token_p50_ms": lambda run: run.per_token_ms.p50 if run.per_token_ms else None,
+    "whole_p50_ms": lambda run: run.whole_ms.p50 if run.whole_ms else None,
+}
+"""What is compared, by the name under which it is reported."""
+
+
+@attrs.frozen(kw_only=True)
+class Run:
+    """One run: which target, under what load, the how manieth, and what it measured."""
+
+    target: str
+    load: Load
+    repeat: int
+    figures: Figures
+
+
+@attrs.frozen(kw_only=True)
+class Spread:
+    """The median of some values, and their ends."""
+
+    median: float
+    low: float
+    high: float
+
+
+@attrs.frozen(kw_only=True)
+class Ratio:
+    """One measure of the first target over that of the second, under one load."""
+
+    load: Load
+    measure: str
+    spread: Spread
+
+
+def spread_of(values: Sequence[float]) -> Spread:
+    """Return the median and the ends of at least one value."""
+    return Spread(median=statistics.median(values), low=min(values), high=max(values))
+
+
+def spread_of_runs(runs: Sequence[Run], measure: Callable[[Figures], float | None]) -> Spread | None:
+    """Return the spread of a measure over runs; None where no run has it."""
+    values = [value for run in runs if (value := measure(run.figures)) is not None]
+    return spread_of(values) if values else None
+
+
+def loads_of(runs: Sequence[Run]) -> list[Load]:
+    """Return the loads in the order in which they were run."""
+    return list(dict.fromkeys(run.load for run in runs))
+
+
+def select(runs: Sequence[Run], target: str, load: Load) -> list[Run]:
+    """Return the runs of one target under one load, in the order of their repeats."""
+    return [run for run in runs if run.target == target and run.load == load]
+
+
+def ratios(runs: Sequence[Run], first: str, second: str) -> list[Ratio]:
+    """Return every measure of `first` over that of `second`; a measure that a run lacks is left out."""
+    return [
+        Ratio(load=load, measure=name, spread=spread)
+        for load in loads_of(runs)
+        for name, measure in MEASURES.items()
+        if (spread := _ratio(select(runs, first, load), select(runs, second, load), measure)) is not None
+    ]
+
+
+def _ratio(ours: Sequence[Run], theirs: Sequence[Run], measure: Callable[[Figures], float | None]) -> Spread | None:
+    pairs = [(measure(a.figures), measure(b.figures)) for a, b in zip(ours, theirs, strict=True)]
+    whole = [(a, b) for a, b in pairs if a is not None and b]
+    if not whole:
+        return None
+    median = statistics.median(a for a, _ in whole) / statistics.median(b for _, b in whole)
+    each = [a / b for a, b in whole]
+    return Spread(median=median, low=min(each), high=max(each))

@@ -1,0 +1,133 @@
+"""The bare engine, without HTTP, threads and text: what a step costs, and how fast a prompt is read.
+
+Owns the order of steps. Refuses to print and to load models. The prompts are random token ids, so that no cache knows them.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from time import perf_counter
+
+import attrs
+
+from tlserve.bench.comparison import Spread, spread_of
+from tlserve.engine.engine import Engine
+from tlserve.errors import OperatorError
+from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
+
+
+@attrs.frozen(kw_only=True)
+class EnginePlan:
+    """What is measured: one prompt of `prefill_tokens`; then steps of `rows` sequences, each after `prompt_tokens`."""
+
+    prefill_tokens: int = 512
+    rows: Sequence[int] = (1, 8, 32)
+    prompt_tokens: int = 100
+    steps: int = 64
+    repeats: int = 3
+    seed: int = 0
+
+    @property
+    def total(self) -> int:
+        """Return how many measurements there are."""
+        return self.repeats * (1 + len(self.rows))
+
+
+@attrs.frozen(kw_only=True)
+class StepFigures:
+    """One kind of work: `rows` sequences at a time, or a prefill (`rows` 0). A prefill's `step_ms` is of the whole prompt."""
+
+    rows: int
+    step_ms: Spread
+    tokens_per_s: Spread
+    outside_forward: Spread
+
+
+@attrs.frozen
+class Timed:
+    """Steps that were timed together, and how much of the time was the forward pass."""
+
+    steps: int
+    tokens: int
+    seconds: float
+    forward_s: float
+
+
+def measure_engine(
+    engine: Engine, vocabulary_size: int, plan: EnginePlan, done: Callable[[], None]
+) -> list[StepFigures]:
+    """Return the figures of the prefill, then of each number of rows; raises OperatorError for what does not fit."""
+    _check(engine, plan)
+    bare = BareEngine(engine, vocabulary_size, plan.seed)
+    timed: dict[int, list[Timed]] = {rows: [] for rows in (0, *plan.rows)}
+    bare.time_steps(1, plan.prompt_tokens, 2)  # warm-up
+    for _ in range(plan.repeats):
+        for rows, found in timed.items():
+            found.append(
+                bare.time_steps(rows, plan.prompt_tokens, plan.steps)
+                if rows
+                else bare.time_prefill(plan.prefill_tokens)
+            )
+            done()
+    return [_figures(rows, found) for rows, found in timed.items()]
+
+
+def _check(engine: Engine, plan: EnginePlan) -> None:
+    most = engine.config.max_num_seqs
+    if max(plan.rows) > most:
+        raise OperatorError(
+            f"the engine computes at most {most} sequences at once (max_num_seqs), not {max(plan.rows)}"
+        )
+    longest = max(plan.prefill_tokens + 1, plan.prompt_tokens + 2 * plan.steps)
+    if longest > engine.context_tokens:
+        raise OperatorError(f"the context holds {engine.context_tokens} tokens, and {longest} are asked for")
+
+
+class BareEngine:
+    """An idle engine that is stepped by whoever measures it; `seed` decides the prompts."""
+
+    def __init__(self, engine: Engine, vocabulary_size: int, seed: int) -> None:
+        self._engine = engine
+        self._vocabulary_size = vocabulary_size
+        self._source = random.Random(seed)
+
+    def time_prefill(self, tokens: int) -> Timed:
+        """Time one prompt of `tokens` up to its first token."""
+        self._engine.add_request(self._request(tokens, 1))
+        return attrs.evolve(self._time(lambda: not self._engine.has_work), tokens=tokens)
+
+    def time_steps(self, rows: int, prompt_tokens: int, steps: int) -> Timed:
+        """Time `steps` steps that begin when every sequence has its first token; they end by an abort, not by themselves."""
+        engine = self._engine
+        room = engine.context_tokens - prompt_tokens
+        waiting = {engine.add_request(self._request(prompt_tokens, room)) for _ in range(rows)}
+        while waiting:
+            waiting -= {event.key for event in engine.step() if isinstance(event.what, TokenEvent)}
+        left = iter(range(steps))
+        timed = self._time(lambda: next(left, None) is None)
+        engine.abort_all()
+        return timed
+
+    def _time(self, ended: Callable[[], bool]) -> Timed:
+        before = self._engine.statistics().forward_seconds_total
+        steps = tokens = 0
+        began = perf_counter()
+        while not ended():
+            steps += 1
+            tokens += sum(isinstance(event.what, TokenEvent) for event in self._engine.step())
+        seconds = perf_counter() - began
+        return Timed(steps, tokens, seconds, self._engine.statistics().forward_seconds_total - before)
+
+    def _request(self, tokens: int, max_tokens: int) -> GenerationRequest:
+        prompt = tuple(self._source.randrange(self._vocabulary_size) for _ in range(tokens))
+        return GenerationRequest(prompt=prompt, max_tokens=max_tokens, seed=0, sampling=SamplingParams(temperature=0.0))
+
+
+def _figures(rows: int, timed: Sequence[Timed]) -> StepFigures:
+    return StepFigures(
+        rows=rows,
+        step_ms=spread_of([t.seconds * 1000 / (t.steps if rows else 1) for t in timed]),
+        tokens_per_s=spread_of([t.tokens / t.seconds for t in timed]),
+        outside_forward=spread_of([1 - t.forward_s / t.seconds for t in timed]),
+    )

@@ -1,0 +1,55 @@
+"""`tlserve bench engine`: the engine without HTTP, and, if asked, what HTTP adds to it.
+
+Owns how the engine comes about: as a server with the same settings would make it. Refuses to measure.
+"""
+
+from __future__ import annotations
+
+import argparse
+from functools import partial
+
+import trio
+
+from tlserve import app
+from tlserve.assembly import assemble, load
+from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
+from tlserve.bench.report import engine_report
+from tlserve.bench.target import parse_target
+from tlserve.bench.through_http import ThroughHttp, measure_through_http
+from tlserve.cli.bench_arguments import engine_plan
+from tlserve.cli.bench_settings import own_settings
+from tlserve.cli.bench_table import print_steps, print_through_http, progress
+from tlserve.config.settings import Settings
+from tlserve.model.load import LoadedModel
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Measure and print; return the exit code."""
+    settings = own_settings(arguments)
+    loaded = load(settings.engine)
+    steps, through_http = trio.run(partial(_measure, arguments, settings, loaded))
+    if arguments.json:
+        print(engine_report(engine_plan(arguments), loaded.model.spec.kernels, steps, through_http))
+    else:
+        print_steps(steps, arguments.prefill_tokens)
+        print_through_http(through_http)
+    return 0
+
+
+async def _measure(
+    arguments: argparse.Namespace, settings: Settings, loaded: LoadedModel
+) -> tuple[list[StepFigures], ThroughHttp | None]:
+    plan, vocabulary_size = engine_plan(arguments), loaded.model.spec.vocabulary_size
+    engine = assemble(settings, [loaded]).engine
+    with progress("measurements", plan.total + plan.repeats * arguments.through_http) as done:
+        steps = measure_engine(engine, vocabulary_size, plan, done)
+        if not arguments.through_http:
+            return steps, None
+        bare = BareEngine(engine, vocabulary_size, plan.seed + 1)
+        async with trio.open_nursery() as nursery:
+            running = await nursery.start(partial(app.serve, settings, loaded=loaded, handle_signals=False))
+            model = running.assembled.backend.info().model_id
+            target = parse_target(f"http://{running.api_addresses[0]}", name="tlserve", model=model)
+            through_http = await measure_through_http(bare, target, plan, done)
+            running.stop()
+    return steps, through_http
