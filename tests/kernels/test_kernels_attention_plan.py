@@ -7,8 +7,21 @@ from tests.kit.step_batches import Rows, step_batch
 from tlserve.kernels.reference.attention_plan import KEY_TILE, LANES, plan_attention
 
 
-def plan(*rows, block_size=16, group=3, threads=1):
-    return plan_attention(step_batch(*rows), block_size, group, threads)
+def plan(*rows, block_size=16, group=3, threads=1, window=0):
+    return plan_attention(step_batch(*rows), block_size, group, threads, window)
+
+
+def keys_seen(made, first_tiles):
+    """Return {(row, group head): the keys it sees}; `first_tiles` of each batch's lane tiles."""
+    seen_by = {}
+    for batch, starts in zip(made.batches, first_tiles, strict=True):
+        seen = np.ones((int(batch.key_tiles.sum()), batch.live, KEY_TILE), bool)
+        seen[batch.masked_units] = ~batch.mask[:, 0]
+        for lane, row, head in zip(batch.lane, batch.row, batch.group_head, strict=True):
+            tile = lane // LANES
+            units = seen[batch.unit_starts[tile] : batch.unit_starts[tile] + batch.key_tiles[tile], lane % LANES]
+            seen_by[row, head] = (np.flatnonzero(units.reshape(-1)) + starts[tile] * KEY_TILE).tolist()
+    return seen_by
 
 
 def keys_by_unit(batch, gathered):
@@ -79,6 +92,25 @@ def test_a_lane_sees_exactly_the_keys_up_to_its_row():
             start, count = batch.unit_starts[lane // LANES], batch.key_tiles[lane // LANES]
             row_sees = seen[start : start + count, lane % LANES].reshape(-1)
             assert np.flatnonzero(row_sees).tolist() == list(range(positions[row] + 1))
+
+
+@pytest.mark.parametrize(("window", "first_tile"), [(1, 3), (8, 3), (9, 3), (10, 2), (100, 1), (138, 0), (500, 0)])
+def test_with_a_window_a_lane_sees_its_last_keys_and_earlier_tiles_are_left_out(window, first_tile):
+    made = plan(Rows(range(10), 200, range(20)), window=window)
+    (batch,) = made.batches
+    assert batch.key_tiles.tolist() == [4 - first_tile] * len(batch.key_tiles)
+    seen = keys_seen(made, [[first_tile] * len(batch.key_tiles)])
+    for (row, _), keys in seen.items():
+        assert keys == list(range(max(0, 200 + row - window + 1), 200 + row + 1))
+    assert {piece.segment.slot for piece in batch.pieces} == {first_tile * KEY_TILE}
+
+
+def test_tiles_before_every_window_are_not_gathered():
+    table = np.random.default_rng(0).permutation(40)[:20]
+    made = plan(Rows([1], 300, table), window=20)
+    assert made.gathered_slots.tolist() == [
+        int(table[min(p, 300) // 16]) * 16 + min(p, 300) % 16 for p in range(256, 320)
+    ]
 
 
 def test_work_is_cut_into_at_least_as_many_batches_as_threads():

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.kit.engine_runs import RandomRun
-from tests.kit.tiny_models import tiny_llama
+from tests.kit.tiny_models import KIN, tiny_llama
 
 
 @pytest.mark.parametrize("tile_rows", [1, 8])
@@ -18,3 +18,12 @@ def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_get
         hits += run.engine.statistics().prefix_cache_hits_total
     assert preemptions
     assert hits
+
+
+@pytest.mark.parametrize("name", ["short window", "all together"])
+def test_every_request_of_a_random_schedule_on_a_kin_of_the_llama_gets_the_bits_that_it_gets_alone(name):
+    model = tiny_llama(**KIN[name])
+    for seed in range(7100, 7105):
+        print(f"seed {seed}")
+        run = RandomRun(seed, model).play()
+        assert not run.wrong, f"seed {seed}: {[run.requests[key] for key in run.wrong]}"
