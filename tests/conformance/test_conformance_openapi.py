@@ -23,7 +23,7 @@ from tlserve.openai.openapi import openapi_document, openapi_text
 from tlserve.openai.operations import OPERATIONS
 from tlserve.testing import serve_in_thread
 
-EXAMPLES = int(os.environ.get("TL_OPENAPI_EXAMPLES", "30"))
+EXAMPLES = int(os.environ.get("TL_OPENAPI_EXAMPLES", "60"))
 SEED = int(os.environ.get("TL_OPENAPI_SEED", "1"))
 
 load_all_checks()
@@ -47,7 +47,22 @@ def document_of_succ() -> dict[str, Any]:
     return document
 
 
+def streaming(document: dict[str, Any]) -> dict[str, Any]:
+    """Return the document of those requests that ask for a stream and its usage."""
+    for name in ("ChatRequest", "CompletionRequest"):
+        body = document["components"]["schemas"][name]
+        body["required"] = [*body["required"], "stream", "stream_options"]
+        body["properties"]["stream"] = {"const": True}
+        body["properties"]["stream_options"] = {
+            "type": "object",
+            "required": ["include_usage"],
+            "properties": {"include_usage": {"type": "boolean"}},
+        }
+    return document
+
+
 SCHEMA = schemathesis.openapi.from_dict(document_of_succ())
+STREAMS = schemathesis.openapi.from_dict(streaming(document_of_succ()))
 OPERATION_KEYS = [(pattern.replace("+}", "}"), method) for method, pattern in OPERATIONS]
 
 
@@ -57,7 +72,7 @@ def live():
         yield f"http://{server.address}", session
 
 
-def run(live: Any, path: str, method: str, mode: GenerationMode, checks: list[str]) -> set[int]:
+def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> set[int]:
     base_url, session = live
     seen: set[int] = set()
 
@@ -69,7 +84,7 @@ def run(live: Any, path: str, method: str, mode: GenerationMode, checks: list[st
         suppress_health_check=list(hypothesis.HealthCheck),
         phases=[hypothesis.Phase.generate],
     )
-    @hypothesis.given(SCHEMA[path][method].as_strategy(generation_mode=mode))
+    @hypothesis.given(operation.as_strategy(generation_mode=mode))
     def ask(case: schemathesis.Case) -> None:
         response = case.call(base_url=base_url, session=session)
         seen.add(response.status_code)
@@ -82,15 +97,20 @@ def run(live: Any, path: str, method: str, mode: GenerationMode, checks: list[st
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
 def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path: str, method: str) -> None:
     """Some may be refused for rules between fields or the context's length, none for a value that is not served."""
-    seen = run(live, path, method, GenerationMode.POSITIVE, ALWAYS)
+    seen = run(live, SCHEMA[path][method], GenerationMode.POSITIVE, ALWAYS)
     assert seen <= {200, 400, 404}
     assert (200 in seen) == (path != "/v1/models/{id}")
 
 
 @pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
 def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
-    seen = run(live, path, method, GenerationMode.NEGATIVE, NOT_FITTING)
+    seen = run(live, SCHEMA[path][method], GenerationMode.NEGATIVE, NOT_FITTING)
     assert seen & {400, 422}
+
+
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+def test_every_event_of_a_stream_is_a_chunk_of_the_document(live: Any, path: str) -> None:
+    assert 200 in run(live, STREAMS[path]["POST"], GenerationMode.POSITIVE, ALWAYS)
 
 
 def test_every_route_is_documented_and_every_documented_route_is_there() -> None:

@@ -48,6 +48,18 @@ def closed(**members: Schema) -> Schema:
     return {"type": "object", "additionalProperties": False, "required": list(members), "properties": members}
 
 
+def with_optional(schema: Schema, **members: Schema) -> Schema:
+    """Return a closed object's schema with members that may be missing."""
+    return {**schema, "properties": {**schema["properties"], **members}}
+
+
+def event_of(*payloads: str) -> Schema:
+    """Return the schema of a server-sent event whose data is one of the named documents as JSON, or `[DONE]`."""
+    documents = {"anyOf": [ref(name) for name in payloads]}
+    data = {"type": "string", "contentMediaType": "application/json", "contentSchema": documents}
+    return {"type": "object", "required": ["data"], "properties": {"data": {"anyOf": [const("[DONE]"), data]}}}
+
+
 def _head(kind: str) -> dict[str, Schema]:
     return {"id": TEXT, "object": const(kind), "created": COUNT, "model": TEXT, "system_fingerprint": TEXT}
 
@@ -89,6 +101,27 @@ ANSWERS: Mapping[str, Schema] = {
         **_head("text_completion"),
         choices=list_of(closed(index=COUNT, text=TEXT, logprobs=NULL, finish_reason=FINISH)),
         usage=ref("Usage"),
+    ),
+    "ChatCompletionChunk": with_optional(
+        closed(
+            **_head("chat.completion.chunk"),
+            choices=list_of(
+                closed(
+                    index=COUNT,
+                    delta=with_optional(closed(content=TEXT), role=const("assistant")),
+                    logprobs=or_null(ref("Logprobs")),
+                    finish_reason=or_null(FINISH),
+                )
+            ),
+        ),
+        usage=or_null(ref("Usage")),
+    ),
+    "CompletionChunk": with_optional(
+        closed(
+            **_head("text_completion"),
+            choices=list_of(closed(index=COUNT, text=TEXT, logprobs=NULL, finish_reason=or_null(FINISH))),
+        ),
+        usage=or_null(ref("Usage")),
     ),
     "Embeddings": closed(
         object=const("list"),

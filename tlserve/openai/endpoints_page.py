@@ -52,7 +52,8 @@ def _operation(title: str, operation: Operation) -> Iterator[str]:
     yield from (f"## {title}", "", operation.summary, "")
     if operation.body is not None:
         yield f"- Body: [{operation.body}](#{operation.body.lower()})"
-    streams = ", or server-sent events with `stream` true" if operation.streams else ""
+    chunk = operation.chunk or ""
+    streams = f"; with `stream` true events of [{chunk}](#{chunk.lower()}), then `[DONE]`" if chunk else ""
     yield f"- Answer: [{operation.answer}](#{operation.answer.lower()}){streams}"
     yield "- Headers: " + ", ".join(f"`{name}`" for name in operation.headers)
     yield "- Statuses: " + ", ".join(str(status) for status in sorted(operation.statuses))

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from tlserve import __version__
-from tlserve.openai.answer_schemas import ANSWERS, Schema, ref
+from tlserve.openai.answer_schemas import ANSWERS, Schema, event_of, ref
 from tlserve.openai.body_schemas import body_schema, part_schemas
 from tlserve.openai.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, RETRIED, STATUSES, Operation
 from tlserve.openai.yaml_text import yaml_text
@@ -69,11 +69,11 @@ def _header_parameter(name: str) -> Mapping[str, Any]:
 
 def _answer(operation: Operation) -> Schema:
     content: dict[str, Any] = {"application/json": {"schema": ref(operation.answer)}}
-    if operation.streams:
-        content["text/event-stream"] = {"schema": {"type": "string"}}
+    if operation.chunk is not None:  # before OpenAPI 3.2, the schema of a stream is that of each event
+        content["text/event-stream"] = {"schema": event_of(operation.chunk, "Error")}
     names = ["X-Request-Id"]
     names += ["X-TL-Ignored"] if operation.body is not None else []
-    names += ["X-TL-Seed"] if operation.streams else []
+    names += ["X-TL-Seed"] if operation.chunk is not None else []
     return {"description": STATUSES[200], "headers": _header_refs(names), "content": content}
 
 

@@ -67,13 +67,16 @@ ANSWER_HEADERS: Mapping[str, str] = {
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One route. `answer` names a schema of `tlserve.openai.answer_schemas`, `body` one of `BODIES`; None: it takes none."""
+    """One route. `answer` names a schema of `tlserve.openai.answer_schemas`, `body` one of `BODIES`; None: it takes none.
+
+    `chunk` names the schema of what it streams with `stream` true.
+    """
 
     summary: str
     answer: str
     body: str | None = None
     headers: tuple[str, ...] = ("X-Request-Id",)
-    streams: bool = False
+    chunk: str | None = None
     statuses: tuple[int, ...] = _POSTING
 
 
@@ -93,14 +96,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         answer="ChatCompletion",
         body="ChatRequest",
         headers=_GENERATING,
-        streams=True,
+        chunk="ChatCompletionChunk",
     ),
     ("POST", "/v1/completions"): Operation(
         summary="Continue one or several prompts; the choices of prompt i are i * n to i * n + n - 1.",
         answer="Completion",
         body="CompletionRequest",
         headers=(*_GENERATING, "X-TL-Special-Tokens"),
-        streams=True,
+        chunk="CompletionChunk",
     ),
     ("POST", "/v1/embeddings"): Operation(
         summary="Turn texts or token ids into unit vectors, in order.",
