@@ -104,18 +104,18 @@ static void product_unit(worker *me, long unit, const void *argument) {
   const target *t = p->targets;
   long parts = part_count(p->rows, ROWS_PER_UNIT), pair = unit / parts;
   part r = part_of(unit % parts, p->rows, ROWS_PER_UNIT);
-  for (; pair >= t->w->panels / 2; t++) pair -= t->w->panels / 2;
+  for (; pair >= t->w->pairs; t++) pair -= t->w->pairs;
   product(me, t->w, pair, p->x, r.row, r.rows, t->out + r.row * t->ld + pair * PAIR, t->ld, p->add);
 }
 
 static void linear(worker *me, const activations *x, long rows, const target *targets, int count, int add) {
   long pairs = 0;
-  for (int i = 0; i < count; i++) pairs += targets[i].w->panels / 2;
+  for (int i = 0; i < count; i++) pairs += targets[i].w->pairs;
   run_units(me, pairs * part_count(rows, ROWS_PER_UNIT), product_unit, &(products){x, rows, count, add, targets});
 }
 
 static void quantise_part(const model *m, activations *x, long row, long column, long columns) {
-  m->cpu->quantise(x->f32 + row * x->ld, &x->int8, row, column / BLOCK, columns / BLOCK);
+  m->cpu->quantise(x->f32 + row * x->ld + column, &x->int8, row, column / BLOCK, columns / BLOCK);
 }
 
 /* ---- the phases ---- */
@@ -129,9 +129,9 @@ static float half_to_float(uint16_t h) {
   return sign ? -value : value;
 }
 
-static float float_weight(const matrix *w, const uint8_t *panel, long at) {
-  if (w->packing == PACK_F32) return ((const float *)panel)[at];
-  uint16_t half = ((const uint16_t *)panel)[at];
+static float float_weight(const matrix *w, const uint8_t *pair, long at) {
+  if (w->packing == PACK_F32) return ((const float *)pair)[at];
+  uint16_t half = ((const uint16_t *)pair)[at];
   if (w->packing == PACK_F16) return half_to_float(half);
   uint32_t bits = (uint32_t)half << 16;
   float value;
@@ -139,28 +139,25 @@ static float float_weight(const matrix *w, const uint8_t *panel, long at) {
   return value;
 }
 
-static void quantised_weights(const matrix *w, const uint8_t *panel, long column, float *out) {
-  const uint16_t *scales = panel_scales(w, panel), *minima = panel_minima(w, panel);
-  for (long b = 0; b < w->blocks; b++) {
-    const uint8_t *quants = panel + (size_t)b * quants_bytes(w) + column * 4;
-    float scale = half_to_float(scales[b * PANEL + column]);
-    float minimum = w->has_min ? half_to_float(minima[b * PANEL + column]) : 0;
-    for (int k = 0; k < BLOCK; k++) {
-      int quad = k / 4, byte = quants[(w->packing == PACK_U4 ? quad % 4 : quad) * 64 + k % 4];
-      if (w->packing == PACK_U4) byte = quad < 4 ? byte & 15 : byte >> 4;
-      float value = (float)(byte - w->offset) * scale;
-      out[b * BLOCK + k] = w->has_min ? value + minimum : value;
-    }
+static void quantised_weights(const matrix *w, const uint8_t *block, long n, float *out) {
+  long panel = n % PAIR / PANEL, column = n % PANEL;
+  const uint8_t *quants = block_quants(w, block, panel) + column * 4;
+  float scale = half_to_float(block_scales(w, block, panel)[column]);
+  float minimum = w->has_min ? half_to_float(block_minima(w, block, panel)[column]) : 0;
+  for (int k = 0; k < BLOCK; k++) {
+    int quad = k / 4, byte = quants[(w->packing == PACK_U4 ? quad % 4 : quad) * 64 + k % 4];
+    if (w->packing == PACK_U4) byte = quad < 4 ? byte & 15 : byte >> 4;
+    float value = (float)(byte - w->offset) * scale;
+    out[k] = w->has_min ? value + minimum : value;
   }
 }
 
 /* Row n of an (outputs, inputs) matrix, in f32. */
 static void weight_row(const matrix *w, long n, float *out) {
-  const uint8_t *panel = panel_of(w, n / PANEL);
   if (is_quantised(w))
-    quantised_weights(w, panel, n % PANEL, out);
+    for (long b = 0; b < w->blocks; b++) quantised_weights(w, block_of(w, n / PAIR, b), n, out + b * BLOCK);
   else
-    for (long k = 0; k < w->inputs; k++) out[k] = float_weight(w, panel, k * PANEL + n % PANEL);
+    for (long k = 0; k < w->inputs; k++) out[k] = float_weight(w, pair_of(w, n / PAIR), k * PAIR + n % PAIR);
 }
 
 static void embed_unit(worker *me, long unit, const void *argument) {
@@ -265,12 +262,15 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   const model *m = w->m;
   long parts = part_count(w->s->rows, ROWS_PER_UNIT), pair = unit / parts;
   part p = part_of(unit % parts, w->s->rows, ROWS_PER_UNIT);
-  float up[ROWS_PER_UNIT * PAIR], *gate = w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
-  product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, w->gated.ld, 0);
+  int int8 = wants_int8(m, l->down);
+  float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* what is quantised at once is needed nowhere else */
+  float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
+  long ld = int8 ? PAIR : w->gated.ld;
+  product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, ld, 0);
   product(me, l->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
   for (long r = 0; r < p.rows; r++) {
-    m->cpu->silu_times(gate + r * w->gated.ld, up + r * PAIR, PAIR);
-    if (wants_int8(m, l->down)) quantise_part(m, &w->gated, p.row + r, pair * PAIR, PAIR);
+    m->cpu->silu_times(gate + r * ld, up + r * PAIR, PAIR);
+    if (int8) m->cpu->quantise(gate + r * PAIR, &w->gated.int8, p.row + r, pair, 1);
   }
 }
 
@@ -285,7 +285,7 @@ static void run_layer(worker *me, long index) {
   attend_rows(me, l, &kv);
   linear(me, &w->mixed, rows, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
   norm(me, l->ffn_norm, NULL, rows);
-  run_units(me, l->gate->panels / 2 * part_count(rows, ROWS_PER_UNIT), gate_and_up, l);
+  run_units(me, l->gate->pairs * part_count(rows, ROWS_PER_UNIT), gate_and_up, l);
   linear(me, &w->gated, rows, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
 }
 
@@ -325,7 +325,7 @@ static void run_worker(void *argument, int thread) {
   for (long index = 0; index < m->layers; index++) run_layer(&me, index);
   run_units(&me, w->s->hidden_count, hidden_unit, NULL);
   norm(&me, m->norm, w->s->logit_rows, wanted);
-  run_units(&me, (m->vocabulary + PAIR - 1) / PAIR * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
+  run_units(&me, m->head->pairs * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
 }
 
 /* ---- memory of a step ---- */

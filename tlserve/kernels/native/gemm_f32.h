@@ -14,15 +14,13 @@ enum { F32_VECTORS = PAIR / VL };
 
 INLINE vf load_bf16(const uint16_t *p) { return (vf)(load_u16(p) << 16); }
 
-static void decode_float_panel(const matrix *w, const uint8_t *panel, float *to) {
-  for (long k = 0; k < w->inputs; k++)
-    for (int c = 0; c < PANEL; c += VL) {
-      long at = k * PANEL + c;
-      vf value = w->packing == PACK_F32   ? load((const float *)panel + at)
-                 : w->packing == PACK_F16 ? load_f16((const uint16_t *)panel + at)
-                                          : load_bf16((const uint16_t *)panel + at);
-      store(to + k * PAIR + c, value);
-    }
+static void decode_float_pair(const matrix *w, const uint8_t *pair, float *to) {
+  for (long at = 0; at < w->inputs * PAIR; at += VL) {
+    vf value = w->packing == PACK_F32   ? load((const float *)pair + at)
+               : w->packing == PACK_F16 ? load_f16((const uint16_t *)pair + at)
+                                        : load_bf16((const uint16_t *)pair + at);
+    store(to + at, value);
+  }
 }
 
 /* The four inputs of one quad, for VL columns. */
@@ -33,29 +31,26 @@ INLINE void decode_quad(vi bytes, int offset, vf scale, vf minimum, int has_min,
   }
 }
 
-static void decode_quantised_panel(const matrix *w, const uint8_t *panel, float *to) {
-  const uint16_t *scales = panel_scales(w, panel), *minima = panel_minima(w, panel);
-  for (long b = 0; b < w->blocks; b++)
-    for (int c = 0; c < PANEL; c += VL) {
-      vf scale = load_f16(scales + b * PANEL + c), minimum = w->has_min ? load_f16(minima + b * PANEL + c) : set1(0);
-      const uint8_t *quants = panel + (size_t)b * quants_bytes(w) + c * 4;
-      float *block = to + b * BLOCK * PAIR + c;
-      for (int quad = 0; quad < 8; quad++) {
-        vi bytes = load_bytes(quants + (w->packing == PACK_U4 ? quad % 4 : quad) * 64);
-        if (w->packing == PACK_U4) bytes = quad < 4 ? low_nibbles(bytes) : high_nibbles(bytes);
-        decode_quad(bytes, w->offset, scale, minimum, w->has_min, block + quad * 4 * PAIR);
-      }
-    }
+static void decode_block(const matrix *w, const uint8_t *block, long panel, int column, float *to) {
+  const uint8_t *quants = block_quants(w, block, panel) + column * 4;
+  vf scale = load_f16(block_scales(w, block, panel) + column);
+  vf minimum = w->has_min ? load_f16(block_minima(w, block, panel) + column) : set1(0);
+  for (int quad = 0; quad < 8; quad++) {
+    vi bytes = load_bytes(quants + (w->packing == PACK_U4 ? quad % 4 : quad) * 64);
+    if (w->packing == PACK_U4) bytes = quad < 4 ? low_nibbles(bytes) : high_nibbles(bytes);
+    decode_quad(bytes, w->offset, scale, minimum, w->has_min, to + quad * 4 * PAIR);
+  }
 }
 
+/* to[k][32] = the weights of a pair in f32 */
 static void decode_pair(const matrix *w, long pair, float *to) {
-  for (int i = 0; i < 2; i++) {
-    const uint8_t *panel = panel_of(w, pair * 2 + i);
-    if (is_quantised(w))
-      decode_quantised_panel(w, panel, to + i * PANEL);
-    else
-      decode_float_panel(w, panel, to + i * PANEL);
+  if (!is_quantised(w)) {
+    decode_float_pair(w, pair_of(w, pair), to);
+    return;
   }
+  for (long b = 0; b < w->blocks; b++)
+    for (int c = 0; c < PAIR; c += VL)
+      decode_block(w, block_of(w, pair, b), c / PANEL, c % PANEL, to + b * BLOCK * PAIR + c);
 }
 
 INLINE void tile_f32(const float *w, long inputs, const float *x, long ld_x, float *out, long ld, int add, const int rows) {

@@ -17,22 +17,17 @@ enum { INT8_ROWS = 3, INT8_PANELS = 1 };
 enum { INT8_ROWS = 2, INT8_PANELS = 1 };
 #endif
 
-enum { PER_PANEL = PANEL / VL, INT8_VECTORS = PER_PANEL * INT8_PANELS };
+enum { AHEAD_BYTES = 4096, PER_PANEL = PANEL / VL, INT8_VECTORS = PER_PANEL * INT8_PANELS };
 
-typedef struct {
-  const uint8_t *quants[INT8_PANELS];
-  const uint16_t *scales[INT8_PANELS], *minima[INT8_PANELS];
-  size_t ahead; /* how far behind the weights those lie that are asked for meanwhile: the next pair's, or 0 */
-} panels;
-
-/* sums += the block's products, quads of inputs ascending */
-INLINE void block_u4(vi (*sums)[INT8_VECTORS], const panels *p, long block, const int8_t *x, long ld, const int rows) {
+/* sums += the block's products, quads of inputs ascending; panels of a block lie one after the other. What lies `ahead` of the weights
+   is asked for meanwhile. */
+INLINE void block_u4(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int rows) {
   UNROLL for (int quad = 0; quad < 4; quad++) {
     vi low[INT8_VECTORS], high[INT8_VECTORS];
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      const uint8_t *from = p->quants[v / PER_PANEL] + block * 256 + quad * 64 + v % PER_PANEL * VL * 4;
+      const uint8_t *from = quants + v / PER_PANEL * 256 + quad * 64 + v % PER_PANEL * VL * 4;
       vi both = load_bytes(from);
-      if (v % PER_PANEL == 0) prefetch(from + p->ahead);
+      if (v % PER_PANEL == 0) prefetch(from + ahead);
       low[v] = low_nibbles(both);
       high[v] = high_nibbles(both);
     }
@@ -44,13 +39,13 @@ INLINE void block_u4(vi (*sums)[INT8_VECTORS], const panels *p, long block, cons
   }
 }
 
-INLINE void block_u8(vi (*sums)[INT8_VECTORS], const panels *p, long block, const int8_t *x, long ld, const int rows) {
+INLINE void block_u8(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int rows) {
   UNROLL for (int quad = 0; quad < 8; quad++) {
     vi w[INT8_VECTORS];
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      const uint8_t *from = p->quants[v / PER_PANEL] + block * 512 + quad * 64 + v % PER_PANEL * VL * 4;
+      const uint8_t *from = quants + v / PER_PANEL * 512 + quad * 64 + v % PER_PANEL * VL * 4;
       w[v] = load_bytes(from);
-      if (v % PER_PANEL == 0) prefetch(from + p->ahead);
+      if (v % PER_PANEL == 0) prefetch(from + ahead);
     }
     UNROLL for (int m = 0; m < rows; m++) {
       vi xx = set4(x + m * ld + quad * 4);
@@ -59,39 +54,35 @@ INLINE void block_u8(vi (*sums)[INT8_VECTORS], const panels *p, long block, cons
   }
 }
 
-INLINE void tile_int8(const matrix *w, long panel, size_t ahead, const quantised_rows *x, long row, float *out, long ld, int add,
-                      const int rows, const int packing, const int has_min) {
-  panels p = {.ahead = ahead};
-  UNROLL for (int i = 0; i < INT8_PANELS; i++) {
-    p.quants[i] = panel_of(w, panel + i);
-    p.scales[i] = panel_scales(w, p.quants[i]);
-    p.minima[i] = panel_minima(w, p.quants[i]);
-  }
+INLINE void tile_int8(const matrix *w, long pair, long panel, size_t ahead, const quantised_rows *x, long row, float *out, long ld,
+                      int add, const int rows, const int packing, const int has_min) {
   const int32_t offset = (has_min ? 0 : w->offset) - (packing == PACK_U8 ? DP_U8_BIAS : 0);
   const int8_t *q = x->q + row * x->inputs;
   const float *d = x->d + row * x->blocks, *d_sum = x->d_sum + row * x->blocks;
   const int32_t *minus_sum = x->minus_sum + row * x->blocks;
+  const long panel_bytes = packing == PACK_U4 ? 256 : 512, block_bytes = 2 * panel_bytes + (has_min ? 4 : 2) * PAIR;
+  const uint8_t *block = pair_of(w, pair);
   vf acc[INT8_ROWS][INT8_VECTORS];
   UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < INT8_VECTORS; v++) acc[m][v] = set1(0);
 
-  for (long b = 0; b < w->blocks; b++) {
+  for (long b = 0; b < w->blocks; b++, block += block_bytes) {
     vi sums[INT8_ROWS][INT8_VECTORS];
     UNROLL for (int m = 0; m < rows; m++) {
       vi start = set1_int(minus_sum[m * x->blocks + b] * offset);
       UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = start;
     }
     if (packing == PACK_U4)
-      block_u4(sums, &p, b, q + b * BLOCK, x->inputs, rows);
+      block_u4(sums, block + panel * panel_bytes, ahead, q + b * BLOCK, x->inputs, rows);
     else
-      block_u8(sums, &p, b, q + b * BLOCK, x->inputs, rows);
+      block_u8(sums, block + panel * panel_bytes, ahead, q + b * BLOCK, x->inputs, rows);
+    const uint16_t *scales = (const uint16_t *)(block + 2 * panel_bytes) + panel * PANEL, *minima = scales + PAIR;
+    prefetch((const uint8_t *)scales + ahead);
+    if (has_min) prefetch((const uint8_t *)minima + ahead);
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      long at = b * PANEL + v % PER_PANEL * VL;
-      vf scale = load_f16(p.scales[v / PER_PANEL] + at);
-      if (v % PER_PANEL == 0) prefetch((const uint8_t *)(p.scales[v / PER_PANEL] + at) + ahead);
+      vf scale = load_f16(scales + v * VL);
       UNROLL for (int m = 0; m < rows; m++) acc[m][v] += to_float(sums[m][v]) * scale * set1(d[m * x->blocks + b]);
       if (has_min) {
-        vf minimum = load_f16(p.minima[v / PER_PANEL] + at);
-        if (v % PER_PANEL == 0) prefetch((const uint8_t *)(p.minima[v / PER_PANEL] + at) + ahead);
+        vf minimum = load_f16(minima + v * VL);
         UNROLL for (int m = 0; m < rows; m++) acc[m][v] += minimum * set1(d_sum[m * x->blocks + b]);
       }
     }
@@ -103,14 +94,15 @@ INLINE void tile_int8(const matrix *w, long panel, size_t ahead, const quantised
 }
 
 #define INT8_TILES(NAME, PACKING, HAS_MIN)                                                                                    \
-  static void NAME(const matrix *w, long panel, size_t ahead, const quantised_rows *x, long row, int rows, float *out, long ld, int add) { \
+  static void NAME(const matrix *w, long pair, long panel, size_t ahead, const quantised_rows *x, long row, int rows, float *out, \
+                   long ld, int add) {                                                                                        \
     switch (rows) {                                                                                                           \
-      case 1: tile_int8(w, panel, ahead, x, row, out, ld, add, 1, PACKING, HAS_MIN); break;                                          \
-      case 2: tile_int8(w, panel, ahead, x, row, out, ld, add, 2, PACKING, HAS_MIN); break;                                          \
-      case 3: if (INT8_ROWS >= 3) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 3 ? 1 : 3, PACKING, HAS_MIN); break;  \
-      case 4: if (INT8_ROWS >= 4) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 4 ? 1 : 4, PACKING, HAS_MIN); break;  \
-      case 5: if (INT8_ROWS >= 5) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 5 ? 1 : 5, PACKING, HAS_MIN); break;  \
-      case 6: if (INT8_ROWS >= 6) tile_int8(w, panel, ahead, x, row, out, ld, add, INT8_ROWS < 6 ? 1 : 6, PACKING, HAS_MIN); break;  \
+      case 1: tile_int8(w, pair, panel, ahead, x, row, out, ld, add, 1, PACKING, HAS_MIN); break;                                          \
+      case 2: tile_int8(w, pair, panel, ahead, x, row, out, ld, add, 2, PACKING, HAS_MIN); break;                                          \
+      case 3: if (INT8_ROWS >= 3) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 3 ? 1 : 3, PACKING, HAS_MIN); break;  \
+      case 4: if (INT8_ROWS >= 4) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 4 ? 1 : 4, PACKING, HAS_MIN); break;  \
+      case 5: if (INT8_ROWS >= 5) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 5 ? 1 : 5, PACKING, HAS_MIN); break;  \
+      case 6: if (INT8_ROWS >= 6) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 6 ? 1 : 6, PACKING, HAS_MIN); break;  \
     }                                                                                                                         \
   }
 INT8_TILES(tiles_u4, PACK_U4, 0)
@@ -118,7 +110,7 @@ INT8_TILES(tiles_u4_min, PACK_U4, 1)
 INT8_TILES(tiles_u8, PACK_U8, 0)
 INT8_TILES(tiles_u8_min, PACK_U8, 1)
 
-typedef void (*int8_tiles)(const matrix *, long, size_t, const quantised_rows *, long, int, float *, long, int);
+typedef void (*int8_tiles)(const matrix *, long, long, size_t, const quantised_rows *, long, int, float *, long, int);
 
 static void linear_int8(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
   static const int8_tiles choices[2][2] = {{tiles_u4, tiles_u4_min}, {tiles_u8, tiles_u8_min}};
@@ -126,9 +118,9 @@ static void linear_int8(const matrix *w, long pair, const quantised_rows *x, lon
   long count = (rows + INT8_ROWS - 1) / INT8_ROWS; /* tiles of nearly equal height */
   for (long i = 0, done = 0; i < count; i++) {
     int height = (int)((rows - done + count - i - 1) / (count - i));
-    size_t ahead = i == 0 ? 2 * w->panel_bytes : 0;
+    size_t ahead = i == 0 ? AHEAD_BYTES : 0;
     for (int panel = 0; panel < 2; panel += INT8_PANELS)
-      tiles(w, pair * 2 + panel, ahead, x, row + done, height, out + done * ld + panel * PANEL, ld, add);
+      tiles(w, pair, panel, ahead, x, row + done, height, out + done * ld + panel * PANEL, ld, add);
     done += height;
   }
 }

@@ -36,7 +36,7 @@ typedef struct {
 
   /* out = x / sqrt(mean(x^2) + epsilon) * weight; scratch: n floats */
   void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
-  /* quantise the blocks [first, first + count) of the row x into row `row` */
+  /* quantise `count` blocks that lie at x into row `row`, from block `first` on */
   void (*quantise)(const float *x, quantised_rows *to, long row, long first, long count);
   /* gate = gate / (1 + 2^(-gate log2 e)) * up */
   void (*silu_times)(float *gate, const float *up, long n);

@@ -1,14 +1,14 @@
-/* A weight matrix as the kernels read it: panels of 16 output columns.
+/* A weight matrix as the kernels read it: pairs of panels of 16 output columns.
 
-   outputs = N, inputs = K. Panel p holds columns 16 p .. 16 p + 15; lanes run over columns, so no sum crosses lanes. The number
-   of panels is even, missing columns are zero.
+   outputs = N, inputs = K. Pair p holds columns 32 p .. 32 p + 31; lanes run over columns, so no sum crosses lanes. Missing columns
+   are zero. A pair is one run of memory, read from its beginning to its end: the processor can see what comes next.
 
-   U4, U8: K is cut into blocks of 32. A panel is its blocks' quants, then its blocks' scales, then (has_min) its blocks' minima:
-     quants  U4: [K/32][4 quads][16 columns][4]  low nibble: input 4 quad + i, high nibble: input 16 + 4 quad + i
-             U8: [K/32][8 quads][16 columns][4]  input 4 quad + i
-     scales  [K/32][16] f16;  minima [K/32][16] f16
+   U4, U8: K is cut into blocks of 32. A block of a pair is, for both panels one after the other,
+     quants  U4: [4 quads][16 columns][4]  low nibble: input 4 quad + i, high nibble: input 16 + 4 quad + i
+             U8: [8 quads][16 columns][4]  input 4 quad + i
+     then scales [2][16] f16, then (has_min) minima [2][16] f16.
    The weight is scale * (quant - offset) or, with minima, scale * quant + minimum.
-   F16, BF16, F32: a panel is [K][16]. */
+   F16, BF16, F32: a pair is [K][32]. */
 #ifndef TL_MATRIX_H
 #define TL_MATRIX_H
 
@@ -24,19 +24,23 @@ typedef struct {
   int offset;
   long outputs, inputs;
   long blocks; /* K / 32 */
-  long panels;
-  size_t panel_bytes;
-  uint8_t *data; /* 64-byte aligned */
+  long pairs;
+  size_t block_bytes, pair_bytes; /* multiples of 64 */
+  uint8_t *data;                  /* 64-byte aligned */
 } matrix;
 
 static inline int is_quantised(const matrix *w) { return w->packing <= PACK_U8; }
 static inline size_t quants_bytes(const matrix *w) { return w->packing == PACK_U4 ? 256 : 512; }
-static inline const uint8_t *panel_of(const matrix *w, long panel) { return w->data + (size_t)panel * w->panel_bytes; }
-static inline const uint16_t *panel_scales(const matrix *w, const uint8_t *panel) {
-  return (const uint16_t *)(panel + (size_t)w->blocks * quants_bytes(w));
+static inline const uint8_t *pair_of(const matrix *w, long pair) { return w->data + (size_t)pair * w->pair_bytes; }
+
+/* Of one block: the quants, scales and minima of one of its two panels. */
+static inline const uint8_t *block_of(const matrix *w, long pair, long block) { return pair_of(w, pair) + (size_t)block * w->block_bytes; }
+static inline const uint8_t *block_quants(const matrix *w, const uint8_t *block, long panel) { return block + (size_t)panel * quants_bytes(w); }
+static inline const uint16_t *block_scales(const matrix *w, const uint8_t *block, long panel) {
+  return (const uint16_t *)(block + 2 * quants_bytes(w)) + panel * PANEL;
 }
-static inline const uint16_t *panel_minima(const matrix *w, const uint8_t *panel) {
-  return panel_scales(w, panel) + w->blocks * PANEL;
+static inline const uint16_t *block_minima(const matrix *w, const uint8_t *block, long panel) {
+  return block_scales(w, block, panel) + PAIR;
 }
 
 /* Bytes of one row of `inputs` weights in the file's type `kind` (GGML's number), 0 if the type is not packed here. */

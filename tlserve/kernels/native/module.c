@@ -6,6 +6,7 @@
 #include <Python.h>
 
 #include "forward.h"
+#include "sampler_object.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -86,7 +87,7 @@ static void matrix_dealloc(PyObject *object) {
 static PyObject *matrix_nbytes(PyObject *object, void *closure) {
   (void)closure;
   const matrix *w = &((MatrixObject *)object)->w;
-  return PyLong_FromSize_t(w->panel_bytes * (size_t)w->panels);
+  return PyLong_FromSize_t(w->pair_bytes * (size_t)w->pairs);
 }
 
 static PyGetSetDef MATRIX_GETTERS[] = {{"nbytes", matrix_nbytes, NULL, "Memory of the packed weights.", NULL}, {0}};
@@ -466,11 +467,12 @@ static PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, .m_name = "_native", .m_
                                  .m_methods = FUNCTIONS};
 
 PyMODINIT_FUNC PyInit__native(void) {
-  if (PyType_Ready(&MatrixType) < 0 || PyType_Ready(&ModelType) < 0) return NULL;
+  if (PyType_Ready(&MatrixType) < 0 || PyType_Ready(&ModelType) < 0 || PyType_Ready(&SamplerType) < 0) return NULL;
   PyObject *module = PyModule_Create(&DEFINITION);
   if (!module) return NULL;
   if (PyModule_AddObjectRef(module, "Matrix", (PyObject *)&MatrixType) < 0 ||
-      PyModule_AddObjectRef(module, "Model", (PyObject *)&ModelType) < 0)
+      PyModule_AddObjectRef(module, "Model", (PyObject *)&ModelType) < 0 ||
+      PyModule_AddObjectRef(module, "Sampler", (PyObject *)&SamplerType) < 0)
     Py_CLEAR(module);
   return module;
 }

@@ -1,4 +1,4 @@
-/* From GGUF's rows to panels: a change of places, never of values.
+/* From GGUF's rows to pairs of panels: a change of places, never of values.
 
    Source: ggml-common.h and ggml-quants.c of llama.cpp (block_q4_0 .. block_q8_0). In a block of 32, byte j of Q4 and Q5 holds
    weight j in its low nibble and weight j + 16 in its high one; bit j of Q5's `qh` is the fifth bit of weight j. */
@@ -31,15 +31,6 @@ static const format *find_format(int kind) {
 size_t matrix_row_bytes(int kind, long inputs) {
   const format *f = find_format(kind);
   return f && inputs > 0 && inputs % f->values == 0 ? (size_t)(inputs / f->values) * (size_t)f->bytes : 0;
-}
-
-static size_t panel_size(const matrix *w, const format *f) {
-  size_t bytes;
-  if (is_quantised(w))
-    bytes = (size_t)w->blocks * (quants_bytes(w) + PANEL * 2 * (w->has_min ? 2 : 1));
-  else
-    bytes = (size_t)w->inputs * PANEL * (size_t)f->bytes;
-  return (bytes + 63) / 64 * 64;
 }
 
 /* Put 4 bytes for each of `quads` quads into column `column` of a block. */
@@ -75,42 +66,40 @@ static void put_block(const matrix *w, int kind, uint8_t *block, int column, con
     put_q5(block, column, quants, quants + 4);
 }
 
-static void pack_quantised_row(matrix *w, const format *f, uint8_t *panel, int column, const uint8_t *row) {
-  uint16_t *scales = (uint16_t *)panel_scales(w, panel), *minima = (uint16_t *)panel_minima(w, panel);
+static void pack_quantised_row(matrix *w, const format *f, long n, const uint8_t *row) {
+  long panel = n % PAIR / PANEL, column = n % PANEL;
   for (long b = 0; b < w->blocks; b++, row += f->bytes) {
-    put_block(w, f->kind, panel + (size_t)b * quants_bytes(w), column, row);
-    memcpy(&scales[b * PANEL + column], row, 2);
-    if (w->has_min) memcpy(&minima[b * PANEL + column], row + 2, 2);
+    uint8_t *block = (uint8_t *)block_of(w, n / PAIR, b);
+    put_block(w, f->kind, (uint8_t *)block_quants(w, block, panel), (int)column, row);
+    memcpy((uint16_t *)block_scales(w, block, panel) + column, row, 2);
+    if (w->has_min) memcpy((uint16_t *)block_minima(w, block, panel) + column, row + 2, 2);
   }
 }
 
-static void pack_float_row(matrix *w, const format *f, uint8_t *panel, int column, const uint8_t *row) {
+static void pack_float_row(matrix *w, const format *f, long n, const uint8_t *row) {
   size_t size = (size_t)f->bytes;
-  for (long k = 0; k < w->inputs; k++)
-    memcpy(panel + ((size_t)k * PANEL + (size_t)column) * size, row + (size_t)k * size, size);
+  uint8_t *pair = (uint8_t *)pair_of(w, n / PAIR);
+  for (long k = 0; k < w->inputs; k++) memcpy(pair + (size_t)(k * PAIR + n % PAIR) * size, row + (size_t)k * size, size);
 }
 
-/* Missing columns read as zero: their quants equal the offset's value only times a scale of 0. */
-static void pack_row(matrix *w, const format *f, long n, const uint8_t *row) {
-  uint8_t *panel = w->data + (size_t)(n / PANEL) * w->panel_bytes;
-  if (is_quantised(w))
-    pack_quantised_row(w, f, panel, (int)(n % PANEL), row);
-  else
-    pack_float_row(w, f, panel, (int)(n % PANEL), row);
+static void set_sizes(matrix *w, const format *f) {
+  w->blocks = w->inputs / BLOCK;
+  w->pairs = (w->outputs + PAIR - 1) / PAIR;
+  w->block_bytes = is_quantised(w) ? 2 * quants_bytes(w) + PAIR * 2 * (w->has_min ? 2 : 1) : 0;
+  w->pair_bytes = is_quantised(w) ? (size_t)w->blocks * w->block_bytes : (size_t)w->inputs * PAIR * (size_t)f->bytes;
 }
 
 int matrix_pack(matrix *w, int kind, long outputs, long inputs, const uint8_t *rows) {
   const format *f = find_format(kind);
   *w = (matrix){.packing = f->packing, .has_min = f->has_min, .offset = f->offset, .outputs = outputs, .inputs = inputs};
-  w->blocks = inputs / BLOCK;
-  w->panels = (outputs + PAIR - 1) / PAIR * 2;
-  w->panel_bytes = panel_size(w, f);
-  w->data = aligned_alloc(64, w->panel_bytes * (size_t)w->panels);
+  set_sizes(w, f);
+  w->data = aligned_alloc(64, w->pair_bytes * (size_t)w->pairs);
   if (!w->data) return -1;
-  size_t whole = (size_t)(outputs / PANEL) * w->panel_bytes, all = w->panel_bytes * (size_t)w->panels;
-  memset(w->data + whole, 0, all - whole);
-  size_t row_bytes = matrix_row_bytes(kind, inputs);
-  for (long n = 0; n < outputs; n++) pack_row(w, f, n, rows + (size_t)n * row_bytes);
+  /* missing columns are zero: whatever their quants, their scales are 0 */
+  size_t last = w->pair_bytes * (size_t)(w->pairs - 1), row_bytes = matrix_row_bytes(kind, inputs);
+  if (outputs % PAIR) memset(w->data + last, 0, w->pair_bytes);
+  for (long n = 0; n < outputs; n++)
+    (is_quantised(w) ? pack_quantised_row : pack_float_row)(w, f, n, rows + (size_t)n * row_bytes);
   return 0;
 }
 

@@ -29,6 +29,6 @@ static void quantise_block(const float *restrict x, int8_t *restrict q, float *d
 static void quantise(const float *x, quantised_rows *to, long row, long first, long count) {
   for (long b = first; b < first + count; b++) {
     long at = row * to->blocks + b;
-    quantise_block(x + b * BLOCK, to->q + row * to->inputs + b * BLOCK, to->d + at, to->d_sum + at, to->minus_sum + at);
+    quantise_block(x + (b - first) * BLOCK, to->q + row * to->inputs + b * BLOCK, to->d + at, to->d_sum + at, to->minus_sum + at);
   }
 }
