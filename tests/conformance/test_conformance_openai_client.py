@@ -1,5 +1,6 @@
 """The official openai client, as its users use it: plain, streamed, asynchronous, typed errors, retries, timeouts."""
 
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -239,11 +240,18 @@ def test_the_client_retries_after_a_503():
     assert attempts == [503, 200]
 
 
+def wait_until(condition):
+    deadline = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline
+
+
 def test_a_timeout_of_the_client_aborts_its_request():
     gate, loaded = gated_succ()
     with serve_in_thread("succ", loaded=loaded) as server, client_of(server) as client:
         with pytest.raises(openai.APITimeoutError):
             client.chat.completions.create(**HAND, timeout=0.2)
+        wait_until(lambda: server.server.running.assembled.backend.admitted == 0)
         gate.open_all()
         assert client.chat.completions.create(**HAND).choices[0].message.content == "bcd"
         statistics = server.server.running.assembled.backend.statistics()
