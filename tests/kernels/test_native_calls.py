@@ -49,6 +49,10 @@ WRONG_VALUES = {
     "an empty table": {"block_tables": (INTS([]), INTS([0, 2]))},
     "a logit row beyond the rows": {"logit_rows": INTS([4])},
     "a negative logit row": {"logit_rows": INTS([-1])},
+    "a logit row twice": {"logit_rows": INTS([1, 1])},
+    "more logit rows than rows": {"logit_rows": INTS([0, 1, 2, 3, 3])},
+    "logit rows that descend": {"logit_rows": INTS([2, 1])},
+    "hidden rows that descend": {"hidden_rows": INTS([2, 1])},
     "a hidden row beyond the rows": {"hidden_rows": INTS([4])},
 }
 

@@ -40,10 +40,10 @@ static void to_store(const float *x, long n, float greatest, float *to) {
 
 enum { MOST_HEAD_SIZE = 1024 };
 
-static void write_head(const kv_layer *kv, long at, long slot, const float *key, const float *value) {
+static void write_kv(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value) {
   float finite[MOST_HEAD_SIZE] = {0};
   uint16_t halves[MOST_HEAD_SIZE];
-  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size;
+  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size, at = block * kv->heads + head;
   to_store(key, size, kv->half ? 65504.0f : 3.4028234663852886e38f, finite);
   if (kv->half) {
     uint16_t *keys = (uint16_t *)kv->keys + at * size * bs + slot;
@@ -61,11 +61,6 @@ static void write_head(const kv_layer *kv, long at, long slot, const float *key,
     else
       store((float *)kv->values + to + d, load(finite + d));
   }
-}
-
-static void write_kv(const kv_layer *kv, long block, long slot, const float *keys, const float *values) {
-  for (long h = 0; h < kv->heads; h++)
-    write_head(kv, block * kv->heads + h, slot, keys + h * kv->head_size, values + h * kv->head_size);
 }
 
 /* scores of `tiles` tiles of 16 keys; component d of tile i's keys lies at keys[i] + d * stride; what lies at next[i] is asked for

@@ -3,13 +3,13 @@
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
    Per layer: norm, quantise | queries, keys, values | rotate, store | attention, quantise | output + residual |
-   norm, quantise | gate, up, silu, quantise | down + residual.  At the end: final norm | logits of the wanted rows. */
+   norm, quantise | gate, up, silu, quantise | down + residual; with few rows some of these are one.  At the end: final norm | logits of the wanted rows. */
 #include "forward.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
+enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, OWN_NORM_ROWS = 4, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
 
 /* Activations that enter a product: f32, and quantised where some matrix wants it. */
 typedef struct {
@@ -26,7 +26,8 @@ typedef struct {
   const model *m;
   const step *s;
   float *x;                     /* [R][ld_hidden] the residual */
-  activations normed, mixed, gated;
+  activations normed, mixed, gated; /* normed: of thread 0 where every thread has its own */
+  long normed_bytes;                /* from one thread's to the next one's; 0: all have the same */
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;
   attention_unit *units;
@@ -40,6 +41,7 @@ typedef struct {
   work *w;
   int phase;
   float *scratch;
+  activations normed; /* its own, or everybody's */
 } worker;
 
 /* ---- units of work ---- */
@@ -181,13 +183,19 @@ static void norm_unit(worker *me, long unit, const void *argument) {
   part p = part_of(unit, n->count, NORM_ROWS);
   for (long i = p.row; i < p.row + p.rows; i++) {
     const float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
-    m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
-    if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
+    m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, me->normed.f32 + i * me->normed.ld, me->scratch);
+    if (m->int8_activations) quantise_part(m, &me->normed, i, 0, m->hidden);
   }
 }
 
+/* A few rows are normed by every thread for itself: that is sooner done than waited for. */
 static void norm(worker *me, const float *weight, const int32_t *rows, long count) {
-  run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, rows, count});
+  norms n = {weight, rows, count};
+  if (me->w->normed_bytes == 0) {
+    run_units(me, part_count(count, NORM_ROWS), norm_unit, &n);
+    return;
+  }
+  for (long unit = 0; unit < part_count(count, NORM_ROWS); unit++) norm_unit(me, unit, &n);
 }
 
 static long sequence_of(const step *s, long row) {
@@ -213,19 +221,25 @@ static kv_layer kv_of(const work *w, long index) {
                     .half = w->s->half};
 }
 
-static void store_row(worker *me, long r, const void *argument) {
-  const kv_layer *kv = argument;
-  work *w = me->w;
+/* Turn the queries and the key of one key head of a row, and store key and value. */
+static void store_head(const work *w, const kv_layer *kv, long r, const int32_t *table, long head) {
   const model *m = w->m;
-  const step *s = w->s;
-  long position = s->positions[r], pairs = m->rotated / 2;
+  long position = w->s->positions[r], pairs = m->rotated / 2, group = m->heads / m->kv_heads, size = m->head_size;
   const float *cos = m->cos + position * pairs, *sin = m->sin + position * pairs;
-  float *q = w->q + r * w->ld_q, *k = w->k + r * w->ld_kv;
-  m->cpu->rotate(q, m->heads, m->head_size, m->rotated, cos, sin, m->query_scale);
-  m->cpu->rotate(k, m->kv_heads, m->head_size, m->rotated, cos, sin, 1.0f);
-  const int32_t *table = s->tables + s->table_starts[sequence_of(s, r)];
-  m->cpu->write_kv(kv, table[position / s->block_size], position % s->block_size, k, w->v + r * w->ld_kv);
+  float *q = w->q + r * w->ld_q + head * group * size, *k = w->k + r * w->ld_kv + head * size;
+  m->cpu->rotate(q, group, size, m->rotated, cos, sin, m->query_scale);
+  m->cpu->rotate(k, 1, size, m->rotated, cos, sin, 1.0f);
+  m->cpu->write_kv(kv, table[position / w->s->block_size], position % w->s->block_size, head, k, w->v + r * w->ld_kv + head * size);
 }
+
+static void store_row(worker *me, long r, const void *argument) {
+  const step *s = me->w->s;
+  const int32_t *table = s->tables + s->table_starts[sequence_of(s, r)];
+  for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me->w, argument, r, table, head);
+}
+
+/* Where every sequence has one row, nobody else needs its new keys: the unit that attends stores them. */
+static int stores_while_attending(const step *s) { return s->rows == s->sequences; }
 
 /* A key head's share of a row is whole blocks: then the unit that made it can quantise it. */
 static int share_is_blocks(const model *m) { return m->heads / m->kv_heads * m->head_size % BLOCK == 0; }
@@ -237,6 +251,7 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   const attention_unit *u = &w->units[unit / m->kv_heads];
   long head = unit % m->kv_heads, share = a.group * m->head_size;
   a.table = w->s->tables + w->s->table_starts[u->sequence];
+  if (stores_while_attending(w->s)) store_head(w, &a.kv, u->row, a.table, head);
   m->cpu->attend(&a, u->row, u->rows, w->s->positions[u->row], head, me->scratch);
   if (m->int8_activations && share_is_blocks(m))
     for (long r = u->row; r < u->row + u->rows; r++) quantise_part(m, &w->mixed, r, head * share, share);
@@ -266,8 +281,8 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* what is quantised at once is needed nowhere else */
   float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
   long ld = int8 ? PAIR : w->gated.ld;
-  product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, ld, 0);
-  product(me, l->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
+  product(me, l->gate, pair, &me->normed, p.row, p.rows, gate, ld, 0);
+  product(me, l->up, pair, &me->normed, p.row, p.rows, up, PAIR, 0);
   for (long r = 0; r < p.rows; r++) {
     m->cpu->silu_times(gate + r * ld, up + r * PAIR, PAIR);
     if (int8) m->cpu->quantise(gate + r * PAIR, &w->gated.int8, p.row + r, pair, 1);
@@ -280,8 +295,8 @@ static void run_layer(worker *me, long index) {
   long rows = w->s->rows;
   kv_layer kv = kv_of(w, index);
   norm(me, l->attention_norm, NULL, rows);
-  linear(me, &w->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
-  run_units(me, rows, store_row, &kv);
+  linear(me, &me->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
+  if (!stores_while_attending(w->s)) run_units(me, rows, store_row, &kv);
   attend_rows(me, l, &kv);
   linear(me, &w->mixed, rows, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
   norm(me, l->ffn_norm, NULL, rows);
@@ -295,10 +310,10 @@ static void logits_of_pair(worker *me, long pair, long row, long rows) {
   long vocabulary = w->m->vocabulary, left = vocabulary - pair * PAIR;
   float *out = w->s->logits + row * vocabulary + pair * PAIR, edge[ROWS_PER_UNIT * PAIR];
   if (left >= PAIR) {
-    product(me, w->m->head, pair, &w->normed, row, rows, out, vocabulary, 0);
+    product(me, w->m->head, pair, &me->normed, row, rows, out, vocabulary, 0);
     return;
   }
-  product(me, w->m->head, pair, &w->normed, row, rows, edge, PAIR, 0);
+  product(me, w->m->head, pair, &me->normed, row, rows, edge, PAIR, 0);
   for (long r = 0; r < rows; r++) memcpy(out + r * vocabulary, edge + r * PAIR, (size_t)left * sizeof(float));
 }
 
@@ -316,11 +331,22 @@ static void hidden_unit(worker *me, long i, const void *argument) {
                       w->s->hidden + i * w->m->hidden, me->scratch);
 }
 
+/* Point to the same arrays of another thread. */
+static void shift(activations *x, long bytes) {
+  x->f32 = (float *)((char *)x->f32 + bytes);
+  if (!x->int8.q) return;
+  x->int8.q += bytes;
+  x->int8.d = (float *)((char *)x->int8.d + bytes);
+  x->int8.d_sum = (float *)((char *)x->int8.d_sum + bytes);
+  x->int8.minus_sum = (int32_t *)((char *)x->int8.minus_sum + bytes);
+}
+
 static void run_worker(void *argument, int thread) {
   work *w = argument;
   const model *m = w->m;
   long wanted = w->s->logit_count;
-  worker me = {w, 0, w->scratch + w->scratch_floats * thread};
+  worker me = {w, 0, w->scratch + w->scratch_floats * thread, w->normed};
+  shift(&me.normed, w->normed_bytes * thread);
   run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
   for (long index = 0; index < m->layers; index++) run_layer(&me, index);
   run_units(&me, w->s->hidden_count, hidden_unit, NULL);
@@ -372,7 +398,12 @@ static void lay_out(work *w, arena *a) {
   w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
   w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
   w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
+  size_t before = a->used;
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
+  if (w->s->rows <= OWN_NORM_ROWS) {
+    w->normed_bytes = (long)(a->used - before);
+    reserve(a, (threads - 1) * (size_t)w->normed_bytes);
+  }
   w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
   w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
   w->units = reserve(a, (rows / ATTENTION_ROWS + (size_t)w->s->sequences) * sizeof(attention_unit));

@@ -42,8 +42,8 @@ typedef struct {
   void (*silu_times)(float *gate, const float *up, long n);
   /* turn pairs (2i, 2i + 1) of `heads` heads of D components by the angles of one position, then multiply by scale */
   void (*rotate)(float *x, long heads, long head_size, long rotated, const float *cos, const float *sin, float scale);
-  /* write one position's keys and values, [key heads][D] each */
-  void (*write_kv)(const kv_layer *kv, long block, long slot, const float *keys, const float *values);
+  /* write one position's key and value of key head `head`, D components each */
+  void (*write_kv)(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value);
   /* rows [row, row + rows) at positions from `position` on, all query heads of key head `head`; scratch: attend_scratch floats */
   void (*attend)(const attention *a, long row, long rows, long position, long head, float *scratch);
   /* columns 32 pair .. + 31 of x w for rows [row, row + rows) to out[(r - row) * ld + 0 .. 31], added where `add` */

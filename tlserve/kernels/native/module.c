@@ -249,6 +249,13 @@ static int check_indices(const int32_t *indices, long count, long below, const c
   return good ? 0 : refuse(what);
 }
 
+/* Each row once, in order: what is wanted of a step never takes more room than its rows. */
+static int check_wanted(const int32_t *rows, long count, long below, const char *what) {
+  int good = 1;
+  for (long i = 0; i < count; i++) good &= rows[i] > (i ? rows[i - 1] : -1) && rows[i] < below;
+  return good ? 0 : refuse(what);
+}
+
 /* Consecutive positions inside the context, whose blocks are all in the table. */
 static int check_sequence(const step *s, long context, long q) {
   long first = s->row_starts[q], last = s->row_starts[q + 1] - 1, blocks = s->table_starts[q + 1] - s->table_starts[q];
@@ -263,8 +270,8 @@ static int check_step(const model *m, const step *s) {
       check_starts(s->table_starts, s->sequences, s->table_starts[s->sequences], "table_starts must ascend from 0") < 0 ||
       check_indices(s->tokens, s->rows, m->vocabulary, "a token lies outside of the vocabulary") < 0 ||
       check_indices(s->tables, s->table_starts[s->sequences], s->blocks, "a block lies outside of the store") < 0 ||
-      check_indices(s->logit_rows, s->logit_count, s->rows, "a row of logit_rows is not in the step") < 0 ||
-      check_indices(s->hidden_rows, s->hidden_count, s->rows, "a row of hidden_rows is not in the step") < 0)
+      check_wanted(s->logit_rows, s->logit_count, s->rows, "logit_rows must be rows of the step, ascending") < 0 ||
+      check_wanted(s->hidden_rows, s->hidden_count, s->rows, "hidden_rows must be rows of the step, ascending") < 0)
     return -1;
   for (long q = 0; q < s->sequences; q++)
     if (check_sequence(s, m->context, q) < 0) return -1;
