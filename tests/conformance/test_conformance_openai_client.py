@@ -271,7 +271,9 @@ def test_the_client_reads_through_pings():
             lambda: [chunk.choices[0].delta.content for chunk in client.chat.completions.create(**body)]
         )
         pinged = threads.submit(read_pings, server.address, body, 5)
-        while server.server.running.assembled.backend.statistics().active_sequences < 2:
+        backend = server.server.running.assembled.backend
+        wait_until(lambda: backend.admitted == 2)
+        while backend.statistics().active_sequences < 2:
             gate.wait_for_step()
             gate.open_one()
         pinged.result()  # a step stands, and both streams are pinged
@@ -283,4 +285,6 @@ def read_pings(address, body, count):
     """Read a stream up to its ping number `count`."""
     with opened(address, "POST", "/v1/chat/completions", body) as response:
         while count:
-            count -= response.readline() == b": ping\n"
+            line = response.readline()
+            assert line, "the stream ended before its pings came"
+            count -= line == b": ping\n"
