@@ -3,13 +3,13 @@
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
    Per layer: norm, quantise | queries, keys, values | rotate, store | attention, quantise | output + residual |
-   norm, quantise | gate, up, silu, quantise | down + residual; with few rows some of these are one.  At the end: final norm | logits of the wanted rows. */
+   norm, quantise | gate, up, silu, quantise | down + residual. Where every sequence has one row, attention stores it too.  At the end: final norm | logits of the wanted rows. */
 #include "forward.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, OWN_NORM_ROWS = 4, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
+enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
 
 /* Activations that enter a product: f32, and quantised where some matrix wants it. */
 typedef struct {
@@ -26,8 +26,7 @@ typedef struct {
   const model *m;
   const step *s;
   float *x;                     /* [R][ld_hidden] the residual */
-  activations normed, mixed, gated; /* normed: of thread 0 where every thread has its own */
-  long normed_bytes;                /* from one thread's to the next one's; 0: all have the same */
+  activations normed, mixed, gated;
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;
   attention_unit *units;
@@ -41,7 +40,6 @@ typedef struct {
   work *w;
   int phase;
   float *scratch;
-  activations normed; /* its own, or everybody's */
 } worker;
 
 /* ---- units of work ---- */
@@ -183,19 +181,13 @@ static void norm_unit(worker *me, long unit, const void *argument) {
   part p = part_of(unit, n->count, NORM_ROWS);
   for (long i = p.row; i < p.row + p.rows; i++) {
     const float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
-    m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, me->normed.f32 + i * me->normed.ld, me->scratch);
-    if (m->int8_activations) quantise_part(m, &me->normed, i, 0, m->hidden);
+    m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
+    if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
   }
 }
 
-/* A few rows are normed by every thread for itself: that is sooner done than waited for. */
 static void norm(worker *me, const float *weight, const int32_t *rows, long count) {
-  norms n = {weight, rows, count};
-  if (me->w->normed_bytes == 0) {
-    run_units(me, part_count(count, NORM_ROWS), norm_unit, &n);
-    return;
-  }
-  for (long unit = 0; unit < part_count(count, NORM_ROWS); unit++) norm_unit(me, unit, &n);
+  run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, rows, count});
 }
 
 static long sequence_of(const step *s, long row) {
@@ -281,8 +273,8 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* what is quantised at once is needed nowhere else */
   float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
   long ld = int8 ? PAIR : w->gated.ld;
-  product(me, l->gate, pair, &me->normed, p.row, p.rows, gate, ld, 0);
-  product(me, l->up, pair, &me->normed, p.row, p.rows, up, PAIR, 0);
+  product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, ld, 0);
+  product(me, l->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
   for (long r = 0; r < p.rows; r++) {
     m->cpu->silu_times(gate + r * ld, up + r * PAIR, PAIR);
     if (int8) m->cpu->quantise(gate + r * PAIR, &w->gated.int8, p.row + r, pair, 1);
@@ -295,7 +287,7 @@ static void run_layer(worker *me, long index) {
   long rows = w->s->rows;
   kv_layer kv = kv_of(w, index);
   norm(me, l->attention_norm, NULL, rows);
-  linear(me, &me->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
+  linear(me, &w->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
   if (!stores_while_attending(w->s)) run_units(me, rows, store_row, &kv);
   attend_rows(me, l, &kv);
   linear(me, &w->mixed, rows, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
@@ -310,10 +302,10 @@ static void logits_of_pair(worker *me, long pair, long row, long rows) {
   long vocabulary = w->m->vocabulary, left = vocabulary - pair * PAIR;
   float *out = w->s->logits + row * vocabulary + pair * PAIR, edge[ROWS_PER_UNIT * PAIR];
   if (left >= PAIR) {
-    product(me, w->m->head, pair, &me->normed, row, rows, out, vocabulary, 0);
+    product(me, w->m->head, pair, &w->normed, row, rows, out, vocabulary, 0);
     return;
   }
-  product(me, w->m->head, pair, &me->normed, row, rows, edge, PAIR, 0);
+  product(me, w->m->head, pair, &w->normed, row, rows, edge, PAIR, 0);
   for (long r = 0; r < rows; r++) memcpy(out + r * vocabulary, edge + r * PAIR, (size_t)left * sizeof(float));
 }
 
@@ -331,22 +323,11 @@ static void hidden_unit(worker *me, long i, const void *argument) {
                       w->s->hidden + i * w->m->hidden, me->scratch);
 }
 
-/* Point to the same arrays of another thread. */
-static void shift(activations *x, long bytes) {
-  x->f32 = (float *)((char *)x->f32 + bytes);
-  if (!x->int8.q) return;
-  x->int8.q += bytes;
-  x->int8.d = (float *)((char *)x->int8.d + bytes);
-  x->int8.d_sum = (float *)((char *)x->int8.d_sum + bytes);
-  x->int8.minus_sum = (int32_t *)((char *)x->int8.minus_sum + bytes);
-}
-
 static void run_worker(void *argument, int thread) {
   work *w = argument;
   const model *m = w->m;
   long wanted = w->s->logit_count;
-  worker me = {w, 0, w->scratch + w->scratch_floats * thread, w->normed};
-  shift(&me.normed, w->normed_bytes * thread);
+  worker me = {w, 0, w->scratch + w->scratch_floats * thread};
   run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
   for (long index = 0; index < m->layers; index++) run_layer(&me, index);
   run_units(&me, w->s->hidden_count, hidden_unit, NULL);
@@ -398,12 +379,7 @@ static void lay_out(work *w, arena *a) {
   w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
   w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
   w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
-  size_t before = a->used;
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
-  if (w->s->rows <= OWN_NORM_ROWS) {
-    w->normed_bytes = (long)(a->used - before);
-    reserve(a, (threads - 1) * (size_t)w->normed_bytes);
-  }
   w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
   w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
   w->units = reserve(a, (rows / ATTENTION_ROWS + (size_t)w->s->sequences) * sizeof(attention_unit));
