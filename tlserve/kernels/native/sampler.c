@@ -1,0 +1,380 @@
+/* One call draws for all rows of a step; a run of rows is done whole by one thread, a row by itself.
+
+   The order of every sum, the rule for ties and the random number are those of engine/sampler.py and engine/fixed_math.py:
+   mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a sum; Philox4x64-10.
+   A `field` is what is still in: its ids, their logits and weights, ids ascending. */
+#include "sampler.h"
+#include "sampler_math.h"
+
+#include <stdlib.h>
+
+enum { LANES = 1024, FIRST_BEST = 256, MORE_BEST = 16, LOG_TERMS = 12 };
+
+/* Room of one thread. V: vocabulary. */
+typedef struct {
+  float *values;     /* [V] */
+  int32_t *ids;      /* [V] */
+  double *weights;   /* [V] */
+  uint64_t *keys;    /* [2 V] keys, and as much to sort in */
+  double lanes[LANES];
+} room;
+
+struct sampler {
+  long vocabulary;
+  exp_table table;
+  sampler_loops loops;
+  pool *threads;
+  room *rooms;
+};
+
+typedef struct {
+  const sampler *s;
+  room *room;
+  const float *values; /* [n] */
+  const int32_t *ids;  /* [n] or NULL: all */
+  long n;
+} field;
+
+/* ---- sums, as in fixed_math ---- */
+
+static long lane_sums(const double *weights, long n, double *lanes) {
+  long used = n < LANES ? n : LANES;
+  memcpy(lanes, weights, (size_t)used * sizeof(double));
+  for (long start = LANES; start < n; start += LANES) {
+    long size = n - start < LANES ? n - start : LANES;
+    for (long i = 0; i < size; i++) lanes[i] += weights[start + i];
+  }
+  return used;
+}
+
+/* The first of n weights, `stride` apart, whose running sum passes the target, or the last that is not zero; *target becomes the rest. */
+static long pick(const double *weights, long n, long stride, double *target) {
+  double before = 0, sum = 0;
+  long last = 0;
+  for (long i = 0; i < n && !(sum > *target); i++) {
+    double weight = weights[i * stride];
+    if (weight != 0) last = i, before = sum;
+    sum += weight;
+  }
+  *target -= before;
+  return last;
+}
+
+static double sum_lanes_up(const double *lanes, long used) {
+  double sum = 0;
+  for (long i = 0; i < used; i++) sum += lanes[i];
+  return sum;
+}
+
+static double total(const double *weights, long n, double *lanes) { return sum_lanes_up(lanes, lane_sums(weights, n, lanes)); }
+
+static long inverse_cdf(const double *weights, long n, double u, double *lanes) {
+  long used = lane_sums(weights, n, lanes);
+  double target = u * sum_lanes_up(lanes, used);
+  long lane = pick(lanes, used, 1, &target);
+  return lane + LANES * pick(weights + lane, (n - lane + LANES - 1) / LANES, LANES, &target);
+}
+
+static double natural_log(double x, const exp_table *t) {
+  static const double TERMS[LOG_TERMS] = {1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15,
+                                          1.0 / 13, 1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
+  uint64_t bits;
+  memcpy(&bits, &x, 8); /* a positive normal number: mantissa in 0.5 .. 1 times a power of two */
+  long exponent = (long)(bits >> 52) - 1022;
+  bits = (bits & 0xfffffffffffff) | (uint64_t)1022 << 52;
+  double mantissa, series = 0;
+  memcpy(&mantissa, &bits, 8);
+  if (mantissa < 0x1.6a09e667f3bcdp-1) mantissa *= 2, exponent--; /* below the root of a half */
+  double s = (mantissa - 1) / (mantissa + 1), square = s * s;
+  for (int i = 0; i < LOG_TERMS; i++) series = (series + TERMS[i]) * square;
+  double high = t->step_high * EXP_STEPS, low = t->step_low * EXP_STEPS;
+  return (double)exponent * high + (2 * s + (2 * s * series + (double)exponent * low));
+}
+
+/* ---- the random number ---- */
+
+static void multiply_wide(uint64_t a, uint64_t b, uint64_t *high, uint64_t *low) {
+  unsigned __int128 product = (unsigned __int128)a * b;
+  *high = (uint64_t)(product >> 64);
+  *low = (uint64_t)product;
+}
+
+/* Philox4x64-10, the first number of the block after `index`, as numpy counts; its upper 53 bits as a fraction. */
+static double uniform(uint64_t seed, uint64_t choice, uint64_t index) {
+  uint64_t c0 = index + 1, c1 = c0 == 0, c2 = 0, c3 = 0;
+  for (int i = 0; i < 10; i++) {
+    uint64_t a_high, a_low, b_high, b_low;
+    multiply_wide(0xD2E7470EE14C6C93, c0, &a_high, &a_low);
+    multiply_wide(0xCA5A826395121157, c2, &b_high, &b_low);
+    c0 = b_high ^ c1 ^ seed;
+    c1 = b_low;
+    c2 = a_high ^ c3 ^ choice;
+    c3 = a_low;
+    seed += 0x9E3779B97F4A7C15;
+    choice += 0xBB67AE8584CAA73B;
+  }
+  return (double)(c0 >> 11) * 0x1p-53;
+}
+
+/* ---- the best ---- */
+
+/* Ascending keys are descending values, and ascending places among equal ones. */
+static uint64_t key_of(float value, long place) {
+  uint32_t bits;
+  value += 0.0f; /* minus zero is zero */
+  memcpy(&bits, &value, 4);
+  bits = bits >> 31 ? bits : ~bits & 0x7fffffff;
+  return (uint64_t)bits << 32 | (uint64_t)place;
+}
+
+static float value_of(uint64_t key) {
+  uint32_t bits = (uint32_t)(key >> 32);
+  float value;
+  bits = bits >> 31 ? bits : ~bits & 0x7fffffff;
+  memcpy(&value, &bits, 4);
+  return value;
+}
+
+/* Sort n keys, byte by byte; a byte that is the same in all is passed over. `other` has room for n. */
+static void sort_keys(uint64_t *keys, long n, uint64_t *other) {
+  uint64_t *from = keys, *to = other, differing = 0;
+  for (long i = 1; i < n; i++) differing |= keys[i] ^ keys[0];
+  for (int shift = 0; shift < 64; shift += 8) {
+    if ((differing >> shift & 255) == 0) continue;
+    long starts[257] = {0};
+    for (long i = 0; i < n; i++) starts[(from[i] >> shift & 255) + 1]++;
+    for (int b = 1; b < 256; b++) starts[b] += starts[b - 1];
+    for (long i = 0; i < n; i++) to[starts[from[i] >> shift & 255]++] = from[i];
+    uint64_t *swapped = from;
+    from = to;
+    to = swapped;
+  }
+  if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
+}
+
+/* Put the keys of the `count` best, best first, to the beginning of the room's keys: fill up to twice as many, sort, keep half, and
+   from then on let in only what is better. */
+static void find_best(const field *f, long count) {
+  uint64_t *keys = f->room->keys;
+  long n = f->n, most = count < n / 2 ? 2 * count : n, filled = 0, i = 0;
+  for (; i < most; i++) keys[filled++] = key_of(f->values[i], i);
+  sort_keys(keys, filled, keys + most);
+  while (i < n) {
+    float bound = value_of(keys[count - 1]);
+    filled = count;
+    while (filled < most && (i = f->s->loops.above(f->values, i, n, bound)) < n) {
+      keys[filled++] = key_of(f->values[i], i);
+      i++;
+    }
+    sort_keys(keys, filled, keys + most);
+  }
+}
+
+/* ---- the filters ---- */
+
+/* Keep the places of the first `count` keys. */
+static void keep_best(field *f, long count, int weighed) {
+  room *r = f->room;
+  for (long j = 0; j < count; j++) r->keys[j] &= UINT32_MAX;
+  sort_keys(r->keys, count, r->keys + count);
+  for (long j = 0; j < count; j++) { /* places ascend, so that nothing is overwritten before it was read */
+    long place = (long)r->keys[j];
+    r->ids[j] = f->ids ? f->ids[place] : (int32_t)place;
+    r->values[j] = f->values[place];
+    if (weighed) r->weights[j] = r->weights[place];
+  }
+  f->ids = r->ids;
+  f->values = r->values;
+  f->n = count;
+}
+
+static void keep_allowed(field *f, const uint32_t *mask, long words) {
+  room *r = f->room;
+  long kept = 0;
+  for (long w = 0; w < words && w * 32 < f->n; w++)
+    for (uint32_t left = mask[w]; left; left &= left - 1) {
+      long id = w * 32 + __builtin_ctz(left);
+      if (id >= f->n) break;
+      r->ids[kept] = (int32_t)id;
+      r->values[kept++] = f->values[id];
+    }
+  f->ids = r->ids;
+  f->values = r->values;
+  f->n = kept;
+}
+
+/* How many of the best it takes to reach the share top_p; the first keys are theirs. */
+static long find_nucleus(field *f, double top_p) {
+  const room *r = f->room;
+  double enough = top_p * total(r->weights, f->n, f->room->lanes);
+  for (long count = FIRST_BEST;; count *= MORE_BEST) { /* a few of the best are nearly always enough */
+    if (count > f->n) count = f->n;
+    find_best(f, count);
+    double sum = 0;
+    for (long reached = 1; reached <= count; reached++) {
+      sum += r->weights[r->keys[reached - 1] & UINT32_MAX];
+      if (sum >= enough) return reached;
+    }
+    if (count == f->n) return count;
+  }
+}
+
+static void keep_heavy(field *f, double least) {
+  room *r = f->room;
+  long kept = 0;
+  for (long i = 0; i < f->n; i++)
+    if (r->weights[i] >= least) {
+      r->ids[kept] = f->ids ? f->ids[i] : (int32_t)i;
+      r->weights[kept++] = r->weights[i];
+    }
+  f->ids = r->ids;
+  f->n = kept;
+}
+
+/* ---- a row ---- */
+
+/* `weighed`: the room's weights are those of the whole field at temperature 1. */
+static int32_t draw_filtered(field *f, const sample_row *row, int weighed) {
+  const sampler *s = f->s;
+  room *r = f->room;
+  if (row->top_k > 0 && row->top_k < f->n) {
+    find_best(f, row->top_k);
+    keep_best(f, row->top_k, 0);
+    weighed = 0;
+  }
+  if (!weighed || row->temperature != 1)
+    s->loops.weigh(f->values, f->n, s->loops.greatest(f->values, f->n), row->temperature, &s->table, r->weights);
+  if (row->top_p < 1) keep_best(f, find_nucleus(f, row->top_p), 1);
+  if (row->min_p > 0) keep_heavy(f, row->min_p);
+  long place = inverse_cdf(r->weights, f->n, uniform(row->seed, row->choice, row->index), r->lanes);
+  return f->ids ? f->ids[place] : (int32_t)place;
+}
+
+static int32_t first_best(const field *f, float best) {
+  long place = f->s->loops.equal(f->values, 0, f->n, best);
+  return f->ids ? f->ids[place] : (int32_t)place;
+}
+
+static int is_finite(float x) { return x - x == 0; }
+
+static void report(const field *all, float best, double log_total, int32_t token, const sample_row *row, double *logprobs, int32_t *tops) {
+  const float *logits = all->values;
+  long count = row->logprobs < all->n ? row->logprobs : all->n;
+  logprobs[0] = ((double)logits[token] - (double)best) - log_total;
+  if (count > 0) find_best(all, count);
+  for (long j = 0; j < count; j++) {
+    tops[j] = (int32_t)(all->room->keys[j] & UINT32_MAX);
+    logprobs[1 + j] = ((double)logits[tops[j]] - (double)best) - log_total;
+  }
+}
+
+static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i) {
+  const sample_row *row = &c->rows[i];
+  const field all = {s, r, c->logits + i * c->vocabulary, NULL, c->vocabulary};
+  field f = all;
+  float best = s->loops.greatest(all.values, all.n), best_allowed = best;
+  double log_total = 0;
+  int wants_logprobs = row->logprobs >= 0, masked = row->mask >= 0;
+  if (!is_finite(best)) return NOT_A_NUMBER;
+  if (wants_logprobs) {
+    s->loops.weigh(all.values, all.n, best, 1, &s->table, r->weights);
+    log_total = natural_log(total(r->weights, all.n, r->lanes), &s->table);
+  }
+  if (masked) {
+    keep_allowed(&f, c->masks + row->mask * c->mask_words, c->mask_words);
+    if (f.n == 0) return NOTHING_ALLOWED;
+    best_allowed = s->loops.greatest(f.values, f.n);
+    if (!is_finite(best_allowed)) return NOT_A_NUMBER;
+  }
+  int32_t token = row->temperature == 0 ? first_best(&f, best_allowed) : draw_filtered(&f, row, wants_logprobs && !masked);
+  if (wants_logprobs) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
+  return token;
+}
+
+/* ---- a call ---- */
+
+typedef struct {
+  sampler *s;
+  const sample_call *call;
+  phase runs;
+} drawing;
+
+static void draw_run(drawing *d, long run, int thread) {
+  const sample_call *c = d->call;
+  for (long i = c->run_starts[run]; i < c->run_starts[run + 1]; i++) {
+    c->tokens[i] = draw_row(d->s, &d->s->rooms[thread], c, i);
+    if (c->tokens[i] != c->rows[i].expected) return;
+  }
+}
+
+static void draw_runs(void *argument, int thread) {
+  drawing *d = argument;
+  pool *threads = d->s->threads;
+  long first, end;
+  while (phase_take(threads, &d->runs, d->call->runs, &first, &end)) {
+    for (long run = first; run < end; run++) draw_run(d, run, thread);
+    phase_finish(threads, &d->runs, d->call->runs, end - first);
+  }
+  phase_wait(threads, &d->runs, d->call->runs);
+}
+
+/* Rows that need more than the greatest logit: a second thread is worth waking for two of them. */
+static int has_much_to_do(const sample_call *c) {
+  int much = 0;
+  for (long run = 0; run < c->runs; run++) {
+    const sample_row *row = &c->rows[c->run_starts[run]];
+    much += row->temperature != 0 || row->logprobs >= 0 || row->mask >= 0;
+  }
+  return much > 1;
+}
+
+void sampler_draw(sampler *s, const sample_call *call) {
+  drawing d = {s, call, {0}};
+  for (long i = 0; i < call->run_starts[call->runs]; i++) call->tokens[i] = NOT_DRAWN;
+  if (has_much_to_do(call))
+    pool_run(s->threads, draw_runs, &d);
+  else
+    for (long run = 0; run < call->runs; run++) draw_run(&d, run, 0);
+}
+
+/* ---- life ---- */
+
+static int make_room(room *r, long vocabulary) {
+  size_t v = (size_t)vocabulary;
+  r->values = malloc(v * sizeof *r->values);
+  r->ids = malloc(v * sizeof *r->ids);
+  r->weights = malloc(v * sizeof *r->weights);
+  r->keys = malloc(2 * v * sizeof *r->keys);
+  return r->values && r->ids && r->weights && r->keys;
+}
+
+sampler *sampler_new(long vocabulary, int threads, const exp_table *table) {
+  sampler *s = calloc(1, sizeof *s);
+  if (!s) return NULL;
+  s->vocabulary = vocabulary;
+  s->table = *table;
+  s->loops = best_loops();
+  s->threads = pool_new(threads);
+  s->rooms = calloc((size_t)threads, sizeof *s->rooms);
+  int made = s->threads && s->rooms;
+  for (int t = 0; made && t < threads; t++) made = make_room(&s->rooms[t], vocabulary);
+  if (made) return s;
+  sampler_free(s);
+  return NULL;
+}
+
+void sampler_free(sampler *s) {
+  if (!s) return;
+  int threads = s->threads ? pool_threads(s->threads) : 0;
+  for (int t = 0; s->rooms && t < threads; t++) {
+    free(s->rooms[t].values);
+    free(s->rooms[t].ids);
+    free(s->rooms[t].weights);
+    free(s->rooms[t].keys);
+  }
+  free(s->rooms);
+  pool_free(s->threads);
+  free(s);
+}
+
+long sampler_vocabulary(const sampler *s) { return s->vocabulary; }
