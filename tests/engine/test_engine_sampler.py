@@ -9,7 +9,7 @@ import pytest
 from tests.kit import naive_sampler as naive
 from tests.kit.engine_runs import random_sampling
 from tlserve.engine import sampler
-from tlserve.engine.constraint import ConstraintFailed
+from tlserve.engine.constraint import ConstraintFailed, mask_of
 from tlserve.generation import GenerationRequest, SamplingParams
 
 GOLDEN_DRAWS = [
@@ -44,6 +44,11 @@ def request(sampling=None, *, seed=0, choice=0, logprobs=None, constraint=None, 
     )
 
 
+def draw(logits, asked, index):
+    mask = None if asked.constraint is None else mask_of(asked.constraint)
+    return sampler.draw(logits, asked, index, mask)
+
+
 def random_logits(rng, size):
     """Return (size,) float32 with many equal values among them."""
     values = [rng.gauss(0, 3) for _ in range(size)]
@@ -57,7 +62,7 @@ def test_a_draw_is_the_one_of_the_naive_sampler(seed):
     sampling = random_sampling(rng)
     allowed = rng.sample(range(len(logits)), rng.randrange(1, len(logits) + 1)) if rng.random() < 0.4 else None
     constraint = Mask(allowed, len(logits)) if allowed else None
-    got = sampler.draw(logits, request(sampling, seed=seed, choice=seed % 3, constraint=constraint), seed % 50)
+    got = draw(logits, request(sampling, seed=seed, choice=seed % 3, constraint=constraint), seed % 50)
     u = naive.uniform(seed, seed % 3, seed % 50)
     assert got.token == naive.draw_token(logits.tolist(), sampling, u, allowed)
 
@@ -66,7 +71,7 @@ def test_a_draw_is_the_one_of_the_naive_sampler(seed):
 def test_logprobs_have_the_bits_of_the_naive_sum_over_the_raw_distribution(seed):
     rng = random.Random(seed)
     logits = random_logits(rng, rng.choice([1, 61, 1500]))
-    got = sampler.draw(logits, request(random_sampling(rng), seed=seed, logprobs=5), 0)
+    got = draw(logits, request(random_sampling(rng), seed=seed, logprobs=5), 0)
     raw = logits.tolist()
     log_total = sampler.fixed_math.log(naive.total(naive.weights_of(raw, 1.0)))
     expected = [(raw[i] - max(raw)) - log_total for i in range(len(raw))]
@@ -79,7 +84,7 @@ def test_logprobs_are_the_logarithm_of_the_softmax():
     logits = np.random.default_rng(0).normal(0, 3, 5000).astype(np.float32)
     exact = logits.astype(np.float64)
     expected = exact - math.log(math.fsum(np.exp(exact)))
-    got = sampler.draw(logits, request(temperature=0.0, logprobs=20), 0)
+    got = draw(logits, request(temperature=0.0, logprobs=20), 0)
     assert [t.logprob for t in got.top] == pytest.approx([expected[t.token] for t in got.top], abs=1e-12)
 
 
@@ -112,7 +117,7 @@ DISTRIBUTIONS = {
 def test_the_draws_follow_the_filtered_distribution(name):
     """Chi-square over 4000 draws with a fixed seed; the bound is its 99.9th percentile (Wilson and Hilferty)."""
     logits = np.random.default_rng(5).normal(0, 1.5, 12).astype(np.float32)
-    draws = [sampler.draw(logits, request(DISTRIBUTIONS[name], seed=77), index).token for index in range(4000)]
+    draws = [draw(logits, request(DISTRIBUTIONS[name], seed=77), index).token for index in range(4000)]
     weights = naive.survivors(logits.tolist(), DISTRIBUTIONS[name])
     assert set(draws) <= set(weights)
     share = {i: 4000 * weight / math.fsum(weights.values()) for i, weight in weights.items()}
@@ -124,17 +129,17 @@ def test_the_draws_follow_the_filtered_distribution(name):
 @pytest.mark.parametrize("fields", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0, "top_k": 1}])
 def test_the_lowest_id_wins_a_tie(fields):
     logits = np.array([0, 3, 1, 3, 3], dtype=np.float32)
-    assert {sampler.draw(logits, request(**fields, seed=s), 0).token for s in range(20)} == {1}
+    assert {draw(logits, request(**fields, seed=s), 0).token for s in range(20)} == {1}
 
 
 def test_a_tie_at_the_edge_of_top_k_keeps_the_lower_ids():
     logits = np.zeros(200, dtype=np.float32)
-    assert {sampler.draw(logits, request(top_k=3, seed=s), 0).token for s in range(60)} == {0, 1, 2}
+    assert {draw(logits, request(top_k=3, seed=s), 0).token for s in range(60)} == {0, 1, 2}
 
 
 def test_a_nucleus_ends_with_the_token_that_reaches_its_share():
     logits = np.zeros(4, dtype=np.float32)
-    assert {sampler.draw(logits, request(top_p=0.5, seed=s), 0).token for s in range(60)} == {0, 1}
+    assert {draw(logits, request(top_p=0.5, seed=s), 0).token for s in range(60)} == {0, 1}
 
 
 def test_best_ids_are_a_stable_sort_for_every_count():
@@ -147,13 +152,13 @@ def test_best_ids_are_a_stable_sort_for_every_count():
 def test_a_tiny_temperature_is_greedy_and_raises_no_warning():
     logits = random_logits(random.Random(4), 100)
     logits[17] = 50
-    assert sampler.draw(logits, request(temperature=5e-324), 0).token == 17
+    assert draw(logits, request(temperature=5e-324), 0).token == 17
 
 
 def test_a_nucleus_that_needs_nearly_all_tokens_is_found():
     logits = np.random.default_rng(6).normal(0, 0.1, 5000).astype(np.float32)
     sampling = SamplingParams(top_p=0.999)
-    got = sampler.draw(logits, request(sampling, seed=9), 0).token
+    got = draw(logits, request(sampling, seed=9), 0).token
     assert got == naive.draw_token(logits.tolist(), sampling, naive.uniform(9, 0, 0))
 
 
@@ -163,18 +168,18 @@ def test_a_logit_that_is_no_number_is_a_fault_and_never_a_token(bad, temperature
     logits = np.zeros(300, dtype=np.float32)
     logits[200] = bad
     with pytest.raises(sampler.NotSampled):
-        sampler.draw(logits, request(temperature=temperature), 0)
+        draw(logits, request(temperature=temperature), 0)
 
 
 def test_logits_that_are_all_minus_infinity_are_a_fault():
     with pytest.raises(sampler.NotSampled):
-        sampler.draw(np.full(10, -math.inf, dtype=np.float32), request(), 0)
+        draw(np.full(10, -math.inf, dtype=np.float32), request(), 0)
 
 
 def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
     logits = np.array([5, 1, 0, 4], dtype=np.float32)
     for temperature in (0.0, 1.0):
-        got = sampler.draw(logits, request(temperature=temperature, logprobs=1, constraint=Mask([1], 4)), 0)
+        got = draw(logits, request(temperature=temperature, logprobs=1, constraint=Mask([1], 4)), 0)
         assert got.token == 1
         assert got.top[0].token == 0
         assert got.logprob == pytest.approx(1 - math.log(math.fsum(math.exp(v) for v in (5, 1, 0, 4))))
@@ -183,10 +188,10 @@ def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
 def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_count():
     logits = np.zeros(4, dtype=np.float32)
     with pytest.raises(ConstraintFailed):
-        sampler.draw(logits, request(constraint=Mask([30], 64)), 0)
+        draw(logits, request(constraint=Mask([30], 64)), 0)
 
 
 def test_the_answer_of_a_fixed_row_is_the_one_it_had_when_this_was_written():
     logits = np.array([(i * 7919 % 2003) / 256 for i in range(5000)], dtype=np.float32)
-    drawn = [sampler.draw(logits, request(temperature=0.8, top_p=0.9, seed=42, logprobs=0), i) for i in range(4)]
+    drawn = [draw(logits, request(temperature=0.8, top_p=0.9, seed=42, logprobs=0), i) for i in range(4)]
     assert [(d.token, naive.bits(d.logprob)) for d in drawn] == GOLDEN_DRAWS

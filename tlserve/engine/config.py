@@ -15,7 +15,8 @@ class EngineConfig:
     """How the engine schedules. Raises ValueError for a value out of range.
 
     `prefill_chunk` bounds the prompt tokens of all sequences together in one step; 0: whole prompts. `max_waiting` is the
-    number of requests that may wait beyond the `max_num_seqs` that run. `context_tokens` 0 is the model's own.
+    number of requests that may wait beyond the `max_num_seqs` that run. `context_tokens` 0 is the model's own. `sampler`
+    "auto" is the native one where it was built; `sampler_threads` 0: one per core.
     """
 
     max_num_seqs: int = attrs.field(default=32, validator=ge(1))
@@ -27,6 +28,8 @@ class EngineConfig:
     speculative: str = attrs.field(default="none", validator=in_(("none", "prompt_lookup")))
     speculative_tokens: int = attrs.field(default=4, validator=ge(1))
     context_tokens: int = attrs.field(default=0, validator=ge(0))
+    sampler: str = attrs.field(default="auto", validator=in_(("auto", "numpy")))
+    sampler_threads: int = attrs.field(default=0, validator=ge(0))
 
     def context_limit(self, model_tokens: int) -> int:
         """Return the longest sequence that is served: the model's context, the setting, and what the KV blocks hold."""

@@ -16,16 +16,23 @@ from tlserve.generation import TokenConstraint
 class ConstraintFailed(ServerFault):
     """The constraint raised, or allows no token at all."""
 
+    def __init__(self, message: str = "the constraint allows no token") -> None:
+        super().__init__(message)
 
-def allowed_ids(constraint: TokenConstraint, vocabulary_size: int) -> NDArray[np.intp]:
-    """Return the ids that may come next, ascending, at least one; raises ConstraintFailed."""
+
+def mask_of(constraint: TokenConstraint) -> NDArray[np.uint32]:
+    """Return the words of what may come next; raises ConstraintFailed."""
     try:
-        words = np.ascontiguousarray(constraint.mask(), dtype="<u4")
+        return np.ascontiguousarray(constraint.mask(), dtype="<u4")
     except Exception as error:
         raise ConstraintFailed("the constraint failed to say what may come next") from error
-    allowed = np.flatnonzero(np.unpackbits(words.view(np.uint8), bitorder="little")[:vocabulary_size])
+
+
+def allowed_ids(mask: NDArray[np.uint32], vocabulary_size: int) -> NDArray[np.intp]:
+    """Return the ids that `mask` allows, ascending, at least one; raises ConstraintFailed."""
+    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocabulary_size])
     if not len(allowed):
-        raise ConstraintFailed("the constraint allows no token")
+        raise ConstraintFailed
     return allowed
 
 

@@ -6,6 +6,7 @@ called by one thread, one call at a time. The rules of order and blocks are the 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from collections.abc import Sequence as Items
 from time import perf_counter
 
@@ -14,11 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve import errors
-from tlserve.engine import sampler
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.constraint import advance
+from tlserve.engine.drawing import open_draws
+from tlserve.engine.draws import Draw
 from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
 from tlserve.engine.kv_blocks import KvBlocks
+from tlserve.engine.native_sampler import make_sampler
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prefix_cache import make_prefix_cache
 from tlserve.engine.runner import Runner
@@ -28,6 +31,7 @@ from tlserve.engine.statistics import Counters
 from tlserve.engine.step_plan import SequenceRows, plan_batch
 from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenEvent
 from tlserve.kernels.interface import Model
+from tlserve.kernels.thread_pool import available_cores
 from tlserve.telemetry import catalogue
 from tlserve.telemetry.histogram import Histogram
 
@@ -44,6 +48,9 @@ class Engine:
         self.kv = KvBlocks(config.kv_blocks, config.block_size, make_prefix_cache(config.prefix_cache))
         self.scheduler = Scheduler(config, self.kv)
         self._runner = Runner(model, config.kv_blocks, config.block_size)
+        self._sampler = make_sampler(
+            model.spec.vocabulary_size, config.sampler_threads or available_cores(), native=config.sampler == "auto"
+        )
         self._sequences: dict[int, Sequence] = {}
         self._keys = 0
         self._counters = Counters()
@@ -149,11 +156,11 @@ class Engine:
         output = self._runner.forward(batch)
         self._counters.steps_total += 1
         self._counters.batch_tokens = len(batch.tokens)
-        logit, hidden = 0, 0
+        draws = iter(open_draws(self._sampler, [item for item in planned if item.sampled], output.logits))
+        hidden = 0
         for item in planned:
             if item.sequence.hidden_sum is None:
-                events += self._settle(item, output.logits[logit : logit + item.sampled])
-                logit += item.sampled
+                events += self._settle(item, next(draws) if item.sampled else iter(()))
             else:
                 events += self._settle_embedding(item, output.hidden[hidden : hidden + item.rows])
                 hidden += item.rows
@@ -166,15 +173,15 @@ class Engine:
         self._counters.prompt_tokens_total += sequence.prompt_tokens
         return [EngineEvent(sequence.key, PrefillStarted(min(sequence.computed, sequence.prompt_tokens)))]
 
-    def _settle(self, item: SequenceRows, logits: NDArray[np.float32]) -> list[EngineEvent]:
-        """Count what was computed; where the known tokens end, draw, and go on while the drafts turn out right."""
+    def _settle(self, item: SequenceRows, draws: Iterator[Draw]) -> list[EngineEvent]:
+        """Count what was computed; where the known tokens end, take draws as long as the drafts turn out right."""
         sequence = item.sequence
         sequence.computed += item.count
         events: list[EngineEvent] = []
         try:
-            for row, draft in zip(logits, (*item.drafts, None), strict=False):
-                events.append(EngineEvent(sequence.key, self._draw(sequence, row)))
-                if sequence.finish or draft != sequence.tokens[-1]:
+            for drawn, draft in zip(draws, (*item.drafts, None), strict=False):
+                events.append(self._take(sequence, drawn))
+                if sequence.finish or draft != drawn.token:
                     break
                 sequence.computed += 1
         except errors.ServerFault as fault:
@@ -185,13 +192,11 @@ class Engine:
             self._finish(sequence, sequence.finish)
         return events
 
-    def _draw(self, sequence: Sequence, logits: NDArray[np.float32]) -> TokenEvent:
-        request, index = sequence.request, sequence.emitted
-        assert request is not None
-        drawn = sampler.draw(logits, request, index)
+    def _take(self, sequence: Sequence, drawn: Draw) -> EngineEvent:
+        index = sequence.emitted
         sequence.append(drawn.token)
         self._counters.generated_tokens_total += 1
-        return TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish)
+        return EngineEvent(sequence.key, TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish))
 
     def _learn(self, item: SequenceRows, drawn: int) -> None:
         if item.drafts and item.sequence.lookup:

@@ -38,6 +38,11 @@ _ROOT_HALF = math.sqrt(0.5)
 _LOG_TERMS = tuple(1 / n for n in range(25, 2, -2))
 
 
+def exp_constants() -> NDArray[np.float64]:
+    """Return what native code needs to repeat `exp_in_place`: the inverse step, the step in two parts, the table of powers."""
+    return np.array([_INVERSE_STEP, _STEP_HIGH, _STEP_LOW, *_POWERS])
+
+
 def exp_in_place(x: NDArray[np.float64]) -> None:
     """Replace each of x: (n,) float64, in FLOOR..700, by its exponential; below FLOOR counts as FLOOR, 0 gives 1 exactly.
 

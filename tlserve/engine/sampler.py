@@ -11,50 +11,70 @@ fraction: nothing is carried over from one draw to the next.
 
 from __future__ import annotations
 
-import attrs
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.engine import fixed_math
 from tlserve.engine.constraint import allowed_ids
+from tlserve.engine.draws import Draw, Drawn, NotSampled, Run
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 
 _COLUMN = 64  # logits that one maximum stands for when the best are looked for
 
 
-class NotSampled(ServerFault):
-    """No token can be drawn from this row: its logits are not numbers."""
+class NumpySampler:
+    """A `draws.Sampler`: row after row, in numpy."""
+
+    def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
+        """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32."""
+        starts = np.cumsum([0, *(run.rows for run in runs)])
+        return [_draw_run(logits[start:], run) for start, run in zip(starts, runs, strict=False)]
 
 
-@attrs.frozen
-class Draw:
-    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, when asked for."""
+def _draw_run(logits: NDArray[np.float32], run: Run) -> Drawn:
+    draws: list[Draw] = []
+    try:
+        for row, draft in zip(logits, (*run.drafts, None), strict=False):
+            draws.append(draw(row, run.request, run.index + len(draws), run.mask))
+            if draws[-1].token != draft:
+                break
+    except ServerFault as fault:
+        return Drawn(tuple(draws), fault)
+    return Drawn(tuple(draws))
 
-    token: int
-    logprob: float | None = None
-    top: tuple[TokenLogprob, ...] = ()
 
+def draw(
+    logits: NDArray[np.float32], request: GenerationRequest, index: int, mask: NDArray[np.uint32] | None = None
+) -> Draw:
+    """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` asks and `mask` allows.
 
-def draw(logits: NDArray[np.float32], request: GenerationRequest, index: int) -> Draw:
-    """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` asks.
-
-    Raises NotSampled if the best logit is not finite, ConstraintFailed if the constraint allows no token.
+    Raises NotSampled if the best logit, or the best of those that are allowed, is not finite; ConstraintFailed if `mask` allows
+    no token.
     """
-    best = int(logits.argmax())
-    if not np.isfinite(logits[best]):  # argmax finds a NaN first
-        raise NotSampled("the model's output is not a number")
-    allowed = allowed_ids(request.constraint, len(logits)) if request.constraint else None
+    best = _best(logits)
+    allowed = None if mask is None else allowed_ids(mask, len(logits))
+    best_allowed = best if allowed is None else int(allowed[_best(logits[allowed])])
     greedy = request.sampling.temperature == 0
-    if greedy and allowed is None and request.logprobs is None:
-        return Draw(best)
+    if greedy and request.logprobs is None:
+        return Draw(best_allowed)
     raw = _weights(logits, best, 1.0) if request.logprobs is not None else None
     if greedy:
-        token = best if allowed is None else int(allowed[logits[allowed].argmax()])
+        token = best_allowed
     else:
         u = uniform(request.seed, request.choice, index)
         token = _draw_token(logits, allowed, request.sampling, raw, u)
     return Draw(token) if raw is None else _with_logprobs(token, logits, best, raw, request.logprobs or 0)
+
+
+def _best(logits: NDArray[np.float32]) -> int:
+    """Return the first place of the greatest; raises NotSampled if that is not a finite number."""
+    best = int(logits.argmax())
+    if not np.isfinite(logits[best]):  # argmax finds a NaN first
+        raise NotSampled
+    return best
 
 
 def uniform(seed: int, choice: int, index: int) -> float:

@@ -12,6 +12,7 @@ import attrs
 import numpy as np
 
 from tlserve.engine.sequence import Sequence
+from tlserve.generation import GenerationRequest
 from tlserve.kernels.interface import StepBatch
 
 
@@ -36,6 +37,12 @@ class SequenceRows:
     def _sampled(self) -> int:
         reaches_end = self.count == self.sequence.pending
         return 1 + len(self.drafts) if self.sequence.request and reaches_end else 0
+
+    @property
+    def request(self) -> GenerationRequest:
+        """What the tokens are drawn for; only rows that are sampled have it."""
+        assert self.sequence.request is not None
+        return self.sequence.request
 
     @property
     def rows(self) -> int:

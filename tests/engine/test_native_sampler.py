@@ -1,0 +1,178 @@
+"""The native sampler gives the tokens and log-probabilities of numpy's, to the bit. Without the extension these tests fail."""
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from tlserve.engine.constraint import ConstraintFailed
+from tlserve.engine.draws import NotSampled, Run
+from tlserve.engine.native_sampler import NativeSampler, _pack_row, make_sampler
+from tlserve.engine.sampler import NumpySampler
+from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.kernels.native import load_native
+
+NATIVE = load_native()
+SIZES = [1, 2, 31, 33, 61, 300, 1024, 1025, 3000]
+TRUTH = NumpySampler()
+LOWEST, HIGHEST = -3.4028235e38, 3.4028235e38
+
+
+def bits(drawn):
+    """Return draws so that equal means equal bits, and faults by their kind."""
+    return [([_draw_bits(draw) for draw in run.draws], type(run.fault)) for run in drawn]
+
+
+def _draw_bits(draw):
+    return draw.token, draw.logprob and draw.logprob.hex(), [(t.token, t.logprob.hex()) for t in draw.top]
+
+
+def agree(logits, runs, threads=1):
+    native = NativeSampler(NATIVE, logits.shape[1], threads)
+    ours = bits(native.draw(logits, runs))
+    assert ours == bits(TRUTH.draw(logits, runs))
+    return ours
+
+
+def request(seed=0, choice=0, logprobs=None, **fields):
+    return GenerationRequest(
+        prompt=(1,), max_tokens=8, seed=seed, choice=choice, logprobs=logprobs, sampling=SamplingParams(**fields)
+    )
+
+
+def mask_of(rng, size):
+    """Return a mask that may be shorter or longer than the vocabulary needs, and may allow nothing."""
+    words = max(1, -(-size // 32) + rng.choice([0, 0, 0, 1, -1]))
+    dense = rng.choice([0.01, 0.5, 1.0])
+    flags = np.array([rng.random() < dense for _ in range(32 * words)], np.uint8)
+    return np.packbits(flags, bitorder="little").view(np.uint32)
+
+
+def random_row(rng, size):
+    """Return logits of one kind or another: smooth, full of ties, far apart, with infinite and wrong ones among them."""
+    values = np.array([rng.gauss(0, 3) for _ in range(size)], np.float32)
+    kind = rng.choice(["plain", "ties", "equal", "wide", "minus infinity", "wrong", "zeros", "rising"])
+    if kind == "ties":
+        values = np.round(values)
+    elif kind == "equal":
+        values[:] = values[0]
+    elif kind == "wide":
+        values = np.array(
+            [rng.choice([LOWEST, HIGHEST, 1e30, -1e30, 1e-40, -1e-40, 0.0, v]) for v in values], np.float32
+        )
+    elif kind == "minus infinity":
+        values[[rng.random() < 0.9 for _ in values]] = -math.inf
+    elif kind == "wrong":
+        values[rng.randrange(size)] = rng.choice([math.nan, math.inf, -math.nan])
+    elif kind == "zeros":
+        values = np.array([rng.choice([0.0, -0.0]) for _ in values], np.float32)
+    elif kind == "rising":
+        values.sort()
+    return values
+
+
+def random_request(rng):
+    return request(
+        seed=rng.choice([0, -1, 2**64 - 1, rng.randrange(2**64)]),
+        choice=rng.choice([0, 1, 2**40]),
+        logprobs=rng.choice([None, 0, 1, 5, 20, 100]),
+        temperature=rng.choice([0.0, 1.0, 1.0, 0.3, 1.7, 5e-324, 1e-3, 2.0, 1e300]),
+        top_k=rng.choice([0, 0, 1, 2, 40, 1000, 2**31]),
+        top_p=rng.choice([1.0, 1.0, 0.9, 0.5, 0.999, 1e-9, 1 - 2**-53, 5e-324]),
+        min_p=rng.choice([0.0, 0.0, 0.1, 1.0, 1e-300]),
+    )
+
+
+def random_run(rng, size):
+    asked, index = random_request(rng), rng.choice([0, 1, 1000, 2**40])
+    if rng.random() < 0.3:
+        return Run(asked, index, rng.choice([1, 2]), mask=mask_of(rng, size))
+    drafts = tuple(rng.randrange(size) for _ in range(rng.choice([0, 0, 1, 4])))
+    return Run(asked, index, 1 + len(drafts), drafts)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seed", range(20))
+def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
+    rng = random.Random(f"{size}/{seed}")
+    runs = [random_run(rng, size) for _ in range(rng.randrange(1, 12))]
+    logits = np.stack([random_row(rng, size) for _ in range(sum(run.rows for run in runs))])
+    agree(logits, runs, threads=rng.choice([1, 2, 3]))
+
+
+@given(
+    arrays.arrays(np.float32, st.integers(1, 200), elements=st.floats(width=32, allow_nan=True)),
+    st.builds(
+        SamplingParams,
+        temperature=st.floats(0, 10),
+        top_k=st.integers(0, 250),
+        top_p=st.floats(0, 1, exclude_min=True),
+        min_p=st.floats(0, 1),
+    ),
+    st.integers(-(2**63), 2**64 - 1),
+    st.sampled_from([None, 0, 3]),
+)
+@settings(deadline=None, max_examples=300)
+def test_no_row_that_hypothesis_finds_gives_other_bits(row, sampling, seed, logprobs):
+    asked = GenerationRequest(prompt=(1,), max_tokens=1, seed=seed, logprobs=logprobs, sampling=sampling)
+    agree(row[None], [Run(asked, 5)])
+
+
+VOCABULARY = 49_152
+
+
+@pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999, 0.999999])
+@pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
+def test_a_nucleus_of_a_few_and_of_nearly_all_of_a_whole_vocabulary_is_the_one_of_numpy(top_p, spread):
+    logits = np.random.default_rng(7).normal(0, spread, (4, VOCABULARY)).astype(np.float32)
+    agree(logits, [Run(request(seed=i, top_p=top_p, logprobs=5), i) for i in range(4)], threads=2)
+
+
+def test_a_run_of_drafts_goes_on_while_they_are_drawn_and_no_further():
+    logits = np.random.default_rng(8).normal(0, 3, (5, VOCABULARY)).astype(np.float32)
+    best = [int(row.argmax()) for row in logits]
+    right = agree(logits, [Run(request(temperature=0.0), 0, 5, tuple(best[:4]))])
+    wrong = agree(logits, [Run(request(temperature=0.0), 0, 5, (best[0], best[1] + 1, best[2], best[3]))])
+    assert [len(draws) for draws, _ in right + wrong] == [5, 2]
+
+
+def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
+    logits = np.array([[0, 1], [math.nan, 1], [0, 1], [-math.inf, 1]], np.float32)
+    nothing, first = np.array([0], np.uint32), np.array([1], np.uint32)
+    runs = [Run(request(), 0), Run(request(), 0), Run(request(), 0, mask=nothing), Run(request(), 0, mask=first)]
+    assert [fault for _, fault in agree(logits, runs)] == [type(None), NotSampled, ConstraintFailed, NotSampled]
+
+
+def results(rows, most):
+    return np.empty(rows, np.int32), np.empty((rows, 1 + most)), np.empty((rows, most), np.int32)
+
+
+def test_calls_that_would_read_or_write_outside_are_refused():
+    native = NativeSampler(NATIVE, 4, 1)._native
+    row = _pack_row(request(logprobs=2), 0, 2, -1, -1)
+    logits, masks, starts = np.zeros((1, 4), np.float32), np.empty((0, 1), np.uint32), np.array([0, 1], np.int32)
+    native.draw(row, starts, logits, masks, *results(1, 2), 2)
+    for wrong in (
+        (row, starts, logits, masks, *results(1, 1), 1),
+        (row, starts, logits, masks, *results(1, 2), 3),
+        (row, starts, logits[:, :3].copy(), masks, *results(1, 2), 2),
+        (row[:-1], starts, logits, masks, *results(1, 2), 2),
+        (row * 2, starts, np.zeros((2, 4), np.float32), masks, *results(2, 2), 2),
+        (row, np.array([0], np.int32), logits, masks, *results(1, 2), 2),
+        (row, np.array([0, 0, 1], np.int32), logits, masks, *results(1, 2), 2),
+        (row[:64] + bytes(8) + row[72:], starts, logits, masks, *results(1, 2), 2),
+    ):
+        with pytest.raises(ValueError, match=r"sizes|run_starts|room|mask"):
+            native.draw(*wrong)
+
+
+def test_numpy_draws_where_it_is_asked_to():
+    assert isinstance(make_sampler(10, 1, native=False), NumpySampler)
+
+
+def test_the_native_sampler_draws_where_it_was_built():
+    assert isinstance(make_sampler(10, 2), NativeSampler)

@@ -1,0 +1,63 @@
+"""What the engine asks of a sampler, and what it gets: the rows of a whole step in one call.
+
+Owns the types between the step and the two samplers, which give the same bits: `sampler` (numpy, the truth) and
+`native_sampler` (C). Refuses to know sequences: a run has all that decides its draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.errors import ServerFault
+from tlserve.generation import GenerationRequest, TokenLogprob
+
+
+class NotSampled(ServerFault):
+    """No token can be drawn from this row: its logits are not numbers."""
+
+    def __init__(self) -> None:
+        super().__init__("the model's output is not a number")
+
+
+@attrs.frozen
+class Draw:
+    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, when asked for."""
+
+    token: int
+    logprob: float | None = None
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@attrs.frozen(eq=False)
+class Run:
+    """`rows` rows of one sequence, one after the other; the first draws the token of `index`.
+
+    Row i + 1 counts only if row i draws `drafts[i]`; without that draft it does not count at all. `mask` is what the constraint
+    allows in the first row, bit `i % 32` of word `i // 32` for id i: a run with a mask has no drafts.
+    """
+
+    request: GenerationRequest
+    index: int
+    rows: int = 1
+    drafts: tuple[int, ...] = ()
+    mask: NDArray[np.uint32] | None = None
+
+
+@attrs.frozen
+class Drawn:
+    """The draws of a run, up to the first that was not the draft; `fault` says why the row after them gave none."""
+
+    draws: tuple[Draw, ...]
+    fault: ServerFault | None = None
+
+
+class Sampler(Protocol):
+    """Draws tokens; the same bits whichever it is, and whatever runs stand beside one another."""
+
+    def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
+        """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32, C-contiguous."""
