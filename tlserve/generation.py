@@ -205,7 +205,10 @@ class Backend(Protocol):
         """
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
-        """Return one (embedding_size,) float32 unit vector per input; raises as `generate` and its stream do."""
+        """Return one (embedding_size,) float32 vector per input; raises as `generate` and its stream do.
+
+        Its length is 1, unless the files of a sentence encoder say that it is not normalised.
+        """
 
     async def drain(self) -> None:
         """Take nothing new and return when all that was admitted has ended."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tlserve.engine.pooling import HiddenSum
+from tlserve.kernels.interface import PooledRows, Pooling
 
 HIDDEN = np.random.default_rng(0).normal(0, 1, (50, 24)).astype(np.float32)
 
@@ -42,3 +43,18 @@ def test_hidden_states_that_are_infinite_are_seen_in_the_embedding_and_raise_no_
 def test_the_largest_hidden_states_still_give_a_vector_of_length_one():
     got = embedding(np.full((3, 2), np.finfo(np.float32).max))
     assert got.tolist() == pytest.approx([math.sqrt(0.5)] * 2)
+
+
+@pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]])
+def test_the_first_hidden_state_is_pooled_alone_where_the_model_says_so(cuts):
+    pooled = HiddenSum(Pooling(rows=PooledRows.FIRST, normalised=False))
+    for chunk in np.split(HIDDEN, cuts):
+        pooled.add(chunk)
+    assert pooled.embedding().tobytes() == HIDDEN[0].tobytes()
+
+
+def test_a_mean_that_is_not_normalised_stays_the_mean():
+    pooled = HiddenSum(Pooling(normalised=False))
+    pooled.add(HIDDEN)
+    mean = [math.fsum(column) / 50 for column in HIDDEN.astype(float).T.tolist()]
+    assert pooled.embedding().tolist() == pytest.approx(mean, abs=1e-7)

@@ -46,7 +46,7 @@ class Engine:
         self.config = config
         self.context_tokens = config.context_limit(model.spec.context_tokens)
         self.kv = KvBlocks(config.kv_blocks, config.block_size, make_prefix_cache(config.prefix_cache))
-        self.scheduler = Scheduler(config, self.kv)
+        self.scheduler = Scheduler(config, self.kv, whole=model.spec.bidirectional)
         self._runner = Runner(model, config.kv_blocks, config.block_size)
         self._sampler = make_sampler(
             model.spec.vocabulary_size, config.sampler_threads or available_cores(), native=config.sampler == "auto"
@@ -65,8 +65,10 @@ class Engine:
         A request with `emitted` goes on after them, its constraint advanced over them. Raises Overloaded if
         max_num_seqs + max_waiting requests are unfinished, ContextLengthExceeded if no token would fit after the prompt,
         ClientError for an empty prompt, an unknown token id, or nothing left to generate, ConstraintFailed if the constraint
-        does not take `emitted`.
+        does not take `emitted`. A bidirectional model continues nothing: Refusal.
         """
+        if self._runner.spec.bidirectional:
+            raise errors.Refusal("this model makes embeddings and no text", param="model")
         self._check_tokens((*request.prompt, *request.emitted), room_for=1)
         if len(request.emitted) >= request.max_tokens or request.stop_ids.intersection(request.emitted):
             raise errors.ClientError("nothing is left to generate: the answer has ended", param="max_tokens")
@@ -89,7 +91,8 @@ class Engine:
         states of all its tokens: it does not read the prefix cache, nor fill it.
         """
         self._check_tokens(tokens, room_for=0)
-        return self._add(priority, list(tokens), prompt_tokens=len(tokens), limit=len(tokens), hidden_sum=HiddenSum())
+        hidden_sum = HiddenSum(self._runner.spec.pooling)
+        return self._add(priority, list(tokens), prompt_tokens=len(tokens), limit=len(tokens), hidden_sum=hidden_sum)
 
     def abort(self, key: int) -> None:
         """End the request now and free its blocks; a key that is unknown or has ended is ignored."""

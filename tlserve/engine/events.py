@@ -15,7 +15,7 @@ from tlserve.generation import PrefillStarted, TokenEvent
 
 @attrs.frozen(eq=False)
 class EmbeddingReady:
-    """A finished embedding: `vector` is (hidden_size,) float32 with L2 norm 1."""
+    """A finished embedding: `vector` is (hidden_size,) float32, with L2 norm 1 unless the model's own files want none."""
 
     vector: NDArray[np.float32]
 

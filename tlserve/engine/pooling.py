@@ -1,4 +1,4 @@
-"""From hidden states to one embedding: the mean over the tokens, scaled to length 1.
+"""From hidden states to one embedding: the mean over the tokens or the first one, scaled to length 1 where the model wants it.
 
 Owns the order of the sums: float64, token after token, then component after component, so that the bits do not depend on
 how the tokens were cut into chunks. Refuses to know sequences and chunks.
@@ -12,28 +12,40 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.kernels.interface import PooledRows, Pooling
+
 
 @attrs.define(eq=False)
 class HiddenSum:
-    """The running sum of hidden states; `total` is (hidden_size,) float64 once a row has come."""
+    """The running sum of the hidden states that are pooled, `rows` of them so far.
 
+    `total` is (hidden_size,) float64 once one has come.
+    """
+
+    pooling: Pooling = attrs.field(factory=Pooling)
     rows: int = 0
     total: NDArray[np.float64] | None = None
 
     def add(self, hidden: NDArray[np.float32]) -> None:
         """Add the rows of `hidden`: (P, hidden_size) float32, in order, one after the other."""
-        with np.errstate(invalid="ignore"):  # infinities that meet are the caller's finding, not a warning
-            for row in hidden:
-                self.total = row.astype(np.float64) if self.total is None else self.total + row
+        if self.pooling.rows is PooledRows.FIRST:
+            hidden = hidden[: 1 - self.rows]
         self.rows += len(hidden)
+        rows = hidden.astype(np.float64)
+        if self.total is not None:
+            rows = np.concatenate([self.total[None], rows])
+        with np.errstate(invalid="ignore"):  # infinities that meet are the caller's finding, not a warning
+            self.total = np.add.accumulate(rows, axis=0)[-1] if len(rows) else None
 
     def embedding(self) -> NDArray[np.float32]:
-        """Return the normalised mean: (hidden_size,) float32; all zero if the mean is. At least one row was added.
+        """Return the mean, normalised if the model is: (hidden_size,) float32; all zero if the mean is.
 
-        It is finite wherever the hidden states were.
+        At least one row was added. It is finite wherever the hidden states were.
         """
         assert self.total is not None
         mean = self.total / self.rows
+        if not self.pooling.normalised:
+            return mean.astype(np.float32)
         with np.errstate(invalid="ignore"):
             norm = math.sqrt(np.add.accumulate(mean * mean)[-1])
             return (mean / norm if norm else mean).astype(np.float32)

@@ -4,6 +4,7 @@ Owns the queue, the running set, and the rules between them. Refuses to know mod
 
 - Order is everywhere the same: higher priority first, then first come first served.
 - Every decoding sequence gets its row in every step; prompts share what `prefill_chunk` allows beside them.
+- A bidirectional model gets whole sequences only: as many as `prefill_chunk` holds, and one that is longer by itself.
 - A waiting sequence never takes the place or the blocks of a running one, whatever its priority.
 - A running sequence that needs blocks takes them from those after it in the order, never from one before it; if that is
   not enough it waits for a step. So the first one always gets on, and every sequence becomes the first one day.
@@ -42,16 +43,31 @@ def share_prefill(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
     return shares
 
 
-class Scheduler:
-    """The waiting and the running sequences, both kept in order."""
+def share_whole(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
+    """Give out `budget` rows to whole prompts, each a (priority, pending tokens), in order; return the rows of each.
 
-    def __init__(self, config: EngineConfig, kv: KvBlocks) -> None:
+    The first one gets all its rows whatever they are, so that it never starves; of the others those that still fit.
+    """
+    shares = [0] * len(prompts)
+    left = budget
+    for i, (_, pending) in enumerate(prompts):
+        if pending <= left or left == budget:
+            shares[i] = pending
+            left -= pending
+    return shares
+
+
+class Scheduler:
+    """The waiting and the running sequences, both kept in order; `whole`: a sequence is computed in one step or not at all."""
+
+    def __init__(self, config: EngineConfig, kv: KvBlocks, *, whole: bool = False) -> None:
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
         self.preemptions = 0
         self.cache_queries = 0
         self.cache_hits = 0
         self._config = config
+        self._share_rows = share_whole if whole else share_prefill
         self._kv = kv
         self._plan: dict[Sequence, SequenceRows] = {}
 
@@ -122,7 +138,7 @@ class Scheduler:
 
     def _share(self, prompts: Items[Sequence], pending: Items[int]) -> list[int]:
         budget = self._config.prefill_chunk or sum(pending)
-        return share_prefill([(s.priority, tokens) for s, tokens in zip(prompts, pending, strict=True)], budget)
+        return self._share_rows([(s.priority, tokens) for s, tokens in zip(prompts, pending, strict=True)], budget)
 
     def _try_to_admit(self, prompts: list[Sequence], pending: list[int], claims: set[object]) -> bool:
         """Let the first waiting sequence run if it gets a row (or waits for a common block) and the blocks suffice."""

@@ -75,4 +75,4 @@ class Sequence:
         """Forget everything computed; the tokens stay."""
         self.computed = 0
         if self.hidden_sum is not None:
-            self.hidden_sum = HiddenSum()
+            self.hidden_sum = HiddenSum(self.hidden_sum.pooling)

@@ -7,6 +7,7 @@ reference and the native kernels both stand behind `Model.forward`, one call per
 
 from __future__ import annotations
 
+import enum
 from typing import Protocol
 
 import attrs
@@ -21,7 +22,7 @@ class StepBatch:
     Row r has token `tokens[r]` at position `positions[r]`. Sequence s owns rows `row_starts[s]:row_starts[s + 1]`, at
     consecutive ascending positions; after the step its keys and values at positions `0 .. positions[last]` are stored.
     Position p of sequence s lies in block `block_tables[s][p // block_size]`, slot `p % block_size`. Every row attends to
-    positions 0..its own.
+    positions 0..its own; in a bidirectional model to all of its sequence, which is whole in the step.
     """
 
     tokens: NDArray[np.int32]  # (T,)
@@ -40,11 +41,28 @@ class StepOutput:
     hidden: NDArray[np.float32]  # (P, hidden_size)
 
 
+class PooledRows(enum.Enum):
+    """Which hidden states of a sequence become its vector."""
+
+    MEAN = "mean"
+    FIRST = "first"
+
+
+@attrs.frozen(kw_only=True)
+class Pooling:
+    """How the hidden states of a sequence become one vector; `normalised`: brought to length 1 at the end."""
+
+    rows: PooledRows = PooledRows.MEAN
+    normalised: bool = True
+
+
 @attrs.frozen(kw_only=True)
 class ModelSpec:
-    """What the engine must know of a model to schedule it. `kv_bytes_per_token` is 0 for a model without attention.
+    """What the engine must know of a model to schedule it. `kv_bytes_per_token` is 0 for a model that stores nothing.
 
     `numerics` is a short hash of all that decides the bits of the logits: weights, precision, kernels, library builds.
+    `bidirectional`: an encoder. Every row sees its whole sequence, so a step holds whole sequences only, nothing is stored
+    between steps, and there are no logits.
     """
 
     architecture: str
@@ -54,6 +72,8 @@ class ModelSpec:
     kv_bytes_per_token: int
     kernels: str
     numerics: str
+    bidirectional: bool = False
+    pooling: Pooling = Pooling()
 
 
 class KvStore(Protocol):
@@ -81,5 +101,6 @@ class Model(Protocol):
     def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
         """Run all rows of `batch`, write their keys and values into `kv`, and return what was asked for.
 
-        The bits of each output row depend on its sequence's tokens up to that row, and on nothing else in the batch.
+        The bits of each output row depend on its sequence's tokens up to that row (in a bidirectional model, on all of them),
+        and on nothing else in the batch.
         """
