@@ -1,9 +1,11 @@
 """Streams of the whole server where others have failed: stops, cuts inside characters, refusals, pings."""
 
 import json
+import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+import trio
 
 from tests.kit.gated_server import CHAT, gated_server, until
 from tests.kit.http_calls import chat, content_of, post
@@ -107,3 +109,32 @@ def test_a_limit_inside_a_character_gives_the_same_valid_text_streamed_and_whole
     assert all(longer.startswith(text.rstrip("\ufffd")) for text in wholes for longer in wholes[wholes.index(text) :])
     assert all("\ufffd" not in text.rstrip("\ufffd") for text in wholes)
     assert any("漢" in text for text in wholes)
+
+
+async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_the_step_ends():
+    async with gated_server(max_num_seqs=1) as host:
+        running = await host.send(chat("a", max_tokens=3, stream=True))
+        await host.wait_step()
+        await until(lambda: running.seen)
+        assert (running.status, host.statistics.active_sequences, host.statistics.generated_tokens_total) == (200, 1, 0)
+        queued = await host.send(chat("d", max_tokens=3, stream=True))
+        await host.pass_step()
+        await host.wait_step()
+        assert queued.status is None
+        host.gate.open_all()
+        assert [content_of(await talk.events()) for talk in (running, queued)] == ["bcd", "efg"]
+
+
+async def test_a_long_first_step_is_no_time_in_the_queue(caplog):
+    caplog.set_level("INFO", "tlserve.request")
+    async with gated_server(queue_deadline_ms=300) as host:
+        talk = await host.send(chat("a", max_tokens=3))
+        await host.wait_step()
+        late = trio.current_time() + 0.35
+        await until(lambda: trio.current_time() > late)
+        host.gate.open_all()
+        assert (await talk.document())["choices"][0]["message"]["content"] == "bcd"
+    (line,) = [record.message for record in caplog.records]
+    times = {name: float(value) for name, value in re.findall(r"(\w+_ms)=([0-9.]+)", line)}
+    assert times["queue_ms"] < 300
+    assert times["first_token_ms"] > 350

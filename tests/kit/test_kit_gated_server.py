@@ -2,15 +2,20 @@
 
 import pytest
 
-from tests.kit.gated_server import gated_server, parse_metrics
-from tests.kit.http_calls import chat, content_of
+from tests.kit.gated_server import gated_server, parse_metrics, until
+from tests.kit.http_calls import chat, content_of, parse_events
 
 
 async def test_nothing_is_computed_before_a_step_is_let_through():
     async with gated_server() as host:
         talk = await host.send(chat("a", max_tokens=2, stream=True))
         await host.wait_step()
-        assert (talk.status, talk.seen, host.statistics.generated_tokens_total) == (None, b"", 0)
+        await until(lambda: talk.seen)
+        assert (talk.status, content_of(parse_events(talk.seen)), host.statistics.generated_tokens_total) == (
+            200,
+            "",
+            0,
+        )
         await host.pass_step()
         assert host.statistics.generated_tokens_total == 1
         await host.step()

@@ -6,7 +6,7 @@ called by one thread, one call at a time. The rules of order and blocks are the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from collections.abc import Sequence as Items
 from time import perf_counter
 
@@ -136,14 +136,15 @@ class Engine:
 
     # --- a step ------------------------------------------------------------------------------------------------------
 
-    def step(self) -> list[EngineEvent]:
+    def step(self, announce: Callable[[list[EngineEvent]], None] | None = None) -> list[EngineEvent]:
         """Compute one step and return what happened, in order for each request.
 
-        Raises what the model's forward pass raises; the engine is of no more use then.
+        `announce` gets what begins in this step, before it is computed; without it that is returned first. Raises what the
+        model's forward pass raises; the engine is of no more use then.
         """
         started = perf_counter()
         planned = self.scheduler.schedule()
-        events = self._compute(planned) if planned else []
+        events = self._compute(planned, announce) if planned else []
         self._note_duration(perf_counter() - started, computed=bool(planned))
         return events
 
@@ -153,8 +154,13 @@ class Engine:
             self._step_durations_s.observe(duration_s)
             self._step_rows.observe(self._counters.batch_tokens)
 
-    def _compute(self, planned: list[SequenceRows]) -> list[EngineEvent]:
+    def _compute(
+        self, planned: list[SequenceRows], announce: Callable[[list[EngineEvent]], None] | None
+    ) -> list[EngineEvent]:
         events = [event for item in planned for event in self._note_start(item.sequence)]
+        if events and announce:
+            announce(events)
+            events = []
         batch = plan_batch(planned)
         output = self._runner.forward(batch)
         self._counters.steps_total += 1

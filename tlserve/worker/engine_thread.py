@@ -6,7 +6,7 @@ sent a command and where a report goes. Runs inside `trio.to_thread`; asks once 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -87,8 +87,8 @@ class SteppingEngine(Protocol):
     def abort(self, key: int) -> None:
         """Forget a request, whatever its state."""
 
-    def step(self) -> Sequence[EngineEvent]:
-        """Run one step and say what happened."""
+    def step(self, announce: Callable[[list[EngineEvent]], None]) -> Sequence[EngineEvent]:
+        """Run one step and say what happened; `announce` gets what begins in it, before it is computed."""
 
     def statistics(self) -> EngineStatistics:
         """Return the gauges and counters."""
@@ -111,8 +111,12 @@ class EngineThread:
             trio.from_thread.check_cancelled()
             if self._stopped:
                 return
-            outcomes = self._outcomes(self._engine.step()) if self._engine.has_work else []
+            outcomes = self._outcomes(self._engine.step(self._announce)) if self._engine.has_work else []
             self._mailbox.post(Report(refused + outcomes, self._engine.statistics()))
+
+    def _announce(self, events: Sequence[EngineEvent]) -> None:
+        """Report before a step is computed that requests have left the queue: a step may take seconds."""
+        self._mailbox.post(Report(self._outcomes(events), self._engine.statistics()))
 
     def _apply_all(self, commands: Sequence[Command]) -> list[tuple[Ticket, Batch]]:
         refused: list[tuple[Ticket, Batch]] = []
