@@ -2,6 +2,7 @@
 
 import math
 import random
+import struct
 
 import numpy as np
 import pytest
@@ -147,26 +148,25 @@ def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
     assert [fault for _, fault in agree(logits, runs)] == [type(None), NotSampled, ConstraintFailed, NotSampled]
 
 
-def results(rows, most):
-    return np.empty(rows, np.int32), np.empty((rows, 1 + most)), np.empty((rows, most), np.int32)
-
-
-def test_calls_that_would_read_or_write_outside_are_refused():
+def test_calls_that_would_read_outside_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
-    row = _pack_row(request(logprobs=2), 0, 2, -1, -1)
-    logits, masks, starts = np.zeros((1, 4), np.float32), np.empty((0, 1), np.uint32), np.array([0, 1], np.int32)
-    native.draw(row, starts, logits, masks, *results(1, 2), 2)
+    row = _pack_row(request(logprobs=2), 0, 4, -1, -1)
+    logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
+    assert len(native.draw(row, starts, logits, b"")) == 1
     for wrong in (
-        (row, starts, logits, masks, *results(1, 1), 1),
-        (row, starts, logits, masks, *results(1, 2), 3),
-        (row, starts, logits[:, :3].copy(), masks, *results(1, 2), 2),
-        (row[:-1], starts, logits, masks, *results(1, 2), 2),
-        (row * 2, starts, np.zeros((2, 4), np.float32), masks, *results(2, 2), 2),
-        (row, np.array([0], np.int32), logits, masks, *results(1, 2), 2),
-        (row, np.array([0, 0, 1], np.int32), logits, masks, *results(1, 2), 2),
-        (row[:64] + bytes(8) + row[72:], starts, logits, masks, *results(1, 2), 2),
+        (row, starts, logits[:, :3].copy(), b""),
+        (row, starts, logits, bytes(3)),
+        (row[:-1], starts, logits, b""),
+        (row * 2, starts, np.zeros((2, 4), np.float32), b""),
+        (row, starts[:1], logits, b""),
+        (row, starts[:0], logits, b""),
+        (row, np.array([0, 0, 1], np.int32), logits, b""),
+        (row[:56] + bytes([5]) + row[57:], starts, logits, b""),  # five log-probabilities of four
+        (row[:64] + bytes(8) + row[72:], starts, logits, b""),  # the first mask of none
+        (struct.pack("=d", -1) + row[8:], starts, logits, b""),  # a temperature
+        (struct.pack("=d", math.nan) + row[8:], starts, logits, b""),
     ):
-        with pytest.raises(ValueError, match=r"sizes|run_starts|room|mask"):
+        with pytest.raises(ValueError, match=r"\w{3}"):
             native.draw(*wrong)
 
 

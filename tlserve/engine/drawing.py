@@ -30,7 +30,7 @@ def open_draws(sampler: Sampler, items: Sequence[SequenceRows], logits: F32) -> 
     drawn = sampler.draw(logits, [run for run, _ in runs]) if runs else []
     places = accumulate((item.sampled for item in items), initial=0)
     return [
-        _draws(sampler, item, Drawn((), fault) if fault else first, logits[place : place + item.sampled])
+        _draws(sampler, item, Drawn((), fault) if fault else first, logits, place)
         for item, (_, fault), first, place in zip(items, runs, drawn, places, strict=False)
     ]
 
@@ -46,12 +46,12 @@ def _first_run(item: SequenceRows) -> tuple[Run, ServerFault | None]:
         return Run(request, index, item.sampled), fault
 
 
-def _draws(sampler: Sampler, item: SequenceRows, first: Drawn, logits: F32) -> Iterator[Draw]:
+def _draws(sampler: Sampler, item: SequenceRows, first: Drawn, logits: F32, place: int) -> Iterator[Draw]:
     yield from _checked(first)
     request = item.request
     if request.constraint is None:
         return
-    for row in range(1, item.sampled):
+    for row in range(place + 1, place + item.sampled):
         run = Run(request, item.sequence.emitted, mask=mask_of(request.constraint))
         yield from _checked(sampler.draw(logits[row : row + 1], [run])[0])
 

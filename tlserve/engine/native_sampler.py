@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import struct
 from collections.abc import Sequence
-from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -19,7 +18,6 @@ from tlserve.engine import fixed_math
 from tlserve.engine.constraint import ConstraintFailed
 from tlserve.engine.draws import Draw, Drawn, NotSampled, Run, Sampler
 from tlserve.engine.sampler import NumpySampler
-from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 from tlserve.kernels.native import load_native
 
@@ -28,9 +26,8 @@ _log = logging.getLogger("tlserve.engine")
 _ROW = struct.Struct("=3d3Q4q")  # sampler.h: sample_row
 _WORD = 2**64 - 1
 _NONE = -1
-_NO_MASKS = np.empty((0, 0), np.uint32)
+_Row = int | tuple[int, float, tuple[int, ...], tuple[float, ...]]  # sampler_object.c: what a row gives
 _FAULTS: dict[int, type[NotSampled | ConstraintFailed]] = {-2: NotSampled, -3: ConstraintFailed}  # sampler.h
-_NOT_DRAWN = -1
 _TRIED_SIZE = 3000  # logits of the trial at start: more than two rows of lanes
 
 
@@ -59,30 +56,22 @@ class NativeSampler:
         starts = [0]
         for run in runs:
             starts.append(starts[-1] + run.rows)
-        most = min(max(run.request.logprobs or 0 for run in runs), self._vocabulary_size)
-        tokens = np.empty(starts[-1], np.int32)
-        logprobs = np.empty((starts[-1], 1 + most))
-        tops = np.empty((starts[-1], most), np.int32)
-        rows, masks = _pack(runs, most), self._masks(runs)
-        self._native.draw(rows, np.array(starts, np.int32), logits, masks, tokens, logprobs, tops, most)
-        drawn = tokens.tolist()
-        return [
-            _read_run(run, drawn[start:end], logprobs[start:end], tops[start:end])
-            for run, (start, end) in zip(runs, pairwise(starts), strict=True)
-        ]
+        packed_starts = struct.pack(f"={len(starts)}i", *starts)
+        drawn = self._native.draw(_pack(runs, self._vocabulary_size), packed_starts, logits, self._masks(runs))
+        return [_read_run(rows) for rows in drawn]
 
-    def _masks(self, runs: Sequence[Run]) -> NDArray[np.uint32]:
+    def _masks(self, runs: Sequence[Run]) -> NDArray[np.uint32] | bytes:
         """Return the masks in order, one below the other, each as long as the vocabulary needs."""
         given = [run.mask for run in runs if run.mask is not None]
         if not given:
-            return _NO_MASKS
+            return b""
         masks = np.zeros((len(given), -(-self._vocabulary_size // 32)), np.uint32)
         for row, mask in zip(masks, given, strict=True):
             row[: len(mask)] = mask[: len(row)]
         return masks
 
 
-def _pack(runs: Sequence[Run], most: int) -> bytes:
+def _pack(runs: Sequence[Run], vocabulary_size: int) -> bytes:
     """Return the rows as sampler.h lays them out."""
     rows: list[bytes] = []
     masks = 0
@@ -91,13 +80,13 @@ def _pack(runs: Sequence[Run], most: int) -> bytes:
         masks += run.mask is not None
         for row in range(run.rows):
             expected = run.drafts[row] if row < len(run.drafts) else _NONE
-            rows.append(_pack_row(run.request, run.index + row, most, mask, expected))
+            rows.append(_pack_row(run.request, run.index + row, vocabulary_size, mask, expected))
     return b"".join(rows)
 
 
-def _pack_row(request: GenerationRequest, index: int, most: int, mask: int, expected: int) -> bytes:
+def _pack_row(request: GenerationRequest, index: int, vocabulary_size: int, mask: int, expected: int) -> bytes:
     sampling = request.sampling
-    logprobs = _NONE if request.logprobs is None else min(request.logprobs, most)
+    logprobs = _NONE if request.logprobs is None else min(request.logprobs, vocabulary_size)
     return _ROW.pack(
         sampling.temperature,
         sampling.top_p,
@@ -112,23 +101,19 @@ def _pack_row(request: GenerationRequest, index: int, most: int, mask: int, expe
     )
 
 
-def _read_run(run: Run, tokens: list[int], logprobs: NDArray[np.float64], tops: NDArray[np.int32]) -> Drawn:
-    """Return what was drawn, up to the first row that gave no token."""
-    draws: list[Draw] = []
-    fault: ServerFault | None = None
-    for token, row_logprobs, row_tops in zip(tokens, logprobs, tops, strict=True):
-        if token < 0:
-            fault = None if token == _NOT_DRAWN else _FAULTS[token]()
-            break
-        draws.append(_read_draw(run.request.logprobs, token, row_logprobs, row_tops))
-    return Drawn(tuple(draws), fault)
+def _read_run(rows: list[_Row]) -> Drawn:
+    """Return what was drawn, and why the row after it gave no token, if so."""
+    last = rows[-1]
+    if isinstance(last, int) and last < 0:
+        return Drawn(tuple(map(_read_draw, rows[:-1])), _FAULTS[last]())
+    return Drawn(tuple(map(_read_draw, rows)))
 
 
-def _read_draw(wanted: int | None, token: int, logprobs: NDArray[np.float64], tops: NDArray[np.int32]) -> Draw:
-    if wanted is None:
-        return Draw(token)
-    own, *others = logprobs[: 1 + wanted].tolist()
-    return Draw(token, own, tuple(map(TokenLogprob, tops[:wanted].tolist(), others)))
+def _read_draw(row: _Row) -> Draw:
+    if isinstance(row, int):
+        return Draw(row)
+    token, logprob, ids, logprobs = row
+    return Draw(token, logprob, tuple(map(TokenLogprob, ids, logprobs)))
 
 
 # --- the trial at start --------------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@
 #include "sampler.h"
 #include "sampler_object.h"
 
+#include <stdlib.h>
+
 enum { MOST_THREADS = 1024, CONSTANTS = 3 + EXP_STEPS };
 
 typedef struct {
@@ -46,9 +48,9 @@ static void sampler_object_dealloc(PyObject *object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-/* ---- a call ---- */
+/* ---- what goes in ---- */
 
-enum { ROWS, RUN_STARTS, LOGITS, MASKS, TOKENS, LOGPROBS, TOPS, VIEWS };
+enum { ROWS, RUN_STARTS, LOGITS, MASKS, VIEWS };
 
 static int refuse(const char *what) {
   PyErr_SetString(PyExc_ValueError, what);
@@ -61,11 +63,13 @@ static int check_runs(const sample_call *c, Py_ssize_t rows) {
   return good ? 0 : refuse("run_starts must ascend from 0 to the number of rows");
 }
 
-static int check_rows(const sample_call *c, Py_ssize_t rows, Py_ssize_t masks) {
+static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks) {
   for (Py_ssize_t i = 0; i < rows; i++) {
-    if (c->rows[i].logprobs > c->most) return refuse("a row wants more log-probabilities than there is room for");
-    if (c->rows[i].mask >= masks) return refuse("a row names a mask that is not there");
-    if (!(c->rows[i].temperature >= 0)) return refuse("a temperature is below 0");
+    const sample_row *row = &c->rows[i];
+    if (row->logprobs > c->vocabulary) return refuse("a row wants more log-probabilities than there are tokens");
+    if (row->mask >= masks) return refuse("a row names a mask that is not there");
+    if (!(row->temperature >= 0)) return refuse("a temperature is below 0");
+    if (row->logprobs > c->most) c->most = row->logprobs;
   }
   return 0;
 }
@@ -79,44 +83,93 @@ static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v) {
   c->rows = v[ROWS].buf;
   c->logits = v[LOGITS].buf;
   c->masks = v[MASKS].buf;
-  c->tokens = v[TOKENS].buf;
-  c->logprobs = v[LOGPROBS].buf;
-  c->tops = v[TOPS].buf;
-  if (c->most < 0 || c->most > c->vocabulary || v[ROWS].len != rows * (Py_ssize_t)sizeof(sample_row) || v[RUN_STARTS].len % 4 ||
-      v[LOGITS].len != rows * c->vocabulary * 4 || v[MASKS].len % (c->mask_words * 4) || v[TOKENS].len != rows * 4 ||
-      v[LOGPROBS].len != rows * (1 + c->most) * 8 || v[TOPS].len != rows * c->most * 4)
+  if (v[ROWS].len != rows * (Py_ssize_t)sizeof(sample_row) || v[RUN_STARTS].len % 4 || v[LOGITS].len != rows * c->vocabulary * 4 ||
+      v[MASKS].len % (c->mask_words * 4))
     return refuse("the sizes of a sampler's arrays do not fit one another");
   return check_runs(c, rows) < 0 ? -1 : check_rows(c, rows, v[MASKS].len / (c->mask_words * 4));
 }
 
-static int run_call(SamplerObject *self, const sample_call *c) {
+/* ---- what comes out ---- */
+
+/* (token, log-probability, ids of the best, their log-probabilities) */
+static PyObject *row_with_logprobs(const sample_call *c, long i, long count) {
+  const double *logprobs = c->logprobs + i * (1 + c->most);
+  PyObject *ids = PyTuple_New(count), *values = PyTuple_New(count);
+  for (long j = 0; ids && values && j < count; j++) {
+    PyObject *id = PyLong_FromLong(c->tops[i * c->most + j]), *value = PyFloat_FromDouble(logprobs[1 + j]);
+    if (id) PyTuple_SET_ITEM(ids, j, id);
+    if (value) PyTuple_SET_ITEM(values, j, value);
+    if (!id || !value) Py_CLEAR(ids);
+  }
+  if (ids && values) return Py_BuildValue("ldNN", (long)c->tokens[i], logprobs[0], ids, values);
+  Py_XDECREF(ids);
+  Py_XDECREF(values);
+  return NULL;
+}
+
+static PyObject *row_result(const sample_call *c, long i) {
+  long token = c->tokens[i], wanted = c->rows[i].logprobs;
+  return token < 0 || wanted < 0 ? PyLong_FromLong(token) : row_with_logprobs(c, i, wanted);
+}
+
+/* A list for each run: what its rows gave, up to the first that was not drawn. */
+static PyObject *run_result(const sample_call *c, long run) {
+  PyObject *list = PyList_New(0);
+  for (long i = c->run_starts[run]; list && i < c->run_starts[run + 1] && c->tokens[i] != NOT_DRAWN; i++) {
+    PyObject *row = row_result(c, i);
+    if (!row || PyList_Append(list, row) < 0) Py_CLEAR(list);
+    Py_XDECREF(row);
+  }
+  return list;
+}
+
+static PyObject *results(const sample_call *c) {
+  PyObject *list = PyList_New(c->runs);
+  for (long run = 0; list && run < c->runs; run++) {
+    PyObject *result = run_result(c, run);
+    if (result) PyList_SET_ITEM(list, run, result);
+    else Py_CLEAR(list);
+  }
+  return list;
+}
+
+/* ---- a call ---- */
+
+static PyObject *run_call(SamplerObject *self, sample_call *c) {
+  size_t rows = (size_t)c->run_starts[c->runs], most = (size_t)c->most;
   if (self->busy) {
     PyErr_SetString(PyExc_RuntimeError, "this sampler is already drawing");
-    return -1;
+    return NULL;
   }
+  char *memory = malloc(rows * ((1 + most) * sizeof(double) + (1 + most) * sizeof(int32_t)));
+  if (!memory) return PyErr_NoMemory();
+  c->logprobs = (double *)memory;
+  c->tops = (int32_t *)(c->logprobs + rows * (1 + most));
+  c->tokens = c->tops + rows * most;
   self->busy = 1;
   Py_BEGIN_ALLOW_THREADS
   sampler_draw(self->s, c);
   Py_END_ALLOW_THREADS
   self->busy = 0;
-  return 0;
+  PyObject *drawn = results(c);
+  free(memory);
+  return drawn;
 }
 
 static PyObject *sampler_object_draw(PyObject *object, PyObject *arguments) {
   SamplerObject *self = (SamplerObject *)object;
   Py_buffer v[VIEWS];
   sample_call c = {0};
-  if (!PyArg_ParseTuple(arguments, "y*y*y*y*w*w*w*l", &v[0], &v[1], &v[2], &v[3], &v[4], &v[5], &v[6], &c.most)) return NULL;
-  int done = fill_call(self->s, &c, v) == 0 && run_call(self, &c) == 0;
+  if (!PyArg_ParseTuple(arguments, "y*y*y*y*", &v[0], &v[1], &v[2], &v[3])) return NULL;
+  PyObject *drawn = fill_call(self->s, &c, v) == 0 ? run_call(self, &c) : NULL;
   for (int i = 0; i < VIEWS; i++) PyBuffer_Release(&v[i]);
-  if (!done) return NULL;
-  Py_RETURN_NONE;
+  return drawn;
 }
 
 static PyMethodDef METHODS[] = {
     {"draw", sampler_object_draw, METH_VARARGS,
-     "draw(rows, run_starts, logits, masks, tokens, logprobs, tops, most): draw for every row; the last three arrays are written. See "
-     "sampler.h for what they hold."},
+     "draw(rows, run_starts, logits, masks): draw for every row; see sampler.h. Return a list for each run, of what its rows gave: a token, "
+     "or (token, logprob, best ids, their logprobs); -2 where the logits are no numbers, -3 where nothing is allowed."},
     {0}};
 
 PyTypeObject SamplerType = {
