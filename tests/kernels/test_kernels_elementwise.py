@@ -1,11 +1,12 @@
 """Sums, exponentials and norms: their stated order, their bound against float64, and their edges."""
 
+import math
 import warnings
 
 import numpy as np
 import pytest
 
-from tlserve.kernels.reference.elementwise import exp2, rms_norm, silu_times, sum_in_halves
+from tlserve.kernels.reference.elementwise import exp2, gelu, layer_norm, rms_norm, silu_times, sum_in_halves
 
 F32 = np.float32
 
@@ -74,3 +75,38 @@ def test_silu_times_is_within_float32_of_the_truth_and_survives_large_gates():
         silu_times(gate, up, out)
     truth = gate / (1 + np.exp(-gate.astype(np.float64).clip(-700, 700))) * 2
     assert np.allclose(out, truth, rtol=4e-7, atol=1e-30)
+
+
+def test_gelu_is_within_eight_ten_millionths_of_the_truth():
+    x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1e3, 999), -np.geomspace(1e-30, 1e3, 999)])
+    got = x.astype(F32)
+    truth = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in got.tolist()]
+    gelu(got)
+    near = np.abs(x) < 6
+    assert np.abs(got - truth)[near].max() < 8e-7
+    assert (np.abs(got - truth)[~near] <= np.maximum(8e-7, 6e-8 * np.abs(x[~near]))).all()
+
+
+def test_gelu_keeps_what_is_large_drops_what_is_very_negative_and_passes_nan_on():
+    x = np.array([np.inf, 1e30, 100, -np.inf, -1e30, -100, np.nan], F32)
+    gelu(x)
+    assert x[:3].tolist() == [np.inf, F32(1e30), 100]
+    assert np.abs(x[3:6]).max() < 8e-7
+    assert np.isnan(x[6])
+
+
+@pytest.mark.parametrize("features", [1, 3, 32, 384])
+def test_layer_norm_is_within_float32_of_the_truth(features):
+    random = np.random.default_rng(features)
+    x, weight, bias = (random.standard_normal(size).astype(F32) for size in ((9, features), features, features))
+    wide = x.astype(np.float64)
+    truth = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5) * weight + bias
+    np.testing.assert_allclose(layer_norm(x, weight, bias, F32(1e-5)), truth, atol=3e-6)
+
+
+def test_layer_norm_gives_each_row_the_bits_that_it_has_alone_in_any_layout():
+    random = np.random.default_rng(5)
+    x, weight, bias = (random.standard_normal(size).astype(F32) for size in ((7, 48), 48, 48))
+    together = layer_norm(np.asfortranarray(x), weight, bias, F32(1e-12))
+    for row, own in zip(x, together, strict=True):
+        assert np.array_equal(layer_norm(row[None], weight, bias, F32(1e-12))[0], own)

@@ -10,24 +10,16 @@ import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
 from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.no_kv_store import NoKvStore
 from tlserve.model.sidecar_files import read_json, read_sidecar
 
 MAX_VOCABULARY = 4096
-
-
-@attrs.frozen(kw_only=True)
-class NoKvStore:
-    """The store of a model that remembers nothing: it counts blocks and holds no memory."""
-
-    blocks: int
-    block_size: int
 
 
 class BigramModel:

@@ -29,8 +29,13 @@ class HfTokenizer:
     eos_id: int | None
 
 
-def read_tokenizer(directory: Path, config: Mapping[str, object], vocabulary: int) -> HfTokenizer:
-    """Read the tokenizer of `directory`; raises `ModelRefused`. `vocabulary`: rows of the model's embedding."""
+def read_tokenizer(
+    directory: Path, config: Mapping[str, object], vocabulary: int, *, begin: str = "bos", end: str = "eos"
+) -> HfTokenizer:
+    """Read the tokenizer of `directory`; raises `ModelRefused`. `vocabulary`: rows of the model's embedding.
+
+    `begin`, `end`: what the files call the tokens around a text ("cls" and "sep" in a BERT).
+    """
     if not (directory / TOKENIZER).is_file():
         others = [name for name in ("tokenizer.model", "vocab.json", "vocab.txt") if (directory / name).is_file()]
         also = f"; {others[0]} alone is not read: save it with a fast tokenizer of transformers" if others else ""
@@ -39,7 +44,7 @@ def read_tokenizer(directory: Path, config: Mapping[str, object], vocabulary: in
     ids = _ids(text, vocabulary)
     named = {**read_json(directory / SPECIAL_TOKENS), **_not_null(read_json(directory / TOKENIZER_CONFIG))}
     bos, eos = (
-        _marked(named, f"{mark}_token", ids, config.get(f"{mark}_token_id"), vocabulary) for mark in ("bos", "eos")
+        _marked(named, f"{mark}_token", ids, config.get(f"{mark}_token_id"), vocabulary) for mark in (begin, end)
     )
     metadata: dict[str, object] = {
         "tokenizer.huggingface.json": text,

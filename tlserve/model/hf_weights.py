@@ -92,7 +92,7 @@ def open_weights(directory: Path, stack: ExitStack, *, tied: bool) -> HfWeights:
 
     `tied`: the output matrix is the embedding, whatever else a file holds.
     """
-    files = tuple(stack.enter_context(SafetensorsFile(path)) for path in _paths(directory))
+    files = tuple(stack.enter_context(SafetensorsFile(path)) for path in weight_files(directory))
     home: dict[str, tuple[SafetensorsFile, str]] = {}
     for file in files:
         for own, name in _known_names(file, tied):
@@ -127,8 +127,8 @@ def _known_names(file: SafetensorsFile, tied: bool) -> Iterator[tuple[str, str]]
             )
 
 
-def _paths(directory: Path) -> list[Path]:
-    """Return the files of a model: the one, or the shards that its index names."""
+def weight_files(directory: Path) -> list[Path]:
+    """Return the files of a model: the one, or the shards that its index names; raises `ModelRefused`."""
     if (directory / WHOLE).is_file():
         return [directory / WHOLE]
     if (directory / INDEX).is_file():

@@ -58,6 +58,8 @@ def _reader(path: Path) -> Reader:
         return _read_bigram
     if any(path.glob("*.gguf")):
         return _read_gguf_directory
+    if config.get("model_type") == "bert":
+        return _read_bert
     if config:
         return _read_hf
     raise ModelMissing(f"{path} holds no model: neither a .gguf file nor a config.json")
@@ -83,6 +85,13 @@ def _read_hf(path: Path, options: LoadOptions) -> LoadedModel:
     from tlserve.model.hf_model import read_hf_model
 
     return read_hf_model(path, options)
+
+
+def _read_bert(path: Path, options: LoadOptions) -> LoadedModel:
+    """Read the directory of a BERT sentence encoder."""
+    from tlserve.model.bert_model import read_bert_model
+
+    return read_bert_model(path, options)
 
 
 def _read_bigram(path: Path, options: LoadOptions) -> LoadedModel:

@@ -27,6 +27,29 @@ EXP2_COEFFICIENTS = tuple(
         1.0,
     )
 )
+# a * (1 - Phi(a)) for a in [0, 5.5], as a polynomial in 2 a / 5.5 - 1, highest power first: least greatest absolute error
+# (5.4e-7, before rounding). Phi is the normal distribution's. Applied by Horner's rule.
+GELU_END = np.float32(5.5)
+GELU_TAIL_COEFFICIENTS = tuple(
+    np.float32(c)
+    for c in (
+        0.03586279973387718,
+        -0.0397605337202549,
+        -0.15407727658748627,
+        0.23637793958187103,
+        0.18500642478466034,
+        -0.5487241148948669,
+        0.1922897845506668,
+        0.4612792730331421,
+        -0.6387202739715576,
+        0.26004934310913086,
+        0.18024154007434845,
+        -0.30864328145980835,
+        0.1912022829055786,
+        -0.0605790801346302,
+        0.008194840513169765,
+    )
+)
 _EXPONENT_BIAS = np.float32(127 << 23)
 _ONE_EXPONENT = np.float32(1 << 23)
 
@@ -87,3 +110,36 @@ def silu_times(gate: F32, up: F32, out: F32) -> None:
     np.add(denominator, np.float32(1), out=denominator)
     np.divide(gate, denominator, out=denominator)
     np.multiply(denominator, up, out=out)
+
+
+def layer_norm(x: F32, weight: F32, bias: F32, epsilon: np.float32) -> F32:
+    """Return (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis; both means by `sum_in_halves`.
+
+    x: (..., F), weight, bias: (F,) -> (..., F). Source: Ba, Kiros and Hinton, "Layer Normalization" (2016).
+    """
+    count = np.float32(x.shape[-1])
+    normed: F32 = x - (sum_in_halves(x) / count)[..., None]
+    variance = sum_in_halves(np.multiply(normed, normed)) / count
+    normed *= (np.float32(1) / np.sqrt(variance + epsilon))[..., None]
+    normed *= weight
+    normed += bias
+    return normed
+
+
+def gelu(x: F32) -> None:
+    """Replace x by x * Phi(x) = max(x, 0) - |x| * (1 - Phi(|x|)), elementwise. Absolute error at most 8e-7; nan stays nan.
+
+    |x| is cut to 5.5, beyond which the second term is below 1.1e-7 and the cut one below the bound. The exact gelu, by the
+    error function, not the tanh form. Source: Hendrycks and Gimpel, "Gaussian Error Linear Units" (2016).
+    """
+    s = np.abs(x)
+    np.minimum(s, GELU_END, out=s)
+    np.multiply(s, np.float32(2) / GELU_END, out=s)
+    np.subtract(s, np.float32(1), out=s)
+    tail = np.multiply(s, GELU_TAIL_COEFFICIENTS[0])
+    for coefficient in GELU_TAIL_COEFFICIENTS[1:-1]:
+        np.add(tail, coefficient, out=tail)
+        np.multiply(tail, s, out=tail)
+    np.add(tail, GELU_TAIL_COEFFICIENTS[-1], out=tail)
+    np.maximum(x, np.float32(0), out=x)
+    np.subtract(x, tail, out=x)
