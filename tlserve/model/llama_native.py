@@ -26,16 +26,17 @@ _KEY_TILE = 16
 
 
 class NativeKvStore:
-    """A `kernels.interface.KvStore`: for each layer and block, keys (kv_heads, D, block_size), values (kv_heads, block_size, D).
+    """A `kernels.interface.KvStore`: for each block and layer, keys (kv_heads, D, block_size), values (kv_heads, block_size, D).
 
-    D of the values is padded to a multiple of 16. The memory is touched only where something was written.
+    D of the values is padded to a multiple of 16. The memory is touched only where something was written: all layers of a block
+    lie together, because the system gives memory in pages of up to 2 MB.
     """
 
     def __init__(self, shape: LlamaShape, blocks: int, block_size: int, precision: str) -> None:
         self._blocks = blocks
         self._block_size = block_size
         padded = -(-shape.head_size // _KEY_TILE) * _KEY_TILE
-        paged = (shape.layers, blocks, shape.kv_heads)
+        paged = (blocks, shape.layers, shape.kv_heads)
         self.keys: Stored = np.zeros((*paged, shape.head_size, block_size), PRECISIONS[precision])
         self.values: Stored = np.zeros((*paged, block_size, padded), PRECISIONS[precision])
 

@@ -43,7 +43,7 @@ enum { MOST_HEAD_SIZE = 1024 };
 static void write_kv(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value) {
   float finite[MOST_HEAD_SIZE] = {0};
   uint16_t halves[MOST_HEAD_SIZE];
-  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size, at = block * kv->heads + head;
+  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size, at = block * kv->block_heads + head;
   to_store(key, size, kv->half ? 65504.0f : 3.4028234663852886e38f, finite);
   if (kv->half) {
     uint16_t *keys = (uint16_t *)kv->keys + at * size * bs + slot;
@@ -89,12 +89,12 @@ static const void *key_tile(const attention *a, long head, long tile, long keys,
   const char *base = kv->keys;
   if (bs % KEY_TILE == 0) {
     *stride = bs;
-    return base + ((a->table[first / bs] * kv->heads + head) * size * bs + first % bs) * width;
+    return base + ((a->table[first / bs] * kv->block_heads + head) * size * bs + first % bs) * width;
   }
   *stride = KEY_TILE;
   for (long t = first; t < first + KEY_TILE; t++) {
     long key = t < keys ? t : keys - 1;
-    const char *from = base + ((a->table[key / bs] * kv->heads + head) * size * bs + key % bs) * width;
+    const char *from = base + ((a->table[key / bs] * kv->block_heads + head) * size * bs + key % bs) * width;
     for (long d = 0; d < size; d++) memcpy((char *)copy + (d * KEY_TILE + t - first) * width, from + d * bs * width, (size_t)width);
   }
   return copy;
@@ -104,7 +104,7 @@ static const void *key_tile(const attention *a, long head, long tile, long keys,
 static const void *value_block(const attention *a, long head, long position, long keys) {
   const kv_layer *kv = &a->kv;
   long bs = kv->block_size, at = position < keys ? position : 0;
-  long slot = (a->table[at / bs] * kv->heads + head) * bs + at % bs;
+  long slot = (a->table[at / bs] * kv->block_heads + head) * bs + at % bs;
   return (const char *)kv->values + slot * kv->padded_size * (kv->half ? 2 : 4);
 }
 
@@ -153,7 +153,7 @@ INLINE void weigh_values(const attention *a, const queries *qs, long head, long 
   UNROLL for (int m = 0; m < count; m++) UNROLL for (int v = 0; v < vectors; v++) acc[m][v] = set1(0);
   for (long start = 0; start < qs->keys; start += bs) {
     long run = qs->keys - start < bs ? qs->keys - start : bs;
-    long at = (a->table[start / bs] * kv->heads + head) * bs * padded + first;
+    long at = (a->table[start / bs] * kv->block_heads + head) * bs * padded + first;
     const char *next = value_block(a, head, start + bs, qs->keys);
     for (long t = 0; t < run; t++, at += padded) {
       vf value[VALUE_VECTORS];

@@ -202,13 +202,14 @@ static long sequence_of(const step *s, long row) {
 
 static kv_layer kv_of(const work *w, long index) {
   const model *m = w->m;
-  long padded = padded_head(m->head_size), slots = w->s->blocks * w->s->block_size * m->kv_heads;
+  long padded = padded_head(m->head_size), slots = w->s->block_size * m->kv_heads;
   size_t width = w->s->half ? 2 : 4;
   return (kv_layer){.keys = (char *)w->s->keys + (size_t)(index * slots * m->head_size) * width,
                     .values = (char *)w->s->values + (size_t)(index * slots * padded) * width,
                     .block_size = w->s->block_size,
                     .heads = m->kv_heads,
                     .head_size = m->head_size,
+                    .block_heads = m->layers * m->kv_heads,
                     .padded_size = padded,
                     .half = w->s->half};
 }

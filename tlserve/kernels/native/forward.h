@@ -27,7 +27,7 @@ typedef struct {
 typedef struct {
   long rows, sequences, logit_count, hidden_count;
   const int32_t *tokens, *positions, *row_starts, *tables, *table_starts, *logit_rows, *hidden_rows;
-  void *keys, *values; /* [layers] stores, see kernels.h */
+  void *keys, *values; /* see kv_layer */
   long blocks, block_size;
   int half;
   float *logits; /* [logit_count][vocabulary] */

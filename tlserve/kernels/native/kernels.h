@@ -13,11 +13,13 @@ typedef struct {
   long inputs, blocks;
 } quantised_rows;
 
-/* One layer of the paged store, f16 or f32 (`half`). Block b, key head h:
-   keys [blocks][key heads][D][block_size], values [blocks][key heads][block_size][D padded to 16]. */
+/* One layer of the paged store, f16 or f32 (`half`). All layers of a block lie together, so that memory is touched block by block:
+   keys [blocks][layers][key heads][D][block_size], values [blocks][layers][key heads][block_size][D padded to 16];
+   the pointers are those of this layer in block 0. */
 typedef struct {
   void *keys, *values;
   long block_size, heads, head_size, padded_size;
+  long block_heads; /* layers * key heads: from one block to the next */
   int half;
 } kv_layer;
 
