@@ -33,7 +33,7 @@ from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
-from tlserve.errors import EngineFailed, SettingsError
+from tlserve.errors import AddressInUse, EngineFailed, SettingsError
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
 from tlserve.http.tls import Certificate, TlsListener
@@ -117,8 +117,15 @@ async def _open_ports(settings: Settings, door: Door, certificate: Certificate |
     """Bind every address, refuse an exposed one; the listeners are closed with `stack`, if nothing else did it."""
     api = await _open(settings.engine.http_listen, settings, stack)
     check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
-    health = settings.engine.health_listen
-    return _Ports(api, await _open(health, settings, stack) if health else [], certificate)
+    return _Ports(api, await _open_health(settings, stack), certificate)
+
+
+async def _open_health(settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+    try:
+        address = settings.engine.health_listen
+        return await _open(address, settings, stack) if address else []
+    except AddressInUse as fault:  # a second server meets it without having named this port
+        raise AddressInUse(f"{fault.message}; this is the health port: --health-port") from None
 
 
 async def _open(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:

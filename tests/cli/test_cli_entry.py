@@ -108,8 +108,10 @@ def test_the_arguments_win_over_the_file(serving: Serving, tmp_path: Path) -> No
     [
         (["--port", "65536"], "'65536' is not a number from 0 to 65535"),
         (["--set", "threads"], "'threads' is not KEY=VALUE"),
-        (["--confg", "x"], "unrecognized arguments"),
-        (["serve", "extra"], "unrecognized arguments"),
+        (["--confg", "x"], "there is no argument '--confg', did you mean '--config'?"),
+        (["serve", "--modl=x"], "there is no argument '--modl=x', did you mean '--model'?"),
+        (["serve", "extra"], "there is no argument 'extra'; `tlserve serve --help` shows what there is"),
+        (["pull"], "the following arguments are required: name; `tlserve pull --help` shows what there is"),
     ],
 )
 def test_a_command_line_that_is_not_understood_is_two(
@@ -118,7 +120,9 @@ def test_a_command_line_that_is_not_understood_is_two(
     with pytest.raises(SystemExit) as caught:
         main(arguments)
     assert caught.value.code == 2
-    assert words in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("tlserve: ")
+    assert words in line
 
 
 def test_an_unknown_command_gets_the_nearest_one(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,11 @@ def tlserve(*arguments: str) -> subprocess.CompletedProcess[str]:
         (("--set", "threads=x"), 4, "engine.threads must be a whole number"),
         (("--config", "/does/not/exist.toml"), 4, "cannot be read"),
         (("--model", "nope", *FREE), 5, "there is no model 'nope'"),
-        (("--model", "succ", "--host", "192.0.2.1", *FREE), 10, "cannot listen on"),
+        (
+            ("--model", "succ", "--host", "192.0.2.1", *FREE),
+            10,
+            "cannot listen on 192.0.2.1:0: Cannot assign requested address",
+        ),
     ],
 )
 def test_a_server_that_cannot_start_says_why_in_one_line(arguments: tuple[str, ...], code: int, words: str) -> None:
@@ -37,3 +41,22 @@ def test_a_port_in_use_is_said_before_a_model_is_looked_for() -> None:
     (line,) = ended.stderr.splitlines()
     assert ended.returncode == 7
     assert "in use" in line
+
+
+def test_a_port_of_the_health_server_that_is_in_use_is_named_by_its_argument() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ended = tlserve("--model", "succ", "--port", "0", "--health-port", str(taken.getsockname()[1]))
+    (line,) = ended.stderr.splitlines()
+    assert ended.returncode == 7
+    assert "in use" in line
+    assert "--health-port" in line
+
+
+def test_a_reader_that_has_enough_is_no_fault() -> None:
+    command = [sys.executable, "-m", "tlserve", "check-config"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 141

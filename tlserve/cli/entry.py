@@ -6,14 +6,15 @@ numpy, trio and rich come with the command that needs them.
 
 from __future__ import annotations
 
-import argparse
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 
 from tlserve import __version__
 from tlserve.cli import exit_codes
 from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND
+from tlserve.cli.parser import OneLineParser
 from tlserve.errors import TlserveError, single_cause
 
 
@@ -21,7 +22,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `tlserve ARGUMENTS` and return the exit code; `argv` without the program's name, None: of this process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _dispatch(arguments)
+        code = _dispatch(arguments)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        return _leave_pipe()
     except (TlserveError, KeyboardInterrupt, BaseExceptionGroup) as error:
         cause = single_cause(error)
         if isinstance(cause, KeyboardInterrupt):
@@ -53,9 +58,9 @@ def _dispatch(arguments: list[str]) -> int:
 def _run(name: str, arguments: list[str]) -> int:
     command = COMMANDS[name]
     module = command.load()
-    parser = argparse.ArgumentParser(prog=f"tlserve {name}", description=command.about, allow_abbrev=False)
+    parser = OneLineParser(prog=f"tlserve {name}", description=command.about, allow_abbrev=False)
     module.add_arguments(parser)
-    return module.run(parser.parse_args(arguments))
+    return module.run(parser.parse_all(arguments))
 
 
 def _top(option: str) -> int:
@@ -71,6 +76,12 @@ def _unknown(name: str) -> str:
     close = difflib.get_close_matches(name, COMMANDS, n=1)
     hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(COMMANDS)}"
     return f"there is no command {name!r}; {hint}"
+
+
+def _leave_pipe() -> int:
+    """Stop printing into a pipe whose reader has enough (`tlserve check-config | head`), which is no fault of anybody's."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush does not fail
+    return exit_codes.PIPE_CLOSED
 
 
 def _tell(lines: tuple[str, ...], code: int) -> int:

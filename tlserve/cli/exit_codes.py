@@ -14,6 +14,7 @@ USAGE = 2
 DRAIN_CUT = 3
 NOT_ANSWERED = 11
 INTERRUPTED = 130
+PIPE_CLOSED = 141
 
 _CODES: dict[type[errors.TlserveError], int] = {
     errors.DrainCut: DRAIN_CUT,

@@ -7,6 +7,7 @@ know what is served. An empty host is every interface; a name may stand for seve
 from __future__ import annotations
 
 import errno
+import os
 import socket
 from collections.abc import Iterable
 
@@ -98,4 +99,5 @@ def _refusal(address: Address, error: OSError) -> OperatorError:
         return AddressInUse(
             f"{address} is in use by another process: stop that one, or listen elsewhere (port 0 picks a free port)"
         )
-    return OperatorError(f"cannot listen on {address}: {error.strerror}")
+    reason = os.strerror(error.errno) if error.errno else error  # the standard library adds the address a second time
+    return OperatorError(f"cannot listen on {address}: {reason}")
