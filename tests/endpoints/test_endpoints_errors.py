@@ -194,6 +194,12 @@ async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
         ("POST", "/v1/chat/completions", 422),
         ("GET", "/nowhere", 404),
     ]
+    assert [(r.error, r.param) for r in records] == [
+        (None, None),
+        (None, None),
+        ("unsupported_parameter", "n"),
+        ("not_found", None),
+    ]
     for record in records[:2]:
         assert (record.model, record.prompt_tokens, record.cached_tokens, record.completion_tokens) == ("succ", 1, 1, 3)
         assert record.finish == "length"

@@ -54,6 +54,13 @@ def test_a_query_is_cut_off() -> None:
     assert "secret" not in request_line(RequestRecord(request_id="r", method="GET", path="/a?key=secret", status=200))
 
 
+def test_a_refusal_says_what_kind_it_is_and_which_field_is_at_fault() -> None:
+    record = RequestRecord(
+        request_id="r", method="POST", path="/v1/x", status=400, error="wrong", param="messages[0].role"
+    )
+    assert request_line(record) == 'id=r method=POST path=/v1/x status=400 error=wrong param="messages[0].role"'
+
+
 @settings(deadline=None)
 @given(text=st.text(max_size=400))
 def test_no_client_text_can_break_out_of_its_value(text: str) -> None:
@@ -71,7 +78,7 @@ def test_a_long_value_is_cut() -> None:
 
 def test_the_record_has_no_field_for_text() -> None:
     assert {field.name for field in attrs.fields(RequestRecord)} == {
-        *("request_id", "method", "path", "status", "key", "model", "finish"),
+        *("request_id", "method", "path", "status", "error", "param", "key", "model", "finish"),
         *("prompt_tokens", "cached_tokens", "completion_tokens"),
         *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
     }
@@ -109,7 +116,8 @@ def test_a_message_with_line_breaks_stays_one_line(stream: io.StringIO) -> None:
 # --- one JSON document a line --------------------------------------------------------------------------------------------
 
 KEYS = [
-    *("time", "level", "logger", "event", "message", "id", "method", "path", "status", "key", "model"),
+    *("time", "level", "logger", "event", "message", "id", "method", "path", "status"),
+    *("error", "param", "key", "model"),
     *("prompt_tokens", "cached_tokens", "completion_tokens", "finish"),
     *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
 ]

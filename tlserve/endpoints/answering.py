@@ -98,4 +98,6 @@ class _Stream:
             raise error
         self._call.notes["finish"] = "error"
         log_unforeseen(error, self._call)
-        return sse.event(describe_fault(error).document())
+        answer = describe_fault(error)
+        self._call.note_error(answer)
+        return sse.event(answer.document())

@@ -134,7 +134,10 @@ async def _answer_no_route(router: Router, call: Call) -> None:
     request = call.request
     methods = _methods_there(router, request)
     if not methods:
-        raise HttpFault(404, f"there is nothing at {request.path[:100]!a}; the API is below /v1")
+        raise HttpFault(
+            404,
+            f"there is nothing at {request.path[:100]!a}; the API is below /v1, and /readyz and /metrics are on the health port",
+        )
     allow = (("Allow", ", ".join(methods)),)
     if request.method == "OPTIONS":
         await call.send(b"", 204, allow)
@@ -162,7 +165,7 @@ def make_fault_renderer(
         answer = describe_fault(fault)
         chosen = choose_request_id(None if request is None else request.headers.get(HEADER), new_id)
         if request is None and log is not None:
-            log(RequestRecord(request_id=chosen, method="-", path="-", status=fault.status))
+            log(RequestRecord(request_id=chosen, method="-", path="-", status=fault.status, error=answer.kind))
         return Response(fault.status, answer.document(), (*error_headers(answer, fault), (HEADER, chosen)))
 
     return render

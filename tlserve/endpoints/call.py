@@ -76,7 +76,12 @@ class Call:
     async def send_error(self, error: Exception) -> None:
         """Send the error document of `error`."""
         answer = describe_fault(error)
+        self.note_error(answer)
         await self.send(answer.document(), answer.status, error_headers(answer, error))
+
+    def note_error(self, answer: ErrorAnswer) -> None:
+        """Let the log record say what kind of error the client was told."""
+        self.notes.update(error=answer.kind, param=answer.param)
 
     def elapsed_ms(self) -> float:
         """Return the time since the request's head came."""

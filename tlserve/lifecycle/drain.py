@@ -125,13 +125,13 @@ class Drain:
     async def _wait_or_cut(
         self, open_requests: Callable[[], int], wait_ended: Callable[[], Awaitable[None]], cut: Callable[[], None]
     ) -> None:
-        _log.info("draining: %d requests are open and get %.1f s", open_requests(), self._timeout_s)
+        _log.info("open requests: %d; they get %.1f s", open_requests(), self._timeout_s)
         self._patience.deadline = trio.current_time() + self._timeout_s
         with self._patience:
             await wait_ended()
             return
         self._state = next_state(self._state, Happening.DEADLINE_PASSED)
-        _log.warning("%d requests are cut", open_requests())
+        _log.warning("open requests: %d; they are cut", open_requests())
         cut()
         with trio.move_on_after(CUT_GRACE_S):
             await wait_ended()

@@ -29,7 +29,7 @@ async def watch_stop_signals(
     """
     with trio.open_signal_receiver(*STOP_SIGNALS) as received:
         task_status.started()
-        _say("draining", await anext(received))
+        _say("draining; once more to cut what is open", await anext(received))
         drain()
         _say("cutting", await anext(received))
         cut()

@@ -78,6 +78,11 @@ class ErrorAnswer:
     param: str | None = None
     retry_after_s: int | None = None
 
+    @property
+    def kind(self) -> str:
+        """Return the code, or the type of a failure that has none: what a log line says of it."""
+        return self.code or self.type
+
     def document(self) -> bytes:
         """Return the error object as JSON."""
         fields: dict[str, Any] = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}

@@ -24,13 +24,17 @@ _LONGEST = 200
 class RequestRecord:
     """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line.
 
-    `key` is the name of the API key, never the key; `trace_id` that of the caller's trace, or of our own.
+    `error` is the code of a refusal or fault, or its type where it has no code, and `param` the field that is at fault; their
+    message is not logged, for it may quote the request. `key` is the name of the API key, never the key; `trace_id` that of the
+    caller's trace, or of our own.
     """
 
     request_id: str
     method: str
     path: str
     status: int
+    error: str | None = None
+    param: str | None = None
     key: str | None = None
     model: str | None = None
     prompt_tokens: int | None = None
