@@ -2,6 +2,7 @@
 
 import json
 import sys
+from functools import partial
 
 import pytest
 import trio
@@ -15,6 +16,7 @@ from tlserve.errors import OperatorError
 from tlserve.generation import Finish, GenerationRequest, PrefillStarted
 from tlserve.http.client import connect
 from tlserve.http.listener import bound_addresses, open_listeners
+from tlserve.http.wire import Wire
 
 
 @pytest.mark.parametrize(("batch", "sizes"), [(1, [1, 1, 1, 1, 1]), (2, [2, 2, 1]), (9, [5])])
@@ -65,6 +67,22 @@ async def test_counting_sees_streams_of_many_clients():
     rate = await served(1, act)
     assert rate.events > 0
     assert rate.events_per_s == rate.events / rate.seconds
+
+
+async def test_a_server_that_breaks_off_is_no_measurement():
+    async def act(address):
+        return await trio.to_thread.run_sync(lambda: count_events(address, clients=1, events=8, seconds=30))
+
+    async def slam(stream):
+        await stream.receive_some(1 << 16)
+        await Wire(stream, 1).abort()
+
+    listeners = await open_listeners("127.0.0.1:0")
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(partial(trio.serve_listeners, slam, listeners))
+        with pytest.raises(OperatorError, match="broke off a stream"):
+            await act(parse_address(bound_addresses(listeners)[0]))
+        nursery.cancel_scope.cancel()
 
 
 def test_servers_are_measured_in_turn_and_end_with_their_input():

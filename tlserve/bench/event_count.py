@@ -90,6 +90,8 @@ class _Counter:
             data = connection.recv(_RECEIVE_BYTES)
         except BlockingIOError:
             return
+        except OSError as error:
+            raise OperatorError(f"the server broke off a stream: {error.strerror}") from None
         if not data:
             self._end(connection, tail)
             return
