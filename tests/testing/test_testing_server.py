@@ -1,11 +1,14 @@
 """The servers that users start in their tests."""
 
+import attrs
 import pytest
 import trio
 
 import tlserve.testing
+from tests.kit.gated_model import GatedModel
+from tests.kit.gated_server import gated_succ
 from tests.kit.http_calls import chat, get, post
-from tlserve.errors import ModelMissing, SettingsError
+from tlserve.errors import EngineFailed, ModelMissing, SettingsError
 
 
 def test_a_threaded_server_answers_and_is_gone_after_the_block():
@@ -49,3 +52,30 @@ async def test_what_the_block_raises_comes_out_as_it_is():
     with pytest.raises(ZeroDivisionError):
         async with tlserve.testing.serve():
             1 / 0  # noqa: B018
+
+
+class DyingModel(GatedModel):
+    def forward(self, batch, kv):
+        raise ArithmeticError("the arithmetic broke")
+
+
+def dying():
+    _, loaded = gated_succ()
+    return attrs.evolve(loaded, model=DyingModel(loaded.model))
+
+
+def test_an_engine_that_died_is_not_hidden_from_a_test_that_did_not_ask():
+    with pytest.raises(EngineFailed), tlserve.testing.serve_in_thread(loaded=dying()) as server:
+        assert post(server.address, "/v1/chat/completions", chat("a")).status == 500
+
+
+def test_an_engine_that_died_is_told_once():
+    with tlserve.testing.serve_in_thread(loaded=dying()) as server:
+        assert post(server.address, "/v1/chat/completions", chat("a")).status == 500
+        with pytest.raises(EngineFailed):
+            server.join()
+
+
+def test_waiting_for_a_server_that_goes_on_has_an_end():
+    with tlserve.testing.serve_in_thread() as server, pytest.raises(TimeoutError):
+        server.join(0.01)
