@@ -55,7 +55,7 @@ typedef struct {
                      float *scratch);
 } kernels;
 
-extern const kernels KERNELS_AVX512, KERNELS_AVX2, KERNELS_NEON;
+extern const kernels KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON;
 
 enum { KEY_TILE = 16, MOST_QUERIES = 6 };
 static inline long attend_scratch(long context, long head_size) {

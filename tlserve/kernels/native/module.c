@@ -13,7 +13,7 @@
 
 static const kernels *const ALL_KERNELS[] = {
 #if defined(__x86_64__)
-    &KERNELS_AVX512, &KERNELS_AVX2,
+    &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
 #elif defined(__aarch64__)
     &KERNELS_NEON,
 #endif
