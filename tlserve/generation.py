@@ -143,7 +143,10 @@ class BackendInfo:
 
 @attrs.frozen
 class Distribution:
-    """How many values lay in each bucket: `counts[i]` of those up to `bounds[i]`, the last of those beyond; `total` is their sum."""
+    """How many values lay in each bucket.
+
+    `counts[i]` of those up to `bounds[i]`, the last of those beyond; `total` is the sum of the values.
+    """
 
     bounds: tuple[float, ...] = ()
     counts: tuple[int, ...] = (0,)
