@@ -20,7 +20,7 @@ from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
 from tlserve.capacity import plan_kv_blocks
-from tlserve.chat.dialect import dialect_for
+from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
@@ -203,7 +203,7 @@ def assemble(
 def _assemble_model(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> AssembledModel:
     """Make one model's objects; its keys and values get a share of `memory_bytes`, unless the settings say how much."""
     engine = Engine(loaded.model, _engine_config(settings, loaded, memory_bytes))
-    backend = LocalBackend(engine, _info(settings, loaded, engine), _limits(settings))
+    backend = LocalBackend(engine, _info(settings, loaded, engine), _limits(settings, loaded))
     served = _served(settings, loaded, backend)
     return AssembledModel(settings=settings, loaded=loaded, served=served, backend=backend, engine=engine)
 
@@ -270,10 +270,11 @@ def _engine_config(settings: EngineSettings, loaded: LoadedModel, memory_bytes: 
     )
 
 
-def _limits(settings: EngineSettings) -> BackendLimits:
+def _limits(settings: EngineSettings, loaded: LoadedModel) -> BackendLimits:
     return BackendLimits(
         admission=settings.max_num_seqs + settings.queue_capacity,
-        embeddings=max(1, settings.max_num_seqs // 2),
+        # in an encoder there are no chats that embeddings could stand in front of
+        embeddings=settings.max_num_seqs if loaded.model.spec.bidirectional else max(1, settings.max_num_seqs // 2),
         queue_deadline_s=settings.queue_deadline_ms / 1000,
         heartbeat_stale_s=settings.heartbeat_stale_ms / 1000,
     )

@@ -1,7 +1,8 @@
-"""POST /v1/embeddings: texts or token ids -> unit vectors.
+"""POST /v1/embeddings: texts or token ids -> vectors, of length 1 unless the model's own files want none.
 
-Each text is ordinary text, with BOS where the model wants one; token ids are taken as they are. `dimensions` larger than the
-model's is 400; smaller is 422, unless the model was trained to be cut: then its vectors are cut and brought back to length 1.
+Each text is ordinary text, with BOS and EOS ([CLS] and [SEP]) where the model wants them; token ids are taken as they are.
+`dimensions` larger than the model's is 400; smaller is 422, unless the model was trained to be cut: then its vectors are cut and
+brought back to length 1.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tlserve.generation import EmbeddingRequest
 from tlserve.openai.documents import embeddings_document
 from tlserve.openai.inputs import Input
 from tlserve.openai.requests import EmbeddingsRequest, parse_embeddings
-from tlserve.text.tokenizer import with_bos
+from tlserve.text.tokenizer import framed
 
 Vector = NDArray[np.float32]
 
@@ -86,7 +87,7 @@ def _encode(served: Served, request: EmbeddingsRequest) -> tuple[tuple[int, ...]
 def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
     info, content = served.backend.info(), item.content
     if isinstance(content, str):
-        content = tuple(with_bos(served.tokenizer, served.tokenizer.encode(content)))
+        content = tuple(framed(served.tokenizer, served.tokenizer.encode(content)))
     else:
         check_ids(content, info.vocabulary_size, item.place)
     if len(content) > info.context_tokens:

@@ -1,6 +1,7 @@
 """POST /v1/tokenize, /v1/detokenize, /v1/chat/completions/input_tokens: what a model would read, without running it.
 
-A text is tokenized as /v1/completions would read it: `add_special_tokens` puts BOS in front where the model wants one, and
+A text is tokenized as /v1/completions would read it, or /v1/embeddings where the model makes vectors only:
+`add_special_tokens` puts BOS in front where the model wants one, for vectors EOS behind as well, and
 `X-TL-Special-Tokens: 1` lets the text spell control tokens. Detokenizing writes every id as it is spelled, control tokens too.
 The count of input tokens is that of the rendered chat: the `prompt_tokens` that the same body would cost.
 """
@@ -21,6 +22,7 @@ from tlserve.openai.requests import (
     parse_detokenize,
     parse_tokenize,
 )
+from tlserve.text.tokenizer import framed
 
 
 async def tokenize(api: ApiContext, call: Call) -> None:
@@ -35,10 +37,10 @@ async def tokenize(api: ApiContext, call: Call) -> None:
 
 
 def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes:
-    if request.add_special_tokens:
+    if request.add_special_tokens and served.generates:
         return tokenize_document(encode_completion(served.tokenizer, request.text, specials=specials))
-    encode = served.tokenizer.encode_with_specials if specials else served.tokenizer.encode
-    return tokenize_document(encode(request.text))
+    ids = (served.tokenizer.encode_with_specials if specials else served.tokenizer.encode)(request.text)
+    return tokenize_document(framed(served.tokenizer, ids) if request.add_special_tokens else ids)
 
 
 async def detokenize(api: ApiContext, call: Call) -> None:

@@ -21,6 +21,7 @@ class ByteTokenizer:
     bos_id: int | None = None
     eos_id: int | None = None
     add_bos = False
+    add_eos = False
 
     def encode(self, text: str) -> list[int]:
         """Return the bytes of `text`."""

@@ -47,6 +47,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         marks=_marks(metadata, whole),
         trims={token["id"]: str.lstrip for token in added if token["rstrip"]},
         inner=inner and build_in_library(HUGGINGFACE, lambda: _library(inner, text_tokens)),
+        unknown=_unknown(document["model"]),
     )
 
 
@@ -136,6 +137,20 @@ def _word_piece(token: str) -> bytes:
     return token[2:].encode() if token.startswith("##") else (" " + token).encode()
 
 
+def _unknown(model: Mapping[str, Any]) -> int | None:
+    """Return the id that WordPiece gives to every word it cannot spell; None for other models."""
+    if model.get("type") != "WordPiece":
+        return None
+    unknown = model.get("unk_token")
+    vocabulary = model.get("vocab")
+    found = vocabulary.get(unknown) if isinstance(vocabulary, dict) and isinstance(unknown, str) else None
+    if type(found) is not int:
+        raise ModelRefused(
+            f"{HUGGINGFACE}: the vocabulary does not have the token {str(unknown)[:64]!r} for unknown words"
+        )
+    return found
+
+
 def _rows(metadata: Mapping[str, object]) -> int:
     """Return how many ids the model has, which may be more than the tokenizer names: 0 where that is not said."""
     rows = metadata.get(f"{HUGGINGFACE_PREFIX}vocabulary_size", 0)
@@ -175,6 +190,10 @@ def _marks(metadata: Mapping[str, object], whole: Any) -> Marks:
     framed = build_in_library(HUGGINGFACE, lambda: whole.encode("")).ids
     by_template = bos_id is not None and framed[:1] == [bos_id]
     add_bos = read_flag(metadata, "add_bos_token", default=by_template)
+    eos_id = read_token_id(metadata, "eos_token_id", size)
     return Marks(
-        bos_id=bos_id, eos_id=read_token_id(metadata, "eos_token_id", size), add_bos=add_bos and bos_id is not None
+        bos_id=bos_id,
+        eos_id=eos_id,
+        add_bos=add_bos and bos_id is not None,
+        add_eos=eos_id is not None and framed[by_template:][-1:] == [eos_id],
     )

@@ -20,11 +20,12 @@ from tlserve.text.special_tokens import SpecialTokens
 
 @attrs.frozen(kw_only=True)
 class Marks:
-    """The ids that frame a text; `add_bos` says that a prompt begins with `bos_id`."""
+    """The ids that frame a text. `add_bos`: a prompt begins with `bos_id`; `add_eos`: a text to embed ends with `eos_id`."""
 
     bos_id: int | None
     eos_id: int | None
     add_bos: bool
+    add_eos: bool = False
 
 
 class LibraryTokenizer:
@@ -32,6 +33,7 @@ class LibraryTokenizer:
 
     `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text. `inner` is
     the library for what does not begin a text, where that is encoded otherwise (a space is put before the beginning alone).
+    `unknown` is the id that any unknown word gets: it is special, and ordinary text may have it all the same.
     Characters that the vocabulary cannot spell are left out, as the library and llama.cpp do.
     """
 
@@ -45,18 +47,21 @@ class LibraryTokenizer:
         marks: Marks,
         trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
         inner: Any = None,
+        unknown: int | None = None,
     ) -> None:
         self._library = library
         self._inner = library if inner is None else inner
         self._pieces = pieces
         self._hidden = hidden
         self._special = SpecialTokens(special)
+        self._kept_out = self._special.id_set - {unknown}
         self._trims = trims
         self.vocabulary_size = len(pieces)
         self.special_tokens: Mapping[str, int] = MappingProxyType(self._special.ids)
         self.bos_id = marks.bos_id
         self.eos_id = marks.eos_id
         self.add_bos = marks.add_bos
+        self.add_eos = marks.add_eos
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as ordinary text."""
@@ -65,7 +70,7 @@ class LibraryTokenizer:
     def _encode(self, library: Any, text: str) -> list[int]:
         encoding = _encoded(library, _unicode(text))
         ids: list[int] = encoding.ids
-        if self._special.id_set.isdisjoint(ids):
+        if self._kept_out.isdisjoint(ids):
             return ids
         return self._encode_apart(library, _unicode(text), ids, encoding.offsets)
 
@@ -74,11 +79,11 @@ class LibraryTokenizer:
 
         A part is shorter than what it was cut from, so this ends; a single character that is left over is dropped.
         """
-        specials = [place for place, token in enumerate(ids) if token in self._special.id_set]
+        specials = [place for place, token in enumerate(ids) if token in self._kept_out]
         cuts = [begin + 1 if begin + 1 < end else end for begin, end in map(offsets.__getitem__, specials)]
         bounds = sorted({0, len(text), *cuts})
         if len(bounds) <= 2:
-            return [token for token in ids if token not in self._special.id_set]
+            return [token for token in ids if token not in self._kept_out]
         parts = [self._encode(self._inner if start else library, text[start:end]) for start, end in pairwise(bounds)]
         return [token for part in parts for token in part]
 

@@ -1,7 +1,7 @@
 """What a tokenizer is, and which one a model's metadata asks for.
 
-Owns the protocol, the choice between the builders, and the one rule for BOS. Refuses to know files: the metadata comes as a
-mapping with GGUF's own key names. Each kind of vocabulary has its own module, imported when it is asked for.
+Owns the protocol, the choice between the builders, and the one rule for BOS and EOS. Refuses to know files: the metadata comes
+as a mapping with GGUF's own key names. Each kind of vocabulary has its own module, imported when it is asked for.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ class Tokenizer(Protocol):
     """Text to token ids and back. Ids are below `vocabulary_size`. Safe for use by several threads at once.
 
     `special_tokens` maps the spelling of each control token, and of each user-defined token that is more than whitespace or
-    one character, to its id, the longest spelling first. `add_bos` says that a prompt begins with `bos_id`.
+    one character, to its id, the longest spelling first. `add_bos` says that a prompt begins with `bos_id`,
+    `add_eos` that a text to be embedded ends with `eos_id`.
     """
 
     @property
@@ -42,6 +43,10 @@ class Tokenizer(Protocol):
     @property
     def add_bos(self) -> bool:
         """Say whether a prompt begins with `bos_id`."""
+
+    @property
+    def add_eos(self) -> bool:
+        """Say whether a text to be embedded ends with `eos_id`."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
@@ -91,3 +96,9 @@ def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     """Return `ids` with BOS at its head where the model wants one, and never a second one."""
     bos = tokenizer.bos_id
     return [bos, *ids] if tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids
+
+
+def framed(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
+    """Return the ids of a whole text to be embedded: `ids` between BOS and EOS, each where the model wants it ([CLS], [SEP])."""
+    framed_ids = with_bos(tokenizer, ids)
+    return [*framed_ids, tokenizer.eos_id] if tokenizer.add_eos and tokenizer.eos_id is not None else framed_ids
