@@ -1,6 +1,8 @@
 """Drafts come from what was said before, and stop costing when they miss."""
 
-from tlserve.engine.prompt_lookup import PromptLookup
+import random
+
+from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 
 
 def test_a_draft_is_what_followed_the_earlier_match():
@@ -38,30 +40,42 @@ def test_tokens_that_come_later_are_found_too():
     assert lookup.draft(tokens, 2) == (4, 1)
 
 
-def drafted_steps(lookup, tokens, steps):
-    """Return how many of `steps` steps draft, when every draft misses."""
-    drafted = 0
-    for _ in range(steps):
-        draft = lookup.draft(tokens, 4)
-        if draft:
-            drafted += 1
-            lookup.settle(len(draft), 0)
-    return drafted
+def drafted(tokens, sequences, most=8):
+    """Return how many of the last 1000 tokens were drafted before they came, and how many of these drafts were right."""
+    lookup, count, right = PromptLookup(), 0, 0
+    for end in range(len(tokens) - 1000, len(tokens)):
+        draft = lookup.draft(tokens[:end], most, least_chance(sequences))
+        count += len(draft[:1])
+        right += draft[:1] == tuple(tokens[end : end + 1])
+    return count, right
 
 
 def test_drafts_that_miss_become_rare():
-    tokens = [1, 2, 3, 4, 1, 2, 3]
-    assert drafted_steps(PromptLookup(), tokens, 1000) < 1000 / 50
+    rng, tokens = random.Random(1), list(range(500))
+    for new in range(500, 1000):  # three tokens that are known, then one that never was
+        start = rng.randrange(490)
+        tokens += (start, start + 1, start + 2, new)
+    count, right = drafted(tokens, 1)
+    assert right < count < 1000 / 50
 
 
-def test_a_hit_ends_the_rests_and_lengthens_the_drafts():
-    lookup, tokens = PromptLookup(), [*range(20), *range(3)]
-    drafted_steps(lookup, tokens, 10)
-    while not (draft := lookup.draft(tokens, 16)):
-        pass
-    lengths = []
-    for _ in range(5):
-        lookup.settle(len(draft), len(draft))
-        draft = lookup.draft(tokens, 16)
-        lengths.append(len(draft))
-    assert lengths == [2, 4, 8, 16, 16]
+def test_the_more_sequences_run_the_surer_a_draft_must_be():
+    rng = random.Random(2)
+    tokens = [*range(1000)]
+    while len(tokens) < 3000:
+        start = rng.randrange(900)
+        tokens += range(start, start + rng.choice([4, 6, 20]))
+    counts = [drafted(tokens, sequences) for sequences in (1, 8, 32)]
+    assert counts[0][0] > counts[1][0] > counts[2][0]
+    assert counts[0][1] / counts[0][0] < counts[1][1] / counts[1][0]
+
+
+def test_a_text_that_repeats_itself_gets_long_drafts_and_a_miss_ends_them():
+    lookup, tokens = PromptLookup(), [*range(100), *range(50)]
+    assert len(lookup.draft(tokens, 16, least_chance(1))) == 16
+    assert len(lookup.draft([*tokens, 50, 51, 52], 4, least_chance(8))) == 4
+    assert lookup.draft([*tokens, 50, 51, 52, 7777], 16, least_chance(1)) == ()
+
+
+def test_what_a_draft_must_be_sure_of_follows_the_cost_of_a_row():
+    assert [least_chance(n) for n in (1, 4, 12)] == [1 / 5, 1 / 2, 3 / 4]

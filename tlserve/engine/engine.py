@@ -195,7 +195,7 @@ class Engine:
                 sequence.computed += 1
         except errors.ServerFault as fault:
             return [*events, self._fail(sequence, fault)]
-        self._learn(item, len(events))
+        self._count_drafts(item, len(events))
         self.kv.publish(sequence.table, sequence.tokens, sequence.computed)
         if sequence.finish:
             self._finish(sequence, sequence.finish)
@@ -207,9 +207,8 @@ class Engine:
         self._counters.generated_tokens_total += 1
         return EngineEvent(sequence.key, TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish))
 
-    def _learn(self, item: SequenceRows, drawn: int) -> None:
-        if item.drafts and item.sequence.lookup:
-            item.sequence.lookup.settle(len(item.drafts), drawn - 1)
+    def _count_drafts(self, item: SequenceRows, drawn: int) -> None:
+        if item.drafts:
             self._counters.drafted_tokens_total += len(item.drafts)
             self._counters.accepted_tokens_total += drawn - 1
 

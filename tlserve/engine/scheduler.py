@@ -20,7 +20,7 @@ from collections.abc import Sequence as Items
 
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.kv_blocks import KvBlocks
-from tlserve.engine.prompt_lookup import PromptLookup
+from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.step_plan import SequenceRows
 
@@ -95,17 +95,20 @@ class Scheduler:
         self._plan_prefills()
         # A sequence that was planned and then preempted runs no more: its rows fall out here.
         planned = [self._plan[sequence] for sequence in self.running if sequence in self._plan]
-        return [self._with_drafts(rows) for rows in planned] if self._config.speculative != "none" else planned
+        if self._config.speculative == "none":
+            return planned
+        chance = least_chance(sum(rows.sampled > 0 for rows in planned))
+        return [self._with_drafts(rows, chance) for rows in planned]
 
-    def _with_drafts(self, rows: SequenceRows) -> SequenceRows:
+    def _with_drafts(self, rows: SequenceRows, chance: float) -> SequenceRows:
         """Add what may be guessed, if blocks are left over: a guess is never worth another sequence's blocks."""
         sequence = rows.sequence
         room = sequence.limit - len(sequence.tokens) - 1
         if not sequence.decoding or room < 1:
             return rows
         sequence.lookup = sequence.lookup or PromptLookup()
-        drafts = sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens))
-        if not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
+        drafts = sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens), chance)
+        if not drafts or not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
             return rows
         return SequenceRows(sequence, 1, drafts)
 
