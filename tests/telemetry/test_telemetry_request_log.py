@@ -16,12 +16,13 @@ from tlserve.telemetry.request_log import RequestRecord, log_request, request_li
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """A log stream; the logger is put back afterwards."""
-    logger = logging.getLogger("tlserve")
-    before = (logger.handlers, logger.level, logger.propagate)
+    """A log stream; the loggers are put back afterwards."""
+    loggers = [logging.getLogger(name) for name in ("tlserve", "opentelemetry")]
+    before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
     yield io.StringIO()
-    logger.handlers, logger.propagate = before[0], before[2]
-    logger.setLevel(before[1])
+    for logger, (handlers, level, propagate) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)
 
 
 def test_a_line_says_id_status_tokens_and_times() -> None:
@@ -180,3 +181,9 @@ def test_no_line_of_a_traceback_can_pass_for_a_record(stream: io.StringIO, form:
     assert "\x1b" not in stream.getvalue()
     assert all(line.startswith("    ") for line in lines[1:])
     assert form == "text" or json.loads(lines[0])["exception"].count("ValueError") == 2
+
+
+def test_what_the_package_for_traces_has_to_say_is_a_document_as_well(stream: io.StringIO) -> None:
+    set_up_logs("info", stream, form="json")
+    logging.getLogger("opentelemetry.exporter").warning("the collector does not answer")
+    assert json.loads(stream.getvalue())["logger"] == "opentelemetry.exporter"

@@ -1,7 +1,7 @@
 """Where log lines go and how they look: lines for people, or one JSON document a line, on standard error.
 
-Owns the handler of the logger "tlserve" and its two formats. Refuses to touch the root logger, which belongs to the program that
-we run in; only the command line calls `set_up_logs`.
+Owns the handler of the logger "tlserve" and its two formats; what OpenTelemetry's package has to say goes the same way. Refuses
+to touch the root logger, which belongs to the program that we run in; only the command line calls `set_up_logs`.
 
     2026-01-31T12:00:00.000Z info tlserve.request id=4f1c method=POST path=/v1/chat/completions status=200 ...
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "tlserve.request", "event": "request", ...}
@@ -24,6 +24,7 @@ import attrs
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INDENT = "    "
+_LOGGERS = ("tlserve", "opentelemetry")
 
 
 @attrs.frozen
@@ -91,9 +92,10 @@ def set_up_logs(level: str, stream: TextIO | None = None, *, form: str = "text")
 
     `form` is a name of `FORMATS`. A second call replaces the first one's handler.
     """
-    logger = logging.getLogger("tlserve")
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(FORMATS[form]())
-    logger.handlers = [handler]
-    logger.setLevel(level.upper())
-    logger.propagate = False
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.setLevel(level.upper())
+        logger.propagate = False
