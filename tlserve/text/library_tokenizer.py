@@ -17,6 +17,9 @@ import attrs
 from tlserve.errors import ModelRefused, ServerFault
 from tlserve.text.special_tokens import SpecialTokens
 
+LONG_CHARACTERS = 4096
+"""From here on encoding takes more than a millisecond: too long to keep every other thread waiting."""
+
 
 @attrs.frozen(kw_only=True)
 class Marks:
@@ -115,8 +118,14 @@ class LibraryTokenizer:
 
 
 def _encoded(library: Any, text: str) -> Any:
-    """Return the library's encoding. Its panics are no `Exception`, and must not end the server: raises ServerFault."""
+    """Return the library's encoding. Its panics are no `Exception`, and must not end the server: raises ServerFault.
+
+    A long text is a batch of one, because the library lets other threads run during a batch only, and a megabyte takes half a
+    second.
+    """
     try:
+        if len(text) > LONG_CHARACTERS:
+            return library.encode_batch([text], add_special_tokens=False)[0]
         return library.encode(text, add_special_tokens=False)
     except BaseException as error:
         if not _is_of_the_library(error):
