@@ -117,7 +117,9 @@ class Reader:
             said.append(self._server.stderr.readline())
             if not said[-1]:
                 self._server, ended = None, self._server
-                raise AssertionError(f"{command}: exit code {ended.wait(PATIENCE_S)}\n{''.join(said)}")
+                watchdog.cancel()
+                ended.communicate(timeout=PATIENCE_S)
+                raise AssertionError(f"{command}: exit code {ended.returncode}\n{''.join(said)}")
             for text_name, text_address, json_name, json_address in _ADDRESS.findall(said[-1]):
                 self._addresses[(text_name or json_name).replace("api", "API")] = text_address or json_address
         watchdog.cancel()
