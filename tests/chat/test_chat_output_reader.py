@@ -7,8 +7,20 @@ from hypothesis import strategies as st
 
 from tests.kit.feeding import assert_same_at_every_split
 from tests.kit.tiny_tokenizers import gpt2_metadata, prefixed
-from tlserve.chat.dialect import DIALECTS, PLAIN, Channel, ChannelText, dialect_for
-from tlserve.chat.output_reader import Answer, Delta, OutputReader, TokenChoice, fold
+from tlserve.chat.dialect import USUAL_FORM, Channel, ChannelText, ToolUse, TurnForm
+from tlserve.chat.dialects.mistral import MISTRAL
+from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.output_reader import (
+    Answer,
+    AnswerCall,
+    CallDelta,
+    Delta,
+    OutputReader,
+    TokenChoice,
+    fold,
+    new_call_id,
+)
 from tlserve.errors import ClientError
 from tlserve.generation import Finish, TokenEvent, TokenLogprob
 from tlserve.text.tokenizer import build_tokenizer
@@ -33,8 +45,9 @@ def events(tokens, finish=Finish.LENGTH, logprobs=False):
     ]
 
 
-def read_deltas(tokenizer, stream, stops=(), dialect=PLAIN):
-    reader = OutputReader(tokenizer, stops, dialect)
+def read_deltas(tokenizer, stream, stops=(), dialect=PLAIN, tools=None):
+    ids = iter(f"call_{number}" for number in range(100))
+    reader = OutputReader(tokenizer, stops, dialect, tools=tools, new_call_id=lambda: next(ids))
     deltas = []
     for event in stream:
         deltas.append(reader.feed(event))
@@ -43,8 +56,8 @@ def read_deltas(tokenizer, stream, stops=(), dialect=PLAIN):
     return deltas
 
 
-def answer(tokenizer, stream, stops=(), dialect=PLAIN):
-    return fold(read_deltas(tokenizer, stream, stops, dialect))
+def answer(tokenizer, stream, stops=(), dialect=PLAIN, tools=None):
+    return fold(read_deltas(tokenizer, stream, stops, dialect, tools))
 
 
 def pieces_of(parts):
@@ -217,6 +230,9 @@ def test_the_bytes_of_all_entries_spell_the_content(text, stops):
 class BracketReader:
     """Reads [..] as reasoning; the brackets are markup, and an opening one is held until the next character."""
 
+    ended = False
+    markers = frozenset()
+
     def __init__(self):
         self.held = 0
         self._channel = Channel.CONTENT
@@ -244,11 +260,12 @@ class BracketReader:
 @attrs.frozen
 class BracketDialect:
     name: str = "brackets"
+    form: TurnForm = USUAL_FORM
 
     def matches(self, template_source, special_tokens):
         return "[" in template_source
 
-    def open_reader(self, prompt=""):
+    def open_reader(self, opening=None, tools=None):
         return BracketReader()
 
 
@@ -272,12 +289,79 @@ def test_everything_is_content_in_the_plain_dialect():
     assert (list(reader.feed("")), list(reader.finish()), reader.held) == ([], [], 0)
 
 
-def test_the_registry_ends_with_the_dialect_that_matches_every_model():
-    assert dialect_for("{{ anything }}", {"<|im_end|>": 2}) is PLAIN is DIALECTS[-1]
-
-
 @pytest.mark.parametrize(
-    "delta", [Delta(content="a"), Delta(finish=Finish.STOP), Delta(reasoning="r"), Delta(tool_call="t")]
+    "delta", [Delta(content="a"), Delta(finish=Finish.STOP), Delta(reasoning="r"), Delta(calls=(CallDelta(0, "t"),))]
 )
 def test_a_delta_is_empty_only_with_nothing_in_it(delta):
     assert (delta.is_empty, Delta().is_empty) == (False, True)
+
+
+# --- calls (cases 6, 12, 13) ------------------------------------------------------------------------------------------------
+
+TOOLS = ToolUse(schemas={"now": {}, "add": {}})
+NOW = b'<tool_call>{"name": "now", "arguments": {}}</tool_call>'
+ADD = b'<tool_call>{"name": "add", "arguments": {"a": 1, "b": [2]}}</tool_call>'
+BOTH = (AnswerCall("call_0", "now", "{}"), AnswerCall("call_1", "add", '{"a": 1, "b": [2]}'))
+
+
+def test_each_call_has_its_index_and_its_id_and_name_once():
+    deltas = read_deltas(BYTES, events(NOW + b"\n" + ADD), (), QWEN3, TOOLS)
+    pieces = [piece for delta in deltas for piece in delta.calls]
+    assert [piece.index for piece in pieces] == sorted(piece.index for piece in pieces)
+    assert [(piece.index, piece.id, piece.name) for piece in pieces if piece.id or piece.name] == [
+        (0, "call_0", "now"),
+        (1, "call_1", "add"),
+    ]
+    assert fold(deltas).calls == BOTH
+    assert len([piece for piece in pieces if piece.index == 1]) > 5
+
+
+@pytest.mark.parametrize(
+    ("text", "finish", "tools", "expected"),
+    [
+        (NOW, Finish.STOP, TOOLS, Answer(calls=BOTH[:1], finish=Finish.STOP, called=True)),
+        (NOW, Finish.LENGTH, TOOLS, Answer(calls=BOTH[:1], finish=Finish.LENGTH)),
+        (b"No.", Finish.STOP, TOOLS, Answer(content="No.", finish=Finish.STOP)),
+        (NOW, Finish.STOP, ToolUse(hidden=True), Answer(finish=Finish.STOP)),
+        (NOW, Finish.STOP, None, Answer(content=NOW.decode(), finish=Finish.STOP)),
+        (NOW[:-13], Finish.STOP, TOOLS, Answer(calls=BOTH[:1], finish=Finish.STOP)),
+    ],
+    ids=["called", "cut", "no call", "may not call", "no tools", "ended inside"],
+)
+def test_only_an_answer_that_ended_by_itself_with_a_complete_call_ends_in_its_calls(text, finish, tools, expected):
+    tokens = [*text, 0] if finish is Finish.STOP else text
+    assert answer(BYTES, events(tokens, finish), (), QWEN3, tools) == expected
+
+
+def test_an_answer_that_may_call_once_ends_with_its_call():
+    once = ToolUse(schemas=TOOLS.schemas, parallel=False)
+    reader = OutputReader(BYTES, (), QWEN3, tools=once)
+    found = fold(reader.feed(event) for event in events(b"Hm " + NOW + ADD))
+    assert (found.content, [call.name for call in found.calls], found.called) == ("Hm", ["now"], True)
+    assert (reader.stopped, reader.tokens) == (True, len(b"Hm " + NOW) - len(b"</tool_call>"))
+
+
+def test_stop_strings_act_on_the_visible_text_alone():
+    text = b"<think>stop</think>a" + ADD.replace(b"[2]", b'"stop"') + b"bstopc"
+    found = answer(BYTES, events(text), ["stop"], QWEN3, TOOLS)
+    assert (found.content, found.reasoning, found.called) == ("ab", "stop", True)
+    assert found.calls == (AnswerCall("call_0", "add", '{"a": 1, "b": "stop"}'),)
+
+
+def test_a_marker_that_is_a_control_token_reaches_the_reader_as_its_spelling():
+    tokenizer = build_tokenizer(gpt2_metadata(control=["</s>", "[TOOL_CALLS]", "[ARGS]", "[INST]"]))
+    call = [1, *tokenizer.encode("now"), 2, *tokenizer.encode('{"a": 1}'), 3, 0]
+    found = answer(tokenizer, events(call, Finish.STOP), (), MISTRAL, TOOLS)
+    assert found == Answer(calls=(AnswerCall("call_0", "now", '{"a": 1}'),), finish=Finish.STOP, called=True)
+    assert answer(tokenizer, events(call, Finish.STOP), (), MISTRAL).content == 'now{"a": 1}'
+
+
+def test_ids_of_calls_are_random_and_long():
+    ids = {new_call_id() for _ in range(1000)}
+    assert len(ids) == 1000
+    assert min(map(len, ids)) - len("call_") >= 24
+
+
+def test_the_entries_of_reasoning_and_calls_go_out_too():
+    found = answer(BYTES, events(b"<think>a</think>b" + NOW, logprobs=True), (), QWEN3, TOOLS)
+    assert b"".join(entry.chosen.bytes for entry in found.logprobs) == b"<think>a</think>b" + NOW

@@ -1,24 +1,24 @@
-"""The seam for model families: what the text of an answer means.
+"""The seam for model families: what the text of an answer means, and what the template of the family wants.
 
-Owns the channels, the protocol of a dialect, and the registry. A dialect reads visible text and says which of it is content,
-reasoning or the markup of a tool call. So far there is one, `plain`, to which everything is content.
+Owns the channels, the pieces that a reader gives, and the protocols of a dialect and its reader. The dialects themselves are in
+`tlserve.chat.dialects`, one module each. Refuses to know tokens and JSON documents.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any, Protocol
 
 import attrs
 
 
 class Channel(enum.Enum):
-    """Where a piece of an answer belongs."""
+    """Where a piece of text belongs."""
 
     CONTENT = "content"
     REASONING = "reasoning"
-    TOOL_CALL = "tool_call"
 
 
 @attrs.frozen
@@ -29,18 +29,101 @@ class ChannelText:
     text: str
 
 
+@attrs.frozen
+class CallOpened:
+    """The model calls the tool `name`; the pieces that follow, up to `CallClosed`, are of this call."""
+
+    name: str
+
+
+@attrs.frozen
+class CallArguments:
+    """A piece of the JSON text of the open call's arguments."""
+
+    text: str
+
+
+@attrs.frozen
+class CallClosed:
+    """The open call is complete: the joined pieces of its arguments are one JSON object."""
+
+
+Piece = ChannelText | CallOpened | CallArguments | CallClosed
+
+_NO_SCHEMAS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
+
+
+@attrs.frozen(kw_only=True)
+class ToolUse:
+    """The tools that a request offers, as a reader needs them: name -> JSON schema of the arguments.
+
+    `parallel` false: the answer ends with its first call. `hidden`: calls are read, and left out, for none may be made.
+    """
+
+    schemas: Mapping[str, Mapping[str, Any]] = _NO_SCHEMAS
+    parallel: bool = True
+    hidden: bool = False
+
+
+@attrs.frozen
+class Opening:
+    """What an answer goes on from: the end of the prompt that the template wrote, or the text of a message that is continued."""
+
+    template: str = ""
+    begun: str | None = None
+
+    def is_inside(self, begin: str, end: str) -> bool:
+        """Say whether it leaves the tag `begin` open. What a client wrote before the answer opens nothing."""
+        if self.begun is None:
+            return self.template.rstrip().endswith(begin)
+        return self.begun.rfind(begin) > self.begun.rfind(end)
+
+
+FROM_NOTHING = Opening()
+
+
 class DialectReader(Protocol):
-    """Reads one answer incrementally; what it gives, joined by channel, does not depend on how the text was cut."""
+    """Reads one answer incrementally; what it gives does not depend on how the text was cut.
+
+    Text that looks like a call and is none comes back as content. A call that was opened before that showed stays open.
+    """
 
     @property
     def held(self) -> int:
         """Return the number of characters fed last that are in no piece yet."""
 
-    def feed(self, text: str) -> Sequence[ChannelText]:
+    @property
+    def ended(self) -> bool:
+        """Say whether the answer is over, because nothing may follow its call."""
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Return the spellings that steer this reader: a control token so spelled reaches it as text."""
+
+    def feed(self, text: str) -> Sequence[Piece]:
         """Return the pieces that `text` settles, in order."""
 
-    def finish(self) -> Sequence[ChannelText]:
-        """Return what was held back; what cannot be read as more is content."""
+    def finish(self) -> Sequence[Piece]:
+        """Return what was held back."""
+
+
+def _same(call_id: str) -> str:
+    return call_id
+
+
+@attrs.frozen(kw_only=True)
+class TurnForm:
+    """How a family's template wants earlier calls: `arguments_as_text` as JSON text, else as an object.
+
+    `null_content`: a turn of calls alone has the content none, else "". `call_id` makes an id one that the template takes.
+    """
+
+    arguments_as_text: bool = False
+    null_content: bool = False
+    call_id: Callable[[str], str] = _same
+
+
+USUAL_FORM = TurnForm()
 
 
 class Dialect(Protocol):
@@ -50,48 +133,12 @@ class Dialect(Protocol):
     def name(self) -> str:
         """Return the name under which settings choose it."""
 
+    @property
+    def form(self) -> TurnForm:
+        """Return how its template wants earlier calls."""
+
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Say whether a model with this template and these special tokens speaks it."""
 
-    def open_reader(self, prompt: str = "") -> DialectReader:
-        """Return a reader for one answer to `prompt`, the rendered text, which may have opened a channel."""
-
-
-class PlainReader:
-    """Everything is content, at once."""
-
-    held = 0
-
-    def feed(self, text: str) -> Sequence[ChannelText]:
-        """Return `text` as content."""
-        return (ChannelText(Channel.CONTENT, text),) if text else ()
-
-    def finish(self) -> Sequence[ChannelText]:
-        """Return nothing: nothing is ever held."""
-        return ()
-
-
-@attrs.frozen
-class PlainDialect:
-    """The dialect of models that only talk."""
-
-    name: str = "plain"
-
-    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
-        """Match every model."""
-        return True
-
-    def open_reader(self, prompt: str = "") -> DialectReader:  # noqa: ARG002
-        """Return a reader to which everything is content."""
-        return PlainReader()
-
-
-PLAIN = PlainDialect()
-
-DIALECTS: tuple[Dialect, ...] = (PLAIN,)
-"""All dialects, the most particular first; the last one matches every model."""
-
-
-def dialect_for(template_source: str, special_tokens: Mapping[str, int]) -> Dialect:
-    """Return the first dialect that matches the model."""
-    return next(dialect for dialect in DIALECTS if dialect.matches(template_source, special_tokens))
+    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
+        """Return a reader for one answer; `opening` may have begun the reasoning. `tools` None: there are no calls."""

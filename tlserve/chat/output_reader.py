@@ -6,17 +6,32 @@ log-probabilities go out with which text. Refuses to know JSON and HTTP.
 The path of a token:
 
     token_bytes -> Detokenizer -> DialectReader -> content  -> StopStrings -> Delta.content
-                                                -> reasoning, tool call    -> Delta.reasoning, Delta.tool_call
+                                                -> reasoning, calls        -> Delta.reasoning, Delta.calls
+
+A control token is no text, unless the dialect's reader knows its spelling as a marker.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from tlserve.chat.dialect import PLAIN, Channel, ChannelText, Dialect
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    CallArguments,
+    CallClosed,
+    CallOpened,
+    Channel,
+    ChannelText,
+    Dialect,
+    Opening,
+    Piece,
+    ToolUse,
+)
+from tlserve.chat.dialects.plain import PLAIN
 from tlserve.generation import Finish, TokenEvent
 from tlserve.text.detokenizer import Detokenizer
 from tlserve.text.stop_strings import StopStrings
@@ -40,20 +55,40 @@ class LogprobEntry:
     top: tuple[TokenChoice, ...] = ()
 
 
+@attrs.frozen
+class CallDelta:
+    """What one step adds to the call `index`; its first piece has `id` and `name`, and no other one."""
+
+    index: int
+    arguments: str = ""
+    id: str = ""
+    name: str = ""
+
+
+@attrs.frozen
+class AnswerCall:
+    """A call of an answer. Only where the answer was cut are `arguments` less than a JSON object."""
+
+    id: str
+    name: str
+    arguments: str
+
+
 @attrs.frozen(kw_only=True)
 class Delta:
-    """What one step adds to an answer; `finish` is set on the last one."""
+    """What one step adds to an answer; `finish` is set on the last one, and `called` if the answer then ends in its calls."""
 
     content: str = ""
     reasoning: str = ""
-    tool_call: str = ""
+    calls: tuple[CallDelta, ...] = ()
     logprobs: tuple[LogprobEntry, ...] = ()
     finish: Finish | None = None
+    called: bool = False
 
     @property
     def is_empty(self) -> bool:
         """Say whether there is nothing to send."""
-        return not (self.content or self.finish or self.reasoning or self.tool_call or self.logprobs)
+        return not (self.content or self.finish or self.reasoning or self.calls or self.logprobs)
 
 
 _NOTHING = Delta()
@@ -65,9 +100,10 @@ class Answer:
 
     content: str = ""
     reasoning: str = ""
-    tool_call: str = ""
+    calls: tuple[AnswerCall, ...] = ()
     logprobs: tuple[LogprobEntry, ...] = ()
     finish: Finish | None = None
+    called: bool = False
 
 
 def fold(deltas: Iterable[Delta]) -> Answer:
@@ -76,10 +112,25 @@ def fold(deltas: Iterable[Delta]) -> Answer:
     return Answer(
         content="".join(delta.content for delta in parts),
         reasoning="".join(delta.reasoning for delta in parts),
-        tool_call="".join(delta.tool_call for delta in parts),
+        calls=_fold_calls(piece for delta in parts for piece in delta.calls),
         logprobs=tuple(entry for delta in parts for entry in delta.logprobs),
         finish=next((delta.finish for delta in reversed(parts) if delta.finish is not None), None),
+        called=any(delta.called for delta in parts),
     )
+
+
+def _fold_calls(pieces: Iterable[CallDelta]) -> tuple[AnswerCall, ...]:
+    calls: dict[int, list[CallDelta]] = {}
+    for piece in pieces:
+        calls.setdefault(piece.index, []).append(piece)
+    return tuple(
+        AnswerCall(own[0].id, own[0].name, "".join(piece.arguments for piece in own)) for own in calls.values()
+    )
+
+
+def new_call_id() -> str:
+    """Return an id that no other call has: 120 random bits."""
+    return "call_" + secrets.token_hex(15)
 
 
 class OutputReader:
@@ -90,14 +141,23 @@ class OutputReader:
     """
 
     def __init__(
-        self, tokenizer: Tokenizer, stops: Sequence[str] = (), dialect: Dialect = PLAIN, *, prompt: str = ""
+        self,
+        tokenizer: Tokenizer,
+        stops: Sequence[str] = (),
+        dialect: Dialect = PLAIN,
+        *,
+        opening: Opening = FROM_NOTHING,
+        tools: ToolUse | None = None,
+        new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """Raise ClientError for stop strings that are refused; `prompt` is the rendered text that is answered."""
+        """Raise ClientError for stop strings that are refused; `opening` and `tools` are the dialect's."""
         self.tokens = 0
         self.stopped = False
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer()
-        self._dialect = dialect.open_reader(prompt)
+        self._dialect = dialect.open_reader(opening, tools)
+        self._markers = _control_markers(tokenizer, self._dialect.markers)
+        self._calls = _CallCounter(new_call_id)
         self._stops = StopStrings(stops)
         self._entries = _EntryQueue()
 
@@ -111,45 +171,48 @@ class OutputReader:
             return _NOTHING
         self.tokens += 1
         pieces = [] if event.finish is Finish.STOP else self._read(event)
-        if event.finish is not None and not self._stops.stopped:
+        if event.finish is not None and not self._stops.stopped and not self._dialect.ended:
             pieces += self._read_tail()
         return self._end(pieces, event.finish)
 
-    def _read(self, event: TokenEvent) -> list[ChannelText]:
+    def _read(self, event: TokenEvent) -> list[Piece]:
         if event.logprob is not None:
             self._entries.append(self._entry(event, event.logprob))
-        text = self._detokenizer.feed(self._tokenizer.token_bytes(event.token))
+        spelled = self._markers.get(event.token) if self._markers else None
+        text = self._detokenizer.feed(spelled or self._tokenizer.token_bytes(event.token))
         return self._read_text(text)
 
-    def _read_text(self, text: str) -> list[ChannelText]:
+    def _read_text(self, text: str) -> list[Piece]:
         self._entries.read += len(text)
         return self._visible(self._dialect.feed(text))
 
-    def _read_tail(self) -> list[ChannelText]:
+    def _read_tail(self) -> list[Piece]:
         pieces = self._read_text(self._detokenizer.finish())
         pieces += self._visible(self._dialect.finish())
         return [*pieces, ChannelText(Channel.CONTENT, self._stops.finish())]
 
-    def _visible(self, pieces: Sequence[ChannelText]) -> list[ChannelText]:
+    def _visible(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pass the content on through the stop strings; what follows a stop is dropped, of every channel."""
-        visible = []
+        visible: list[Piece] = []
         for piece in pieces:
-            if piece.channel is Channel.CONTENT:
+            if isinstance(piece, ChannelText) and piece.channel is Channel.CONTENT:
                 visible.append(ChannelText(Channel.CONTENT, self._stops.feed(piece.text)))
             elif not self._stops.stopped:
                 visible.append(piece)
         return visible
 
-    def _end(self, pieces: list[ChannelText], finish: Finish | None) -> Delta:
-        finish = Finish.STOP if self._stops.stopped else finish
+    def _end(self, pieces: list[Piece], finish: Finish | None) -> Delta:
+        finish = Finish.STOP if self._stops.stopped or self._dialect.ended else finish
         self.stopped = finish is not None
-        content, reasoning, tool_call = _by_channel(pieces)
+        content, reasoning = _texts(pieces)
+        calls = self._calls.number(pieces)
         return Delta(
             content=content,
             reasoning=reasoning,
-            tool_call=tool_call,
+            calls=calls,
             logprobs=self._released(),
             finish=finish,
+            called=finish is Finish.STOP and self._calls.closed > 0,
         )
 
     def _released(self) -> tuple[LogprobEntry, ...]:
@@ -165,17 +228,56 @@ class OutputReader:
         return LogprobEntry(chosen, tuple(top))
 
 
-def _by_channel(pieces: list[ChannelText]) -> tuple[str, str, str]:
-    """Return the content, the reasoning and the tool call; a step has a piece or two, so that nothing is built for them."""
-    content = reasoning = tool_call = ""
+def _control_markers(tokenizer: Tokenizer, markers: Iterable[str]) -> Mapping[int, bytes]:
+    """Return id -> spelling of the markers that are control tokens, which the tokenizer shows as no text."""
+    ids = {marker: tokenizer.special_tokens.get(marker) for marker in markers}
+    return {
+        token: marker.encode()
+        for marker, token in ids.items()
+        if token is not None and not tokenizer.token_bytes(token)
+    }
+
+
+def _texts(pieces: list[Piece]) -> tuple[str, str]:
+    """Return the content and the reasoning; a step has a piece or two, so that nothing is built for them."""
+    content = reasoning = ""
     for piece in pieces:
-        if piece.channel is Channel.CONTENT:
-            content += piece.text
-        elif piece.channel is Channel.REASONING:
-            reasoning += piece.text
+        if isinstance(piece, ChannelText):
+            if piece.channel is Channel.CONTENT:
+                content += piece.text
+            else:
+                reasoning += piece.text
+    return content, reasoning
+
+
+class _CallCounter:
+    """Gives calls their index and id; `closed` counts those that are complete."""
+
+    def __init__(self, new_id: Callable[[], str]) -> None:
+        self.closed = 0
+        self._new_id = new_id
+        self._opened = 0
+
+    def number(self, pieces: list[Piece]) -> tuple[CallDelta, ...]:
+        """Return the deltas of the calls in `pieces`, one for each call that gains something."""
+        deltas: list[CallDelta] = []
+        for piece in pieces:
+            if isinstance(piece, CallOpened):
+                deltas.append(CallDelta(self._opened, id=self._new_id(), name=piece.name))
+                self._opened += 1
+            elif isinstance(piece, CallArguments):
+                self._add(deltas, piece.text)
+            elif isinstance(piece, CallClosed):
+                self.closed += 1
+        return tuple(deltas)
+
+    def _add(self, deltas: list[CallDelta], text: str) -> None:
+        """Join `text` to the last delta if it is of the open call."""
+        index = self._opened - 1
+        if deltas and deltas[-1].index == index:
+            deltas[-1] = attrs.evolve(deltas[-1], arguments=deltas[-1].arguments + text)
         else:
-            tool_call += piece.text
-    return content, reasoning, tool_call
+            deltas.append(CallDelta(index, text))
 
 
 class _EntryQueue:

@@ -129,7 +129,7 @@ def _check_count(asked: Asked, info: BackendInfo) -> None:
 
 def _choice(call: Call, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int) -> Choice:
     served = asked.served
-    reader = OutputReader(served.tokenizer, asked.options.stop, served.dialect, prompt=prompt.text)
+    reader = OutputReader(served.tokenizer, asked.options.stop, served.dialect)
     return Choice(
         request=_request(asked, prompt, number, seed, max_tokens, call.id),
         reading=Reading(reader, len(prompt.ids), call, echo=prompt.echo),

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 
 import attrs
 
-from tlserve.chat.dialect import PLAIN, Dialect
+from tlserve.chat.dialect import Dialect
+from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams

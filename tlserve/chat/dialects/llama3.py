@@ -1,0 +1,64 @@
+"""`llama3`: an answer that is a call and nothing else: JSON with `parameters`, or a list of calls as Python.
+
+Owns the two forms. They have no marker, besides a `<|python_tag|>` that may stand first: only the very first character can begin
+a call, and only of a tool that was offered; all else is content. Source: the prompt formats of Llama 3.1 and 3.2.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+
+from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.markup_reader import MarkupReader
+from tlserve.chat.pythonic import PythonicRegion
+from tlserve.chat.regions import EitherRegion, JsonRegion, Region
+
+TAG = "<|python_tag|>"
+_HEADER = "<|start_header_id|>"
+
+
+def _as_json(tools: ToolUse, begin: str) -> Region:
+    return JsonRegion(begin, "", tools.schemas, tools.schemas.__contains__)
+
+
+def _choose(tools: ToolUse, begin: str, text: str) -> Region | None:
+    """Return the region of the form that `text` begins, or None while that is open: a list may be of either."""
+    inside = text[1:].lstrip()
+    if not text or (text[0] == "[" and not inside):
+        return None
+    if text[0] == "[" and inside[0] != "{":
+        return PythonicRegion(begin, tools.schemas, tools.schemas.__contains__)
+    return _as_json(tools, begin)
+
+
+def _either(tools: ToolUse, begin: str) -> Region:
+    return EitherRegion(begin, partial(_choose, tools, begin))
+
+
+@attrs.frozen
+class Llama3Dialect:
+    """The dialect of the Llama 3 templates."""
+
+    name: str = "llama3"
+    form: TurnForm = USUAL_FORM
+
+    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
+        """Match by the headers of its turns, in the template or the vocabulary."""
+        return _HEADER in template_source and (_HEADER in special_tokens or "ipython" in template_source)
+
+    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
+        """Return a reader for content, or calls."""
+        if tools is None:
+            return MarkupReader(opening=opening, regions={})
+        return MarkupReader(
+            opening=opening,
+            regions={TAG: partial(_either, tools, TAG)},
+            bare=dict.fromkeys("{[", partial(_either, tools, "")),
+            tools=tools,
+        )
+
+
+LLAMA3: Dialect = Llama3Dialect()

@@ -1,0 +1,83 @@
+"""`mistral`: calls behind `[TOOL_CALLS]`: a list of JSON objects, or (newer) a name, `[ARGS]`, and the arguments.
+
+Owns the two forms, and that ids of calls are nine letters and digits here: the template refuses others, so ours are hashed to
+such, always in the same way. Source: the chat templates of Mistral Nemo and Mistral Small 3.2.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import string
+from collections.abc import Mapping
+from functools import partial
+
+import attrs
+
+from tlserve.chat.dialect import FROM_NOTHING, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.markup_reader import MarkupReader, OpenRegion
+from tlserve.chat.regions import EitherRegion, JsonRegion, NamedRegion, Region
+
+BEGIN = "[TOOL_CALLS]"
+_ARGUMENTS, _CALL_ID = "[ARGS]", "[CALL_ID]"
+_HEAD = re.compile(r"\s*([A-Za-z0-9_.-]+)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*")
+_ID = re.compile(r"[A-Za-z0-9]{9}")
+_LETTERS = string.ascii_letters + string.digits
+
+
+def short_id(call_id: str) -> str:
+    """Return an id of nine letters and digits that stands for `call_id`; one that is such already stays."""
+    if _ID.fullmatch(call_id):
+        return call_id
+    number = int.from_bytes(hashlib.blake2b(call_id.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
+    return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
+
+
+def _name_of(head: str) -> str:
+    found = _HEAD.fullmatch(head)
+    return found[1] if found else ""
+
+
+def _choose(tools: ToolUse, text: str) -> Region | None:
+    """Return the region of the form that `text` begins, or None while it is blank."""
+    if not text:
+        return None
+    if text[0] in "[{":
+        return JsonRegion(BEGIN, "", tools.schemas)
+    return NamedRegion(BEGIN, "", tools.schemas, _name_of)
+
+
+_FORM = TurnForm(call_id=short_id)
+
+
+@attrs.frozen
+class MistralDialect:
+    """The dialect of Mistral's templates."""
+
+    name: str = "mistral"
+    form: TurnForm = _FORM
+
+    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
+        """Match by the template, or by the token."""
+        return BEGIN in template_source or (BEGIN in special_tokens and "[INST]" in template_source)
+
+    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
+        """Return a reader for content and calls."""
+        return _MistralReader(opening=opening, regions=_regions(tools), tools=tools)
+
+
+def _regions(tools: ToolUse | None) -> Mapping[str, OpenRegion]:
+    return {} if tools is None else {BEGIN: partial(EitherRegion, BEGIN, partial(_choose, tools))}
+
+
+class _MistralReader(MarkupReader):
+    """A reader that is told of the tokens inside a call, too."""
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Return every spelling that steers the reader."""
+        inside = {_ARGUMENTS, _CALL_ID} if self._regions else ()
+        return super().markers.union(inside)
+
+
+MISTRAL: Dialect = MistralDialect()

@@ -1,0 +1,34 @@
+"""`smollm3`: reasoning as `qwen3` has it, then content, and calls as `hermes` has them.
+
+Owns the matching: the template knows `/no_think`. Its tools go under the name `xml_tools`, if it has it (see
+`tlserve.chat.templates`). Source: SmolLM3's chat template and model card.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+
+from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialects.hermes import hermes_regions
+from tlserve.chat.markup_reader import THINK, MarkupReader
+
+
+@attrs.frozen
+class SmolLM3Dialect:
+    """The dialect of SmolLM3."""
+
+    name: str = "smollm3"
+    form: TurnForm = USUAL_FORM
+
+    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
+        """Match by the template."""
+        return THINK.end in template_source and "/no_think" in template_source
+
+    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
+        """Return a reader for reasoning, content and calls."""
+        return MarkupReader(reasoning=THINK, opening=opening, regions=hermes_regions(tools), tools=tools)
+
+
+SMOLLM3: Dialect = SmolLM3Dialect()
