@@ -20,7 +20,7 @@ from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
 from tlserve.capacity import plan_kv_blocks
-from tlserve.chat.dialect import dialect_for
+from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
