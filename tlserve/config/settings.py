@@ -157,7 +157,7 @@ class EngineSettings:
         "none", "draft tokens from the prompt and answer so far", choices=("none", "prompt_lookup")
     )
     speculative_tokens: int = setting(
-        4, "most drafted tokens in one step of one sequence", unit="tokens", low=1, high=32
+        8, "most drafted tokens in one step of one sequence", unit="tokens", low=1, high=32
     )
     embedding_min_dimensions: int = setting(
         0,
