@@ -1,5 +1,6 @@
 """The BERT encoder: its numbers, its exactness, and what of its directory is taken or refused."""
 
+import contextlib
 import json
 import random
 
@@ -7,6 +8,8 @@ import attrs
 import numpy as np
 import pytest
 import safetensors.numpy
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.kit.step_batches import Rows, run_whole, step_batch
 from tests.kit.tiny_bert import (
@@ -26,9 +29,19 @@ from tests.kit.tiny_bert import (
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import PooledRows, Pooling
+from tlserve.model.bert_config import bert_shape
 from tlserve.model.load import load_model
 
 TENSORS = tiny_bert_tensors()
+NASTY = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(), max_size=2),
+    st.just({}),
+)
 NOTHING = np.zeros(0, np.int32)
 
 
@@ -170,6 +183,12 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_names(tmp_pa
 def test_what_is_not_served_of_a_config_is_refused_by_name(tmp_path, change, words):
     with pytest.raises(ModelRefused, match=words):
         load_model(write_tiny_bert(tmp_path, **change))
+
+
+@given(st.dictionaries(st.sampled_from([*CONFIG, "is_decoder", "quantization_config"]), NASTY, min_size=1, max_size=3))
+def test_any_config_is_a_shape_or_a_refusal_and_nothing_else(change):
+    with contextlib.suppress(ModelRefused):
+        assert bert_shape({**CONFIG, **change}).hidden > 0
 
 
 def test_native_kernels_and_a_longer_context_are_refused(tmp_path):

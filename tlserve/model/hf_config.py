@@ -116,7 +116,7 @@ def _family(config: Fields) -> HfFamily:
     """Return the row of `model_type`; refuses another head than the one that predicts tokens."""
     name = config.get("model_type")
     if not isinstance(name, str) or name not in FAMILIES:
-        raise config.refusal("model_type", f"{name!r:.60} is not served; served: {', '.join(FAMILIES)}")
+        raise config.refusal("model_type", f"{name!r:.60} is not served; served: {', '.join(FAMILIES)}, bert")
     family = FAMILIES[name]
     classes = config.get("architectures")
     if classes is not None and classes != [family.model_class]:
