@@ -94,6 +94,12 @@ async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
         nursery.cancel_scope.cancel()
 
 
+async def test_without_files_nobody_is_woken_to_look(autojump_clock: MockClock) -> None:
+    began = trio.current_time()
+    await watch_files([])
+    assert trio.current_time() == began
+
+
 def test_a_file_that_is_not_there_has_a_look_of_its_own(watched: Watched) -> None:
     before = look_at([str(watched.path)])
     watched.path.unlink()

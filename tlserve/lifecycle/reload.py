@@ -35,10 +35,13 @@ class Reloading:
 async def watch_files(
     reloadings: Sequence[Reloading], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Reload whatever changes, until cancelled; started once the files were looked at for the first time."""
+    """Reload whatever changes, until cancelled; started once the files were looked at for the first time.
+
+    Without files there is nothing to wake up for, and it returns at once: an idle server is woken by nobody.
+    """
     seen = [look_at(one.paths) for one in reloadings]
     task_status.started()
-    while True:
+    while reloadings:
         await trio.sleep(INTERVAL_S)
         for index, one in enumerate(reloadings):
             now = look_at(one.paths)
