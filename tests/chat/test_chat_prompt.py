@@ -11,7 +11,7 @@ from tests.chat.test_chat_templates import SMOLLM
 from tests.kit.tiny_tokenizers import CHATML, NASTY, gpt2_metadata, llama_metadata, prefixed
 from tlserve.chat.marks import Marker, choose_mark, insert_marks
 from tlserve.chat.messages import Role, Turn, parse_role
-from tlserve.chat.prompt import encode_chat, encode_completion
+from tlserve.chat.prompt import Rendering, encode_chat, encode_completion
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import build_tokenizer
@@ -95,7 +95,7 @@ def test_the_prompt_holds_exactly_the_control_tokens_of_the_template_and_reads_b
 @settings(max_examples=100)
 def test_no_join_of_fields_makes_a_control_token(turns, document):
     docs = [{document: [document, 7, None]}]
-    prompt = encode_chat(JOINS, TINY, turns, variables={"docs": docs})
+    prompt = encode_chat(JOINS, TINY, turns, Rendering(variables={"docs": docs}))
     spelled_by_the_template_alone = sum(turn.text == "" for turn in turns)
     assert controls(TINY, prompt.ids) == [1, *[2] * spelled_by_the_template_alone, 2]
     assert read(TINY, prompt.ids) == prompt.text == plain_rendering(JOINS, turns, TINY, docs=docs)

@@ -8,6 +8,8 @@ Source: the public API reference, `messages`; a developer's turn is a system tur
 from __future__ import annotations
 
 import enum
+from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
@@ -35,10 +37,21 @@ def parse_role(name: str, *, param: str = "messages") -> Role:
 
 
 @attrs.frozen
+class TurnCall:
+    """A call that an earlier answer made: its arguments as an object, or as the text it was if that was no JSON object."""
+
+    id: str
+    name: str
+    arguments: Mapping[str, Any] | str
+
+
+@attrs.frozen
 class Turn:
-    """One message. `name` and `tool_call_id` reach the template only where they are given."""
+    """One message. What is optional reaches the template only where it is given; `calls` and `reasoning` are an assistant's."""
 
     role: Role
     text: str
     name: str | None = None
     tool_call_id: str | None = None
+    reasoning: str | None = None
+    calls: tuple[TurnCall, ...] = ()

@@ -8,60 +8,132 @@ The control tokens of a prompt are those that the template put there, and one BO
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 import attrs
 
+from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Opening, TurnForm
 from tlserve.chat.marks import choose_mark, insert_marks, marker_for
-from tlserve.chat.messages import Turn
+from tlserve.chat.messages import Turn, TurnCall
 from tlserve.chat.templates import Clock, Template, local_time
+from tlserve.chat.tool_words import Tools, tell_calls, tell_tools
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import Tokenizer, with_bos
 
 _NO_VARIABLES: Mapping[str, object] = MappingProxyType({})
+_OPENING_CHARS = 256
+_TOOL_VARIABLES = ("tools", "xml_tools")
+"""The names under which templates look for tools, the usual one first."""
 
 
 @attrs.frozen
 class Prompt:
-    """What the model reads, and the rendered text that it stands for."""
+    """What the model reads, the rendered text that it stands for, and what the answer goes on from."""
 
     ids: tuple[int, ...]
     text: str
+    opening: Opening = FROM_NOTHING
+
+
+@attrs.frozen(kw_only=True)
+class Rendering:
+    """How turns are rendered besides the turns themselves.
+
+    `variables` are further names for the template, from the client too. `continue_final`: the last turn is left open.
+    """
+
+    form: TurnForm = USUAL_FORM
+    tools: Tools = ()
+    add_generation_prompt: bool = True
+    continue_final: bool = False
+    variables: Mapping[str, object] = _NO_VARIABLES
+
+
+USUAL_RENDERING = Rendering()
 
 
 def encode_chat(
     template: Template,
     tokenizer: Tokenizer,
     turns: Sequence[Turn],
+    rendering: Rendering = USUAL_RENDERING,
     *,
-    add_generation_prompt: bool = True,
-    variables: Mapping[str, object] = _NO_VARIABLES,
     clock: Clock = local_time,
 ) -> Prompt:
-    """Render `turns` and encode the text; `variables` are further names for the template, from the client too.
-
-    Raises ClientError for what the template refuses, or fails at.
-    """
+    """Render `turns` and encode the text. Raises ClientError for what the template refuses, or fails at."""
+    turns, tools = _placed(template, turns, rendering)
+    variables = {**rendering.variables, **tools}
+    turns = [_formed(turn, rendering.form) for turn in turns]
     strings = {*_turn_strings(turns), *_strings(variables)}
     marker = marker_for(frozenset(tokenizer.special_tokens))
     places = {text: found for text in strings if (found := marker.places(text))}
-    mark = choose_mark([*strings, template.source, *tokenizer.special_tokens]) if places else ""
+    taken = [*strings, template.source, *tokenizer.special_tokens]
+    mark = choose_mark(taken) if places else ""
+    marked = turns
     if mark:
 
         def with_marks(text: str) -> str:
             return insert_marks(text, places.get(text, ()), mark)
 
-        turns = [_marked_turn(turn, with_marks) for turn in turns]
+        marked = [_marked_turn(turn, with_marks) for turn in turns]
         variables = _marked(variables, with_marks)
-    own = {"add_generation_prompt": add_generation_prompt, **_frame(tokenizer)}
+    end = choose_mark([*taken, mark]) if rendering.continue_final else ""
+    messages = [_message(turn, rendering.form) for turn in _ended(marked, end)]
+    own = {"tools": None, "add_generation_prompt": rendering.add_generation_prompt and not end, **_frame(tokenizer)}
     try:
-        text = template.render({**own, **variables, "messages": list(map(_message, turns))}, clock=clock, mark=mark)
+        text = template.render({**own, **variables, "messages": messages}, clock=clock, mark=mark)
     except ClientError as error:
-        raise ClientError(_without(error.message, mark), param=error.param, code=error.code) from error
+        words = _without(_without(error.message, mark), end)
+        raise ClientError(words, param=error.param, code=error.code) from error
+    text = _cut(text, end)
     ids = with_bos(tokenizer, tokenizer.encode_with_specials(text, mark=mark))
-    return Prompt(tuple(ids), _without(text, mark))
+    text = _without(text, mark)
+    return Prompt(tuple(ids), text, _opening(text, turns, rendering))
+
+
+def _placed(
+    template: Template, turns: Sequence[Turn], rendering: Rendering
+) -> tuple[Sequence[Turn], Mapping[str, object]]:
+    """Put the tools where the template has a place for them: a variable, or else the system turn, in words."""
+    if "tool_calls" not in template.source:
+        turns = list(map(tell_calls, turns))
+    if not rendering.tools:
+        return turns, {}
+    for name in _TOOL_VARIABLES:
+        if name in template.variables:
+            return turns, {name: list(rendering.tools)}
+    return tell_tools(turns, rendering.tools), {}
+
+
+def _ended(turns: Sequence[Turn], end: str) -> Sequence[Turn]:
+    """Return the turns with `end` at the end of the last one's text."""
+    return [*turns[:-1], attrs.evolve(turns[-1], text=turns[-1].text + end)] if end else turns
+
+
+def _cut(text: str, end: str) -> str:
+    """Return the text up to the last `end`."""
+    if not end:
+        return text
+    before, found, _ = text.rpartition(end)
+    if not found:
+        raise ClientError(
+            "the model's chat template does not show the message that is to be continued",
+            param="continue_final_message",
+        )
+    return _without(before, end)
+
+
+def _opening(text: str, turns: Sequence[Turn], rendering: Rendering) -> Opening:
+    """Return what the answer goes on from: only what the template wrote behind the last turn, never a client's text."""
+    last = turns[-1].text if turns else ""
+    if rendering.continue_final:
+        return Opening(begun=last)
+    if last.strip() and text.rstrip().endswith(last.strip()):
+        return FROM_NOTHING
+    return Opening(template=text[-_OPENING_CHARS:])
 
 
 def encode_completion(tokenizer: Tokenizer, text: str, *, specials: bool = True) -> tuple[int, ...]:
@@ -72,22 +144,49 @@ def encode_completion(tokenizer: Tokenizer, text: str, *, specials: bool = True)
 def _turn_strings(turns: Sequence[Turn]) -> Iterator[str]:
     """Yield what clients wrote; a role is one of ours, which templates may well make a control token of."""
     for turn in turns:
-        yield from filter(None, (turn.text, turn.name, turn.tool_call_id))
+        yield from filter(None, (turn.text, turn.name, turn.tool_call_id, turn.reasoning))
+        for call in turn.calls:
+            yield from _strings((call.id, call.name, call.arguments))
+
+
+def _formed(turn: Turn, form: TurnForm) -> Turn:
+    """Return the turn as the family's template wants earlier calls."""
+    if turn.tool_call_id is not None:
+        turn = attrs.evolve(turn, tool_call_id=form.call_id(turn.tool_call_id))
+    if not turn.calls:
+        return turn
+    return attrs.evolve(turn, calls=tuple(_formed_call(call, form) for call in turn.calls))
+
+
+def _formed_call(call: TurnCall, form: TurnForm) -> TurnCall:
+    arguments = call.arguments
+    if form.arguments_as_text and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return attrs.evolve(call, id=form.call_id(call.id), arguments=arguments)
 
 
 def _marked_turn(turn: Turn, mark: Callable[[str], str]) -> Turn:
+    calls = (TurnCall(mark(call.id), mark(call.name), _marked(call.arguments, mark)) for call in turn.calls)
     return attrs.evolve(
         turn,
         text=mark(turn.text),
         name=turn.name and mark(turn.name),
         tool_call_id=turn.tool_call_id and mark(turn.tool_call_id),
+        reasoning=turn.reasoning and mark(turn.reasoning),
+        calls=tuple(calls) if turn.calls else (),
     )
 
 
-def _message(turn: Turn) -> dict[str, object]:
-    message: dict[str, object] = {"role": turn.role.value, "content": turn.text}
-    optional = {"name": turn.name, "tool_call_id": turn.tool_call_id}
-    return message | {name: value for name, value in optional.items() if value is not None}
+def _message(turn: Turn, form: TurnForm) -> dict[str, object]:
+    content = None if form.null_content and turn.calls and not turn.text else turn.text
+    message: dict[str, object] = {"role": turn.role.value, "content": content}
+    optional = {"name": turn.name, "tool_call_id": turn.tool_call_id, "reasoning_content": turn.reasoning}
+    message |= {name: value for name, value in optional.items() if value is not None}
+    return message | {"tool_calls": list(map(_call_message, turn.calls))} if turn.calls else message
+
+
+def _call_message(call: TurnCall) -> dict[str, object]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def _strings(value: object) -> Iterator[str]:

@@ -15,6 +15,7 @@ from datetime import datetime
 
 import attrs
 import jinja2
+from jinja2 import meta
 
 from tlserve.chat.template_limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
 from tlserve.chat.template_sandbox import CLOCK, MARK, ChatEnvironment, TemplateRaised
@@ -46,6 +47,8 @@ class Template:
 
     source: str
     _compiled: jinja2.Template = attrs.field(repr=False, eq=False)
+    variables: frozenset[str] = attrs.field(default=frozenset(), eq=False)
+    """The names that it reads and nobody sets in it: what a request may tell it."""
 
     @classmethod
     def parse(cls, source: str) -> Template:
@@ -56,7 +59,7 @@ class Template:
             tree = _environment().parse(source)
             refusal = next(find_refusals(tree, _environment()), None)
             if refusal is None:
-                return cls(source, _environment().from_string(tree))
+                return cls(source, _environment().from_string(tree), frozenset(meta.find_undeclared_variables(tree)))
         except jinja2.TemplateSyntaxError as error:
             raise ModelRefused(f"the chat template cannot be parsed: {error.message} (line {error.lineno})") from error
         except Exception as error:

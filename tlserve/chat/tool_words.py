@@ -1,0 +1,50 @@
+"""Tools in words, for templates that have no place for them.
+
+Owns what such a model is told: the tools in the system turn, and earlier calls as text, in the way that the dialect `hermes`
+reads. Every word here goes where a client's text would, so that none of it can become a control token.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tlserve.chat.messages import Role, Turn, TurnCall
+
+Tools = Sequence[Mapping[str, Any]]
+
+_INTRODUCTION = """# Tools
+
+You may call functions to help the user. These are there, each as JSON:
+<tools>
+{tools}
+</tools>
+
+To call one, write its name and arguments as JSON between these tags, and nothing after the last call:
+<tool_call>
+{{"name": "the_function", "arguments": {{"a_parameter": "its value"}}}}
+</tool_call>"""
+
+
+def tell_tools(turns: Sequence[Turn], tools: Tools) -> list[Turn]:
+    """Return the turns with the tools in the system turn, which is put first where there is none."""
+    if not tools:
+        return list(turns)
+    words = _INTRODUCTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
+    if turns and turns[0].role is Role.SYSTEM:
+        return [attrs.evolve(turns[0], text=f"{turns[0].text}\n\n{words}".lstrip()), *turns[1:]]
+    return [Turn(Role.SYSTEM, words), *turns]
+
+
+def tell_calls(turn: Turn) -> Turn:
+    """Return a turn whose calls are text."""
+    parts = [turn.text, *map(_call_words, turn.calls)]
+    return attrs.evolve(turn, text="\n".join(filter(None, parts)), calls=()) if turn.calls else turn
+
+
+def _call_words(call: TurnCall) -> str:
+    arguments = call.arguments if isinstance(call.arguments, str) else json.dumps(call.arguments, ensure_ascii=False)
+    return f'<tool_call>\n{{"name": {json.dumps(call.name)}, "arguments": {arguments}}}\n</tool_call>'
