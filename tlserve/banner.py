@@ -38,7 +38,7 @@ def _title(model: AssembledModel) -> str:
 def _model_lines(model: AssembledModel) -> tuple[str, ...]:
     info, settings = model.backend.info(), model.settings
     return (
-        f"  context    {info.context_tokens} tokens; {_kv(model)}; prefix cache {settings.prefix_cache}",
+        f"  context    {info.context_tokens} tokens; {_kept(model)}",
         f"  arithmetic {info.kernels}; answers repeat under {info.system_fingerprint}",
         f"  requests   {settings.max_num_seqs} run at once, {settings.queue_capacity} more may wait",
     )
@@ -65,10 +65,13 @@ def _model_fields(model: AssembledModel) -> dict[str, object]:
     }
 
 
-def _kv(model: AssembledModel) -> str:
+def _kept(model: AssembledModel) -> str:
+    """Say what is kept between steps; of an encoder, which keeps nothing, what it makes."""
+    if not model.served.generates:
+        return f"makes vectors of {model.backend.info().embedding_size} numbers"
     tokens = _kv_tokens(model)
     size_mib = tokens * model.loaded.model.spec.kv_bytes_per_token // MIB
-    return f"keys and values of {tokens} tokens ({size_mib} MiB when full)"
+    return f"keys and values of {tokens} tokens ({size_mib} MiB when full); prefix cache {model.settings.prefix_cache}"
 
 
 def _kv_tokens(model: AssembledModel) -> int:

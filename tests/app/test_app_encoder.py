@@ -104,6 +104,13 @@ def test_both_models_say_what_computes_them(two) -> None:
     assert kernels["tiny-bert"].startswith("reference (numpy")
 
 
+async def test_the_start_says_what_the_encoder_makes(tmp_path, caplog) -> None:
+    caplog.set_level("INFO", "tlserve")
+    async with serve(write_tiny_bert(tmp_path / "tiny-bert")):
+        pass
+    assert "64 tokens; makes vectors of 32 numbers" in caplog.text
+
+
 async def test_answers_go_on_while_a_step_of_the_encoder_takes_its_time(tmp_path) -> None:
     gate, loaded = gated(load_model(write_tiny_bert(tmp_path / "tiny-bert")))
     async with serve("tiny-bert", loaded=loaded, models=[{"model_dir": "succ"}]) as server:
