@@ -136,6 +136,10 @@ def test_a_directory_loads_and_makes_vectors_only(tmp_path):
     assert hidden_of(loaded.model, tokens)[0].tobytes() == hidden_of(tiny_bert(), tokens)[0].tobytes()
 
 
+def test_a_version_folder_is_named_by_its_model(tmp_path):
+    assert load_model(write_tiny_bert(tmp_path / "tiny-bert" / "v2")).name == "tiny-bert"
+
+
 def test_weights_in_half_precision_are_read(tmp_path):
     halves = {name: tensor.astype(np.float16) for name, tensor in TENSORS.items()}
     loaded = load_model(write_tiny_bert(tmp_path, halves), threads=1)

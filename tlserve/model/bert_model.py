@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from tlserve.config.model_id import served_model_id
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.model.bert import BertModel
 from tlserve.model.bert_config import CONFIG, bert_shape
@@ -31,7 +32,7 @@ def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     shape = attrs.evolve(shape, context_tokens=options.context_tokens or shape.context_tokens)
     tokenizer = read_tokenizer(path, config, shape.vocabulary, begin="cls", end="sep")
     read = read_tensors(path, shape)
-    name = path.resolve().name
+    name = served_model_id(str(path.resolve()))  # a folder of the cache is called v1, and its parent as the model
     return LoadedModel(
         model=BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads),
         metadata=tokenizer.metadata,
