@@ -35,7 +35,10 @@ NOT_FITTING = [*ALWAYS, "negative_data_rejection"]
 
 
 def document_of_succ() -> dict[str, Any]:
-    """Return the document, with the only model that is there, and its own size of vectors."""
+    """Return the document, with the only model that is there, and what that takes.
+
+    Its vectors have a size of their own, it does not think, and its context is too short for tools or a continued message.
+    """
     document = copy.deepcopy(openapi_document())
     for name, schema in document["components"]["schemas"].items():
         if name.endswith("Request"):
@@ -44,6 +47,10 @@ def document_of_succ() -> dict[str, Any]:
         "type": "integer",
         "const": 256,
     }
+    chat = document["components"]["schemas"]["ChatRequest"]["properties"]
+    chat["tools"] = {"type": "array", "maxItems": 0}
+    chat["enable_thinking"] = chat["continue_final_message"] = {"const": False}
+    chat["reasoning_effort"] = {"const": "none"}
     return document
 
 

@@ -99,6 +99,7 @@ def test_stop_strings_end_generation_across_tokens(succ_server):
 
 U = [{"role": "user", "content": "a"}]
 PICTURE = [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}]
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 BAD_REQUESTS = [
     # path, body, status, param, code
     (CHAT, b"{", 400, None, None),
@@ -109,7 +110,13 @@ BAD_REQUESTS = [
     (CHAT, {"model": "succ", "messages": U, "n": 2}, 422, "n", "unsupported_parameter"),
     ("/v1/completions", {"model": "succ", "prompt": "a", "best_of": 2}, 422, "best_of", "unsupported_parameter"),
     (CHAT, {"model": "succ", "messages": PICTURE}, 422, "messages[0].content", "unsupported_parameter"),
-    (CHAT, {"model": "succ", "messages": U, "tools": [{"type": "function"}]}, 422, "tools", "unsupported_parameter"),
+    (
+        CHAT,
+        {"model": "succ", "messages": U, "tools": TOOLS, "tool_choice": "required"},
+        422,
+        "tool_choice",
+        "unsupported_parameter",
+    ),
     (
         CHAT,
         {"model": "succ", "messages": U, "response_format": {"type": "json_object"}},

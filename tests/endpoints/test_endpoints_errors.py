@@ -13,6 +13,7 @@ INVALID = "invalid_request_error"
 USER = {"role": "user", "content": "a"}
 IMAGE = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}
 
+TOOLS = [{"type": "function", "function": {"name": "f"}}]
 THIRTEEN = [
     ({"temperature": -1}, 400, "temperature", None),
     ({"temperature": 2.5}, 400, "temperature", None),
@@ -23,8 +24,8 @@ THIRTEEN = [
     ({"model": "nope"}, 404, "model", "model_not_found"),
     ({"max_tokens": 1000}, 400, "max_tokens", "context_length_exceeded"),
     ({"n": 2}, 422, "n", "unsupported_parameter"),
-    ({"tools": [{"type": "function", "function": {"name": "f"}}]}, 422, "tools", "unsupported_parameter"),
-    ({"tool_choice": "required"}, 422, "tool_choice", "unsupported_parameter"),
+    ({"functions": [{"name": "f"}]}, 422, "functions", "unsupported_parameter"),
+    ({"tools": TOOLS, "tool_choice": "required"}, 422, "tool_choice", "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, 422, "response_format", "unsupported_parameter"),
     ({"messages": [IMAGE]}, 422, "messages[0].content", "unsupported_parameter"),
 ]

@@ -38,6 +38,9 @@ class Thinking:
     variables: Mapping[str, Any] = _NONE
 
 
+NO_THINKING = Thinking()
+
+
 def template_variables(template: Template, thinking: Thinking) -> dict[str, Any]:
     """Return the variables for the template.
 

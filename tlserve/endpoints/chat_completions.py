@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from tlserve.chat.prompt import Prompt, encode_chat
+from functools import partial
+
+import attrs
+
+from tlserve.chat.prompt import Prompt, Rendering, encode_chat
+from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answering import answer
 from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, check_headers, plan_answer
 from tlserve.endpoints.served import Served, check_generates
 from tlserve.openai.chunks import chat_chunks
-from tlserve.openai.documents import chat_document
-from tlserve.openai.requests import ChatRequest, parse_chat
+from tlserve.openai.documents import REASONING_NAMES, chat_document
+from tlserve.openai.requests import ChatRequest, parse_chat, refuse_ignored
 
 SHAPE = Shape(
     id_prefix="chatcmpl",
@@ -28,17 +33,46 @@ async def chat_completions(api: ApiContext, call: Call) -> None:
     call.ignored = request.ignored
     served = api.catalogue.pick(request.model)
     check_generates(served)
+    call.ignored = ignored_names(served, request)
     prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
     asked = Asked(
         served=served,
         named=request.model,
         options=request.options,
-        prompts=[AskedPrompt(ids=prompt.ids, place="messages", text=prompt.text)],
+        prompts=[AskedPrompt(ids=prompt.ids, place="messages", opening=prompt.opening)],
         priority=priority,
+        dialect=served.dialect,
+        tools=request.tools.use,
     )
-    await answer(api, call, plan_answer(api, call, asked, SHAPE))
+    await answer(api, call, plan_answer(api, call, asked, _shape(served)))
+
+
+def _shape(served: Served) -> Shape:
+    """Return the shape of this model's answers: how its reasoning is called is a setting."""
+    if served.reasoning_names == REASONING_NAMES:
+        return SHAPE
+    return attrs.evolve(
+        SHAPE,
+        chunks=partial(chat_chunks, reasoning_names=served.reasoning_names),
+        document=partial(chat_document, reasoning_names=served.reasoning_names),
+    )
+
+
+def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
+    """Return what the request says in vain, to this model too; raises ClientError if it asked to be strict."""
+    unread = unread_variables(served.template, request.thinking)
+    if request.strict:
+        refuse_ignored(unread)
+    return (*request.ignored, *unread)
 
 
 def encode_prompt(served: Served, request: ChatRequest) -> Prompt:
     """Render the turns by the model's template and encode them; control tokens come from the template alone."""
-    return encode_chat(served.template, served.tokenizer, request.messages)
+    rendering = Rendering(
+        form=served.dialect.form,
+        tools=request.tools.shown,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final=request.continue_final,
+        variables=template_variables(served.template, request.thinking),
+    )
+    return encode_chat(served.template, served.tokenizer, request.messages, rendering)

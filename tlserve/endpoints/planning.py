@@ -12,6 +12,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
+from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.output_reader import Answer, OutputReader
 from tlserve.endpoints.budget import plan_max_tokens, seed_bits
 from tlserve.endpoints.call import Call, is_asked, read_priority, refuse_kv_handle
@@ -40,23 +42,25 @@ class Shape:
 
 @attrs.frozen(kw_only=True)
 class AskedPrompt:
-    """One prompt: its ids, the text they were rendered from, what its answers begin with, and its place in the request."""
+    """One prompt: its ids, what its answers go on from and begin with, and its place in the request."""
 
     ids: Sequence[int]
     place: str
-    text: str = ""
+    opening: Opening = FROM_NOTHING
     echo: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class Asked:
-    """What a request asks for; `named` is the model as it names it."""
+    """What a request asks for; `named` is the model as it names it. Raw prompts are answered in the dialect `PLAIN`."""
 
     served: Served
     named: str
     options: GenerationOptions
     prompts: Sequence[AskedPrompt]
     priority: int = 0
+    dialect: Dialect = PLAIN
+    tools: ToolUse | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -129,7 +133,9 @@ def _check_count(asked: Asked, info: BackendInfo) -> None:
 
 def _choice(call: Call, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int) -> Choice:
     served = asked.served
-    reader = OutputReader(served.tokenizer, asked.options.stop, served.dialect)
+    reader = OutputReader(
+        served.tokenizer, asked.options.stop, asked.dialect, opening=prompt.opening, tools=asked.tools
+    )
     return Choice(
         request=_request(asked, prompt, number, seed, max_tokens, call.id),
         reading=Reading(reader, len(prompt.ids), call, echo=prompt.echo),

@@ -14,6 +14,7 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
+from tlserve.openai.documents import REASONING_NAMES
 from tlserve.text.tokenizer import Tokenizer
 
 
@@ -25,8 +26,9 @@ def _default_template() -> Template:
 class Served:
     """One served model: `created` in seconds since 1970; `default_sampling` is what a request's own is laid over.
 
-    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means. An encoder
-    makes vectors only: `generates` is false. `min_dimensions`: how short its vectors may be cut, if it was trained for that.
+    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means, and its reasoning
+    goes out under `reasoning_names`. An encoder makes vectors only: `generates` is false. `min_dimensions`: how short its
+    vectors may be cut, if it was trained for that.
     """
 
     model_id: str
@@ -37,6 +39,7 @@ class Served:
     eos_ids: frozenset[int] = frozenset()
     template: Template = attrs.field(factory=_default_template)
     dialect: Dialect = PLAIN
+    reasoning_names: tuple[str, ...] = REASONING_NAMES
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     generates: bool = True
     embeds: bool = True

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tlserve.chat.prompt import encode_completion
 from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
-from tlserve.endpoints.chat_completions import encode_prompt
+from tlserve.endpoints.chat_completions import encode_prompt, ignored_names
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.served import Served, check_generates
 from tlserve.endpoints.token_ids import check_ids, spelled_text
@@ -65,6 +65,7 @@ async def count_input_tokens(api: ApiContext, call: Call) -> None:
     call.ignored = request.ignored
     served = api.catalogue.pick(request.model)
     check_generates(served)
+    call.ignored = ignored_names(served, request)
     prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
     call.notes.update(model=served.model_id, prompt_tokens=len(prompt.ids))
     await call.send(input_tokens_document(len(prompt.ids)))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tlserve.generation import Finish
+from tlserve.openai.documents import TOOL_CALLS
 from tlserve.openai.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
 
 Schema = Mapping[str, Any]
@@ -65,6 +66,12 @@ def _head(kind: str) -> dict[str, Schema]:
 
 
 FINISH: Schema = {"type": "string", "enum": [finish.value for finish in Finish]}
+CHAT_FINISH: Schema = {"type": "string", "enum": [*FINISH["enum"], TOOL_CALLS]}
+_REASONING: dict[str, Schema] = {"reasoning_content": TEXT, "reasoning": TEXT}
+_CALL: Schema = closed(id=TEXT, type=const("function"), function=closed(name=TEXT, arguments=TEXT))
+_CALL_PIECE: Schema = with_optional(
+    closed(index=COUNT, function=with_optional(closed(arguments=TEXT), name=TEXT)), id=TEXT, type=const("function")
+)
 _TOKEN = {"token": TEXT, "logprob": NUMBER, "bytes": list_of({"type": "integer", "minimum": 0, "maximum": 255})}
 
 ANSWERS: Mapping[str, Schema] = {
@@ -90,9 +97,13 @@ ANSWERS: Mapping[str, Schema] = {
         choices=list_of(
             closed(
                 index=COUNT,
-                message=closed(role=const("assistant"), content=TEXT, refusal=NULL),
+                message=with_optional(
+                    closed(role=const("assistant"), content=or_null(TEXT), refusal=NULL),
+                    **_REASONING,
+                    tool_calls=list_of(_CALL),
+                ),
                 logprobs=or_null(ref("Logprobs")),
-                finish_reason=FINISH,
+                finish_reason=CHAT_FINISH,
             )
         ),
         usage=ref("Usage"),
@@ -108,9 +119,11 @@ ANSWERS: Mapping[str, Schema] = {
             choices=list_of(
                 closed(
                     index=COUNT,
-                    delta=with_optional(closed(content=TEXT), role=const("assistant")),
+                    delta=with_optional(
+                        closed(), role=const("assistant"), content=TEXT, **_REASONING, tool_calls=list_of(_CALL_PIECE)
+                    ),
                     logprobs=or_null(ref("Logprobs")),
-                    finish_reason=or_null(FINISH),
+                    finish_reason=or_null(CHAT_FINISH),
                 )
             ),
         ),

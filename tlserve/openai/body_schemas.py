@@ -31,11 +31,24 @@ def part_schemas() -> Mapping[str, Schema]:
 
 
 def _message(role: str, table: Table) -> Schema:
-    """Return the schema of one role's message; its content is never null, for a message of tool calls alone is not served."""
+    """Return the schema of one role's message; its content is missing or null only beside tool calls."""
     schema = body_schema(table)
     members = {**schema["properties"], "role": {"type": "string", "const": role}}
-    members["content"] = {**(table["content"].schema or {}), "description": table["content"].takes}
-    return {**schema, "required": sorted({*schema["required"], "content"}), "properties": members}
+    content = {**(table["content"].schema or {}), "description": table["content"].takes}
+    whole = {
+        **schema,
+        "required": sorted({*schema["required"], "content"}),
+        "properties": {**members, "content": content},
+    }
+    if "tool_calls" not in table:
+        return whole
+    calls = {**(table["tool_calls"].schema or {}), "minItems": 1}
+    called = {
+        **schema,
+        "required": sorted({*schema["required"], "tool_calls"}),
+        "properties": {**members, "tool_calls": calls},
+    }
+    return {"anyOf": [whole, called]}
 
 
 def _member(name: str, field: Field) -> Schema:

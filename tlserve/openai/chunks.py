@@ -9,10 +9,13 @@ asked for, absent when it was not.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import attrs
 
-from tlserve.chat.output_reader import Delta
-from tlserve.openai.documents import AnswerHead, Usage, encode, finish_reason, logprobs_fields
+from tlserve.chat.output_reader import CallDelta, Delta
+from tlserve.openai.documents import REASONING_NAMES, AnswerHead, Usage, encode, finish_reason, logprobs_fields
 
 
 @attrs.frozen(kw_only=True)
@@ -27,6 +30,7 @@ class Chunks:
     after: bytes
     end: bytes
     role: bytes | None = None
+    reasoning_names: Sequence[str] = REASONING_NAMES
 
     def opening(self, choice: int = 0) -> bytes | None:
         """Return the chunk that names the role, if this kind of answer has one."""
@@ -34,7 +38,18 @@ class Chunks:
 
     def piece(self, delta: Delta, choice: int = 0) -> bytes:
         """Return a chunk of text; the last one of a choice says why it ended."""
+        if delta.reasoning or delta.calls:
+            return self._start(choice) + b'"delta":' + encode(self._fields(delta)) + _tail(delta) + self.end
         return self._start(choice) + self.before + encode(delta.content) + self.after + _tail(delta) + self.end
+
+    def _fields(self, delta: Delta) -> dict[str, Any]:
+        """Return a delta that is not content alone; it has the members that gain something."""
+        fields: dict[str, Any] = dict.fromkeys(self.reasoning_names, delta.reasoning) if delta.reasoning else {}
+        if delta.content:
+            fields["content"] = delta.content
+        if delta.calls:
+            fields["tool_calls"] = list(map(_call_fields, delta.calls))
+        return fields
 
     def _start(self, choice: int) -> bytes:
         return self.start + b'{"index":%d,' % choice
@@ -51,14 +66,30 @@ def _tail(delta: Delta) -> bytes:
     if delta.finish is None and not delta.logprobs:
         return _PLAIN_TAIL
     logprobs = encode(logprobs_fields(delta.logprobs or None))
-    return b',"logprobs":' + logprobs + b',"finish_reason":' + encode(finish_reason(delta.finish)) + b"}"
+    reason = encode(finish_reason(delta.finish, delta.called))
+    return b',"logprobs":' + logprobs + b',"finish_reason":' + reason + b"}"
 
 
-def chat_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
-    """Return the chunks of a chat answer: the role first, then pieces of content."""
+def _call_fields(piece: CallDelta) -> dict[str, Any]:
+    """Return a piece of a call: its id, type and name only where it begins."""
+    if not piece.id:
+        return {"index": piece.index, "function": {"arguments": piece.arguments}}
+    function = {"name": piece.name, "arguments": piece.arguments}
+    return {"index": piece.index, "id": piece.id, "type": "function", "function": function}
+
+
+def chat_chunks(head: AnswerHead, include_usage: bool, *, reasoning_names: Sequence[str] = REASONING_NAMES) -> Chunks:
+    """Return the chunks of a chat answer: the role first, then pieces of reasoning, content and calls."""
     start, end = _frame(head, "chat.completion.chunk", include_usage)
     role = b'"delta":{"role":"assistant","content":""}' + _PLAIN_TAIL
-    return Chunks(start=start, before=b'"delta":{"content":', after=b"}", end=end, role=role)
+    return Chunks(
+        start=start,
+        before=b'"delta":{"content":',
+        after=b"}",
+        end=end,
+        role=role,
+        reasoning_names=reasoning_names,
+    )
 
 
 def completion_chunks(head: AnswerHead, include_usage: bool) -> Chunks:

@@ -18,10 +18,16 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.chat.output_reader import Answer, LogprobEntry, TokenChoice
+from tlserve.chat.output_reader import Answer, AnswerCall, LogprobEntry, TokenChoice
 from tlserve.generation import Finish
 
 encode = msgspec.json.encode
+
+REASONING_NAMES = ("reasoning_content",)
+"""The members that reasoning is sent under."""
+
+TOOL_CALLS = "tool_calls"
+"""Why an answer ended that is a call."""
 
 
 @attrs.frozen(kw_only=True)
@@ -77,19 +83,41 @@ def logprobs_fields(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | 
     return None if entries is None else {"content": [_entry_fields(entry) for entry in entries], "refusal": None}
 
 
-def chat_document(head: AnswerHead, answers: Sequence[Answer], usage: Usage, with_logprobs: bool) -> bytes:
+def chat_document(
+    head: AnswerHead,
+    answers: Sequence[Answer],
+    usage: Usage,
+    with_logprobs: bool,
+    *,
+    reasoning_names: Sequence[str] = REASONING_NAMES,
+) -> bytes:
     """Return a `chat.completion` whose choices are `answers`, which have ended."""
-    choices = [_chat_choice(index, answer, with_logprobs) for index, answer in enumerate(answers)]
+    choices = [_chat_choice(index, answer, with_logprobs, reasoning_names) for index, answer in enumerate(answers)]
     return encode({**head.fields("chat.completion"), "choices": choices, "usage": usage.fields()})
 
 
-def _chat_choice(index: int, answer: Answer, with_logprobs: bool) -> dict[str, Any]:
+def _chat_choice(index: int, answer: Answer, with_logprobs: bool, reasoning_names: Sequence[str]) -> dict[str, Any]:
     return {
         "index": index,
-        "message": {"role": "assistant", "content": answer.content, "refusal": None},
+        "message": _message(answer, reasoning_names),
         "logprobs": logprobs_fields(answer.logprobs) if with_logprobs else None,
-        "finish_reason": finish_reason(answer.finish),
+        "finish_reason": finish_reason(answer.finish, answer.called),
     }
+
+
+def _message(answer: Answer, reasoning_names: Sequence[str]) -> dict[str, Any]:
+    """Return the message; reasoning and calls are members only where there are some, and then content may be null."""
+    message: dict[str, Any] = {"role": "assistant", "content": answer.content, "refusal": None}
+    if answer.reasoning:
+        message |= dict.fromkeys(reasoning_names, answer.reasoning)
+    if answer.calls:
+        message["content"] = answer.content or None
+        message["tool_calls"] = list(map(_call_fields, answer.calls))
+    return message
+
+
+def _call_fields(call: AnswerCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def completion_document(
@@ -104,8 +132,10 @@ def completion_document(
     return encode({**head.fields("text_completion"), "choices": choices, "usage": usage.fields()})
 
 
-def finish_reason(finish: Finish | None) -> str | None:
-    """Return the public name of why an answer ended; None while it has not."""
+def finish_reason(finish: Finish | None, called: bool = False) -> str | None:
+    """Return the public name of why an answer ended; None while it has not. `called`: it ended in its calls."""
+    if called:
+        return TOOL_CALLS
     return None if finish is None else finish.value
 
 

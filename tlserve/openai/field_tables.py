@@ -13,9 +13,11 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Raw, Struct
 
+from tlserve.chat.thinking import RESERVED
 from tlserve.openai.fields import Table, inert, later, served
 from tlserve.openai.inputs import MAX_INPUTS
 from tlserve.openai.messages import PlainMessage
+from tlserve.openai.tools import MAX_TOOLS, ToolChoice, tools_schema
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -125,9 +127,17 @@ CHAT: Table = {
     "logprobs": served(bool, "true or false"),
     "top_logprobs": served(Annotated[int, Meta(ge=0, le=20)], "an integer from 0 to 20, with logprobs true"),
     **_ACCOUNT,
-    "tools": later(list[AnyObject], "[]", when=_is_empty),
-    "tool_choice": later(str | AnyObject, '"none" or "auto"', "none", "auto"),
-    "parallel_tool_calls": inert(bool, "true or false"),
+    "tools": served(
+        Annotated[list[AnyObject], Meta(max_length=MAX_TOOLS)],
+        f"a list of at most {MAX_TOOLS} functions",
+        schema=tools_schema(),
+    ),
+    "tool_choice": served(
+        ToolChoice,
+        '"none" or "auto"',
+        schema={"enum": ["none", "auto"]},
+    ),
+    "parallel_tool_calls": served(bool, "true or false"),
     "functions": later(list[AnyObject], "[]", when=_is_empty),
     "function_call": later(str | AnyObject, '"none" or "auto"', "none", "auto"),
     "response_format": later(
@@ -141,11 +151,18 @@ CHAT: Table = {
     "prediction": later(AnyObject, ""),
     "web_search_options": later(AnyObject, ""),
     "verbosity": later(str, '"medium"', "medium"),
-    "reasoning_effort": later(str, '"none"', "none"),
-    "enable_thinking": later(bool, "false", False),
-    "chat_template_kwargs": later(AnyObject, "{}", when=_is_empty),
-    "add_generation_prompt": later(bool, "true", True),
-    "continue_final_message": later(bool, "false", False),
+    "reasoning_effort": served(
+        Literal["none", "minimal", "low", "medium", "high", "xhigh"],
+        "a level of effort that the model's template knows",
+    ),
+    "enable_thinking": served(bool, "true or false, as far as the model's template has a switch"),
+    "chat_template_kwargs": served(
+        AnyObject,
+        "an object of variables for the model's template",
+        schema={"type": "object", "propertyNames": {"not": {"enum": sorted(RESERVED)}}},
+    ),
+    "add_generation_prompt": served(bool, "true or false"),
+    "continue_final_message": served(bool, "true, if the last message is the assistant's, or false"),
 }
 
 COMPLETION: Table = {

@@ -3,7 +3,10 @@
 Owns the shape of each role's message and of content parts. Refuses to know templates: what a turn looks like to the model
 is `tlserve.chat`'s. Text parts are joined in order, so that they give the same prompt as the plain string.
 
-Source: the public API reference, `messages`.
+What an assistant thought (`reasoning_content`, or `reasoning`) is read in its own messages alone. The arguments of a call that
+are no JSON object stay the text that they are: a model wrote them, and its client only hands them back.
+
+Source: the public API reference, `messages`; vLLM for `reasoning_content`.
 """
 
 from __future__ import annotations
@@ -11,9 +14,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, TypeGuard
 
+import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tlserve.chat.messages import Turn, parse_role
+from tlserve.chat.messages import Turn, TurnCall, parse_role
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
 
@@ -26,6 +30,21 @@ class PlainMessage(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
     role: Literal["system", "developer", "user", "assistant"]
     content: str
     name: str | None = None
+
+
+class CalledFunction(Struct, frozen=True):
+    """A function that was called: its arguments as JSON text, or as the object itself."""
+
+    name: Annotated[str, Meta(min_length=1)]
+    arguments: str | dict[str, Any] | None = None
+
+
+class MessageCall(Struct, frozen=True):
+    """A call in an earlier answer."""
+
+    id: Annotated[str, Meta(min_length=1)]
+    function: CalledFunction
+    type: Literal["function"] = "function"
 
 
 class TextPart(Struct, tag_field="type", tag="text", frozen=True):
@@ -64,6 +83,26 @@ TEXT_PART_SCHEMA = {
     "required": ["type", "text"],
     "properties": {"type": {"type": "string", "const": "text"}, "text": {"type": "string"}},
 }
+_CALLED_SCHEMA = {
+    "type": "object",
+    "required": ["name"],
+    "properties": {
+        "name": {"type": "string", "minLength": 1},
+        "arguments": {"anyOf": [{"type": "string"}, {"type": "object"}, {"type": "null"}]},
+    },
+}
+_CALLS_SCHEMA = {
+    "type": "array",
+    "items": {
+        "type": "object",
+        "required": ["id", "function"],
+        "properties": {
+            "id": {"type": "string", "minLength": 1},
+            "type": {"type": "string", "const": "function"},
+            "function": _CALLED_SCHEMA,
+        },
+    },
+}
 _TAKES_CONTENT = 'a string, or a list of at least one {"type": "text", "text": ...} part'
 _CONTENT_SCHEMA = {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": TEXT_PART_SCHEMA}]}
 _CONTENT = served(Content, _TAKES_CONTENT, required=True, schema=_CONTENT_SCHEMA)
@@ -79,7 +118,11 @@ BY_ROLE: Mapping[str, Table] = {
         "role": _ROLE,
         "content": served(Content, _TAKES_CONTENT, schema=_CONTENT_SCHEMA),
         "name": _NAME,
-        "tool_calls": later(list[dict[str, Any]], "[]", when=lambda calls: not calls),
+        "tool_calls": served(
+            list[MessageCall], 'a list of {"id": ..., "type": "function", "function": ...}', schema=_CALLS_SCHEMA
+        ),
+        "reasoning_content": served(str, "a string"),
+        "reasoning": served(str, "a string: another name of reasoning_content, which wins"),
         "function_call": later(dict[str, Any], ""),
         "refusal": inert(str, "a string"),
         "audio": later(dict[str, Any], ""),
@@ -100,7 +143,7 @@ def read_turns(messages: Sequence[Any]) -> tuple[tuple[Turn, ...], tuple[str, ..
 
     `messages` are all plain, or all undecoded members.
 
-    Raises ClientError that names the message and the field: 400 for a wrong shape, 422 for media and tool calls.
+    Raises ClientError that names the message and the field: 400 for a wrong shape, 422 for media.
     """
     if _are_plain(messages):
         return tuple(Turn(parse_role(plain.role), plain.content, plain.name) for plain in messages), ()
@@ -122,11 +165,34 @@ def _are_plain(messages: Sequence[Any]) -> TypeGuard[Sequence[PlainMessage]]:
 def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str, ...]]:
     values = read_fields(members, BY_ROLE[_role(members, where)], where=where)
     given = dict(values.given)
-    if "content" not in given:
+    _take_calls(given)
+    if "content" not in given and not given.get("calls"):
         raise ClientError(f"{where}content is missing; send {_TAKES_CONTENT}", param=where + "content")
     given["role"] = parse_role(given["role"], param=where + "role")
-    given["text"] = _join(given.pop("content"), where + "content")
+    given["text"] = _join(given.pop("content", ""), where + "content")
     return Turn(**given), values.unknown
+
+
+def _take_calls(given: dict[str, Any]) -> None:
+    """Put calls and reasoning under the names that a turn has for them."""
+    calls = given.pop("tool_calls", ())
+    if calls:
+        given["calls"] = tuple(
+            TurnCall(call.id, call.function.name, _arguments(call.function.arguments)) for call in calls
+        )
+    reasoning = given.pop("reasoning", None)
+    if reasoning is not None or "reasoning_content" in given:
+        given["reasoning"] = given.pop("reasoning_content", reasoning)
+
+
+def _arguments(arguments: str | dict[str, Any] | None) -> Mapping[str, Any] | str:
+    if not isinstance(arguments, str):
+        return arguments or {}
+    try:
+        decoded = msgspec.json.decode(arguments or "{}")
+    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        return arguments
+    return decoded if isinstance(decoded, dict) else arguments
 
 
 def _role(members: Mapping[str, Raw], where: str) -> str:

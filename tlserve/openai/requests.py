@@ -8,12 +8,13 @@ Source: the public API reference of chat completions, completions, embeddings; d
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
-from tlserve.chat.messages import Turn
+from tlserve.chat.messages import Role, Turn
+from tlserve.chat.thinking import NO_THINKING, Thinking
 from tlserve.errors import ClientError
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
@@ -21,6 +22,7 @@ from tlserve.openai.fields import Table, Values, read_fields
 from tlserve.openai.inputs import Input, read_inputs
 from tlserve.openai.json_body import MAX_DEPTH, parse_object
 from tlserve.openai.messages import read_turns
+from tlserve.openai.tools import NO_TOOLS, AskedTools, read_tools
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
 
@@ -52,11 +54,19 @@ class GenerationOptions:
 
 @attrs.frozen(kw_only=True)
 class ChatRequest:
-    """One body of POST /v1/chat/completions; `ignored` names what no table holds."""
+    """One body of POST /v1/chat/completions; `ignored` names what no table holds.
+
+    `strict`: what is ignored is an error, also what only a model's template can tell.
+    """
 
     model: str
     messages: tuple[Turn, ...]
     options: GenerationOptions
+    tools: AskedTools = NO_TOOLS
+    thinking: Thinking = NO_THINKING
+    add_generation_prompt: bool = True
+    continue_final: bool = False
+    strict: bool = False
     ignored: tuple[str, ...] = ()
 
 
@@ -118,7 +128,33 @@ def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     turns, unknown_in_turns = read_turns(values.given["messages"])
     options, unknown_in_options = _options(values.given)
     ignored = _ignored((*values.unknown, *unknown_in_options, *unknown_in_turns), rules)
-    return ChatRequest(model=values.given["model"], messages=turns, options=options, ignored=ignored)
+    return ChatRequest(
+        model=values.given["model"],
+        messages=turns,
+        options=options,
+        tools=read_tools(values.given),
+        thinking=Thinking(
+            enabled=values.given.get("enable_thinking"),
+            effort=values.given.get("reasoning_effort"),
+            variables=values.given.get("chat_template_kwargs", {}),
+        ),
+        add_generation_prompt=values.given.get("add_generation_prompt", True),
+        continue_final=_continues(values.given, turns),
+        strict=rules.strict,
+        ignored=ignored,
+    )
+
+
+def _continues(given: Mapping[str, Any], turns: tuple[Turn, ...]) -> bool:
+    """Say whether the last message is to be continued; raises ClientError where it cannot be."""
+    if not given.get("continue_final_message"):
+        return False
+    param = "continue_final_message"
+    if turns[-1].role is not Role.ASSISTANT or turns[-1].calls:
+        raise ClientError(f"{param} needs an assistant's message at the end, one without tool_calls", param=param)
+    if given.get("add_generation_prompt"):
+        raise ClientError(f"{param} does not go with add_generation_prompt true; send one of them", param=param)
+    return True
 
 
 def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> CompletionRequest:
@@ -166,9 +202,15 @@ def _read(body: bytes, table: Table, rules: BodyRules) -> Values:
 
 def _ignored(names: tuple[str, ...], rules: BodyRules) -> tuple[str, ...]:
     if names and rules.strict:
+        refuse_ignored(names)
+    return names
+
+
+def refuse_ignored(names: Sequence[str]) -> None:
+    """Raise ClientError for the first of `names`, if there is one: the request asked for that."""
+    if names:
         shown = names[0][:64]
         raise ClientError(f"{shown} is not a field of this endpoint, and the request asked to be strict", param=shown)
-    return names
 
 
 def _options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:

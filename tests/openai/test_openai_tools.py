@@ -1,0 +1,158 @@
+"""Bodies with tools, calls and thinking: what is read, what is refused, and by which status."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tlserve.chat.dialect import ToolUse
+from tlserve.chat.messages import Role, Turn, TurnCall
+from tlserve.chat.thinking import Thinking
+from tlserve.errors import ClientError, Refusal
+from tlserve.openai.requests import BodyRules, ChatRequest, parse_chat
+from tlserve.openai.tools import NO_TOOLS
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+F = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+G = {"type": "function", "function": {"name": "g"}}
+ASSISTANT = {"role": "assistant", "content": "x"}
+
+
+def chat(messages: Any = None, **fields: Any) -> ChatRequest:
+    body = {"model": "m", "messages": messages or [{"role": "user", "content": "x"}], **fields}
+    return parse_chat(json.dumps(body).encode(), BodyRules())
+
+
+def turn(**fields: Any) -> Turn:
+    return chat([{"role": "user", "content": "x"}, {"role": "assistant", **fields}]).messages[1]
+
+
+def test_tools_go_to_the_prompt_as_they_were_sent_and_to_the_reader_by_name() -> None:
+    tools = chat(tools=[F, G], tool_choice="auto").tools
+    assert tools.shown == (F, G)
+    assert tools.use == ToolUse(schemas={"f": SCHEMA, "g": {}})
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"tools": []},
+        {"tools": None},
+        {"tool_choice": None},
+        {"tools": [], "tool_choice": "auto"},
+        {"parallel_tool_calls": False},
+    ],
+)
+def test_no_tools_are_no_tools_however_they_are_said(fields: dict[str, Any]) -> None:
+    assert chat(**fields) == chat()
+    assert chat().tools == NO_TOOLS
+
+
+@pytest.mark.parametrize("tools", [None, [], [F]])
+def test_none_shows_no_tool_and_lets_no_call_out(tools: Any) -> None:
+    found = chat(tools=tools, tool_choice="none").tools
+    assert found.shown == ()
+    assert found.use is not None
+    assert found.use.hidden
+
+
+def test_one_call_at_a_time_can_be_asked_for() -> None:
+    use = chat(tools=[F], parallel_tool_calls=False).tools.use
+    assert use is not None
+    assert not use.parallel
+
+
+FAULTS = [
+    (400, "tools", {"tools": [{}]}),
+    (400, "tools", {"tools": [{"type": "function"}]}),
+    (400, "tools", {"tools": [{"type": "magic", "function": {"name": "f"}}]}),
+    (400, "tools", {"tools": [{"type": "function", "function": {"name": "two words"}}]}),
+    (400, "tools", {"tools": [{"type": "function", "function": {"name": "x" * 65}}]}),
+    (400, "tools", {"tools": [{"type": "function", "function": {"name": "f", "parameters": []}}]}),
+    (400, "tools", {"tools": [F, F]}),
+    (400, "tools", {"tools": [G] * 129}),
+    (422, "tools", {"tools": [{"type": "custom", "custom": {"name": "c"}}]}),
+    (422, "tools", {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}),
+    (400, "tool_choice", {"tool_choice": "required"}),
+    (400, "tool_choice", {"tools": [], "tool_choice": "required"}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": "sometimes"}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function"}}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
+    (422, "tool_choice", {"tools": [F], "tool_choice": "required"}),
+    (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}),
+    (400, "reasoning_effort", {"reasoning_effort": "much"}),
+    (400, "enable_thinking", {"enable_thinking": "yes"}),
+    (400, "chat_template_kwargs", {"chat_template_kwargs": []}),
+    (400, "continue_final_message", {"continue_final_message": True}),
+    (
+        400,
+        "continue_final_message",
+        {"messages": [ASSISTANT], "continue_final_message": True, "add_generation_prompt": True},
+    ),
+    (
+        400,
+        "continue_final_message",
+        {
+            "messages": [{**ASSISTANT, "tool_calls": [{"id": "1", "function": {"name": "f"}}]}],
+            "continue_final_message": True,
+        },
+    ),
+]
+
+
+@pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
+def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
+    with pytest.raises(ClientError) as refused:
+        chat(**fields)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
+
+
+def test_the_place_of_a_fault_in_a_tool_is_named() -> None:
+    with pytest.raises(ClientError, match=r"tools\[1\]\.function\.name"):
+        chat(tools=[F, {"type": "function", "function": {"name": ""}}])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ('{"a": 1}', {"a": 1}),
+        ({"a": 1}, {"a": 1}),
+        ("", {}),
+        (None, {}),
+        ('{"a": ', '{"a": '),
+        ("[1]", "[1]"),
+        ('{"a": 1e999}', '{"a": 1e999}'),
+    ],
+)
+def test_arguments_of_earlier_calls_are_text_or_an_object(arguments: Any, expected: Any) -> None:
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    assert turn(content=None, tool_calls=[call]) == Turn(Role.ASSISTANT, "", calls=(TurnCall("c", "f", expected),))
+
+
+def test_an_answer_can_be_handed_back_as_it_came() -> None:
+    call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    given = turn(content=None, refusal=None, tool_calls=[call], reasoning_content="hm", reasoning="hm")
+    assert given == Turn(Role.ASSISTANT, "", reasoning="hm", calls=(TurnCall("c", "f", {}),))
+
+
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name: str) -> None:
+    assert turn(content="x", **{name: "hm"}).reasoning == "hm"
+    request = chat([{"role": "user", "content": "x", name: "not mine"}])
+    assert request.messages[0].reasoning is None
+    assert request.ignored == (f"messages[].{name}",)
+
+
+def test_what_is_said_of_thinking_and_the_template_is_kept() -> None:
+    request = chat(
+        [{"role": "user", "content": "x"}, ASSISTANT],
+        enable_thinking=False,
+        reasoning_effort="low",
+        chat_template_kwargs={"a": [1]},
+        continue_final_message=True,
+    )
+    assert request.thinking == Thinking(enabled=False, effort="low", variables={"a": [1]})
+    assert request.continue_final
+    assert not chat(add_generation_prompt=False).add_generation_prompt

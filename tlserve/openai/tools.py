@@ -1,0 +1,149 @@
+"""`tools`, `tool_choice` and `parallel_tool_calls` -> the tools of a prompt, and how its answer is read.
+
+Owns the shape of a tool, and which choices are served. Refuses to know dialects.
+
+Rules: an empty list or null is no tools; "none" keeps the tools from the model, and calls out of the answer; "required" and a
+named tool are 400 where there is no such tool, and else 422: nothing here can force a call. Source: the public API reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
+
+import attrs
+import msgspec
+from msgspec import Meta, Struct
+
+from tlserve.chat.dialect import ToolUse
+from tlserve.errors import ClientError, Refusal
+
+NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
+CHOICES = ("none", "auto", "required")
+
+
+class FunctionSpec(Struct):
+    """What a function is called, what it is for, and the JSON schema of its arguments."""
+
+    name: Annotated[str, Meta(pattern=NAME_PATTERN)]
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+
+class FunctionTool(Struct, tag_field="type", tag="function"):
+    """A function that the model may call."""
+
+    function: FunctionSpec
+
+
+class CustomTool(Struct, tag_field="type", tag="custom"):
+    """A tool that takes any text."""
+
+
+class NamedFunction(Struct):
+    """The function that a choice names."""
+
+    name: str
+
+
+class NamedChoice(Struct, tag_field="type", tag="function"):
+    """A choice of one function."""
+
+    function: NamedFunction
+
+
+class AllowedTools(Struct, tag_field="type", tag="allowed_tools"):
+    """A choice among some of the tools."""
+
+
+class CustomChoice(Struct, tag_field="type", tag="custom"):
+    """A choice of one custom tool."""
+
+
+ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedTools | CustomChoice
+Tool = FunctionTool | CustomTool
+
+MAX_TOOLS = 128
+
+
+def tools_schema() -> Mapping[str, Any]:
+    """Return the JSON schema of `tools`, as far as they are served."""
+    members = {
+        "name": {"type": "string", "pattern": NAME_PATTERN},
+        "description": {"type": ["string", "null"]},
+        "parameters": {"type": ["object", "null"]},
+        "strict": {"enum": [False, None]},
+    }
+    function = {"type": "object", "required": ["name"], "properties": members}
+    properties = {"type": {"type": "string", "const": "function"}, "function": function}
+    tool = {"type": "object", "required": ["type", "function"], "properties": properties}
+    return {"type": "array", "maxItems": MAX_TOOLS, "items": tool}
+
+
+@attrs.frozen(kw_only=True)
+class AskedTools:
+    """What a request says of tools: `shown` are those that the prompt tells of, as they were sent. `use` None: no calls."""
+
+    shown: tuple[Mapping[str, Any], ...] = ()
+    use: ToolUse | None = None
+
+
+NO_TOOLS = AskedTools()
+
+
+def read_tools(given: Mapping[str, Any]) -> AskedTools:
+    """Return what the fields of a body say; raises ClientError, or Refusal for what is not served."""
+    tools: Sequence[Mapping[str, Any]] = given.get("tools") or ()
+    functions = _functions(tools)
+    choice = given.get("tool_choice", "auto")
+    _check_choice(choice, functions)
+    if choice == "none":
+        return AskedTools(use=ToolUse(schemas=functions, hidden=True))
+    if not tools:
+        return NO_TOOLS
+    use = ToolUse(schemas=functions, parallel=given.get("parallel_tool_calls", True))
+    return AskedTools(shown=tuple(tools), use=use)
+
+
+def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """Return name -> schema of the arguments."""
+    functions: dict[str, Mapping[str, Any]] = {}
+    for index, members in enumerate(tools):
+        tool = _convert_tool(members, index)
+        if isinstance(tool, CustomTool):
+            raise Refusal(f"tools[{index}] is a custom tool, which is not served; send functions", param="tools")
+        function = tool.function
+        if function.strict:
+            where = f"tools[{index}].function.strict"
+            raise Refusal(f"{where} is not served: arguments are not forced here; leave it out", param="tools")
+        if function.name in functions:
+            raise ClientError(f"tools[{index}].function.name {function.name!r} is there twice", param="tools")
+        functions[function.name] = function.parameters or {}
+    return functions
+
+
+def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
+    try:
+        tool: Tool = msgspec.convert(members, Tool)
+    except msgspec.ValidationError as fault:
+        words, _, path = str(fault).partition(" - at `$")
+        place = f"tools[{index}]{path.rstrip('`')}"
+        takes = f"a function whose name matches {NAME_PATTERN}"
+        raise ClientError(f"{place} is refused: {words[:1].lower()}{words[1:]}; send {takes}", param="tools") from None
+    return tool
+
+
+def _check_choice(choice: Any, functions: Mapping[str, Any]) -> None:
+    if choice in ("none", "auto"):
+        return
+    if isinstance(choice, NamedChoice) and choice.function.name not in functions:
+        raise ClientError(
+            f"tool_choice names {choice.function.name[:64]!r}, which is not in tools", param="tool_choice"
+        )
+    if not functions:
+        raise ClientError("tool_choice asks for a call, and tools has none to call", param="tool_choice")
+    raise Refusal(
+        'tool_choice is not served with this value, for no call can be forced here; leave it out, or send "auto" or "none"',
+        param="tool_choice",
+    )
