@@ -79,10 +79,11 @@ def survivors(logits, sampling, allowed=None):
     ids = sorted(ranked)
     weights = dict(zip(ids, weights_of([logits[i] for i in ids], sampling.temperature), strict=True))
     if sampling.top_p < 1:
-        enough, reached, kept = sampling.top_p * total(list(weights.values())), 0.0, []
+        shares = {i: int(weight * 2**44) for i, weight in weights.items()}
+        enough, reached, kept = int(sampling.top_p * float(sum(shares.values()))), 0, []
         for i in ranked:
             kept.append(i)
-            reached += weights[i]
+            reached += shares[i]
             if reached >= enough:
                 break
         weights = {i: weights[i] for i in sorted(kept)}

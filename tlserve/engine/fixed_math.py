@@ -9,6 +9,8 @@ and divisions that IEEE 754 rounds in one way, in an order that is written down,
 - log: the series of the inverse hyperbolic tangent, for one number.
 - sums: element i of an array belongs to lane i mod 1024. Each lane adds its elements one after the other from 0.0, then the
   lanes are added one after the other.
+- shares: where a sum is only compared, weights are whole numbers of 2^-44, and their sum is exact in any order. A nucleus is
+  found by it without sorting.
 """
 
 from __future__ import annotations
@@ -102,6 +104,11 @@ def lane_sums(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 def total(weights: NDArray[np.float64]) -> float:
     """Return the sum of weights: (n,) float64, n at least 1, in the order that the module names."""
     return float(np.add.accumulate(lane_sums(weights))[-1])
+
+
+def shares(weights: NDArray[np.float64]) -> NDArray[np.int64]:
+    """Return weights: (n,) float64, in 0..1, in whole numbers of 2^-44: (n,) int64; their sums are exact, in any order."""
+    return (weights * 2.0**44).astype(np.int64)
 
 
 def inverse_cdf(weights: NDArray[np.float64], u: float) -> int:

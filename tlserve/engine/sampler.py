@@ -135,11 +135,12 @@ def _keep(ids: NDArray[np.intp] | None, kept: NDArray[np.intp]) -> NDArray[np.in
 
 def _nucleus(logits: NDArray[np.float32], weights: NDArray[np.float64], top_p: float) -> NDArray[np.intp]:
     """Return the places, ascending, of the fewest best whose weights reach the share `top_p`; at least one."""
-    enough = top_p * fixed_math.total(weights)
+    shares = fixed_math.shares(weights)
+    enough = int(top_p * float(shares.sum()))
     count = min(256, len(logits))
     while True:  # a few of the best are nearly always enough, and far cheaper than sorting all
         order = best_ids(logits, count)
-        reached = int(np.searchsorted(np.add.accumulate(weights[order]), enough, side="left")) + 1
+        reached = int(np.searchsorted(np.add.accumulate(shares[order]), enough, side="left")) + 1
         if reached <= count or count == len(logits):
             return np.sort(order[:reached])
         count = min(8 * count, len(logits))

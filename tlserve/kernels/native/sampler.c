@@ -1,14 +1,15 @@
 /* One call draws for all rows of a step; a run of rows is done whole by one thread, a row by itself.
 
    The order of every sum, the rule for ties and the random number are those of engine/sampler.py and engine/fixed_math.py:
-   mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a sum; Philox4x64-10.
+   mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a sum; whole shares in top-p;
+   Philox4x64-10.
    A `field` is what is still in: its ids, their logits and weights, ids ascending. */
 #include "sampler.h"
 #include "sampler_math.h"
 
 #include <stdlib.h>
 
-enum { LANES = 1024, FIRST_BEST = 256, MORE_BEST = 16, LOG_TERMS = 12 };
+enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32, LOG_TERMS = 12 };
 
 /* Room of one thread. V: vocabulary. */
 typedef struct {
@@ -16,6 +17,7 @@ typedef struct {
   int32_t *ids;      /* [V] */
   double *weights;   /* [V] */
   uint64_t *keys;    /* [2 V] keys, and as much to sort in */
+  uint16_t *buckets; /* [V] */
   double lanes[LANES];
 } room;
 
@@ -37,16 +39,6 @@ typedef struct {
 
 /* ---- sums, as in fixed_math ---- */
 
-static long lane_sums(const double *weights, long n, double *lanes) {
-  long used = n < LANES ? n : LANES;
-  memcpy(lanes, weights, (size_t)used * sizeof(double));
-  for (long start = LANES; start < n; start += LANES) {
-    long size = n - start < LANES ? n - start : LANES;
-    for (long i = 0; i < size; i++) lanes[i] += weights[start + i];
-  }
-  return used;
-}
-
 /* The first of n weights, `stride` apart, whose running sum passes the target, or the last that is not zero; *target becomes the rest. */
 static long pick(const double *weights, long n, long stride, double *target) {
   double before = 0, sum = 0;
@@ -66,10 +58,12 @@ static double sum_lanes_up(const double *lanes, long used) {
   return sum;
 }
 
-static double total(const double *weights, long n, double *lanes) { return sum_lanes_up(lanes, lane_sums(weights, n, lanes)); }
+static double total(const sampler *s, const double *weights, long n, double *lanes) {
+  return sum_lanes_up(lanes, s->loops.lane_sums(weights, n, lanes));
+}
 
-static long inverse_cdf(const double *weights, long n, double u, double *lanes) {
-  long used = lane_sums(weights, n, lanes);
+static long inverse_cdf(const sampler *s, const double *weights, long n, double u, double *lanes) {
+  long used = s->loops.lane_sums(weights, n, lanes);
   double target = u * sum_lanes_up(lanes, used);
   long lane = pick(lanes, used, 1, &target);
   return lane + LANES * pick(weights + lane, (n - lane + LANES - 1) / LANES, LANES, &target);
@@ -172,16 +166,16 @@ static void find_best(const field *f, long count) {
 
 /* ---- the filters ---- */
 
-/* Keep the places of the first `count` keys. */
-static void keep_best(field *f, long count, int weighed) {
+/* Keep the `count` best. */
+static void keep_best(field *f, long count) {
   room *r = f->room;
+  find_best(f, count);
   for (long j = 0; j < count; j++) r->keys[j] &= UINT32_MAX;
   sort_keys(r->keys, count, r->keys + count);
   for (long j = 0; j < count; j++) { /* places ascend, so that nothing is overwritten before it was read */
     long place = (long)r->keys[j];
     r->ids[j] = f->ids ? f->ids[place] : (int32_t)place;
     r->values[j] = f->values[place];
-    if (weighed) r->weights[j] = r->weights[place];
   }
   f->ids = r->ids;
   f->values = r->values;
@@ -203,20 +197,51 @@ static void keep_allowed(field *f, const uint32_t *mask, long words) {
   f->n = kept;
 }
 
-/* How many of the best it takes to reach the share top_p; the first keys are theirs. */
-static long find_nucleus(field *f, double top_p) {
-  const room *r = f->room;
-  double enough = top_p * total(r->weights, f->n, f->room->lanes);
-  for (long count = FIRST_BEST;; count *= MORE_BEST) { /* a few of the best are nearly always enough */
-    if (count > f->n) count = f->n;
-    find_best(f, count);
-    double sum = 0;
-    for (long reached = 1; reached <= count; reached++) {
-      sum += r->weights[r->keys[reached - 1] & UINT32_MAX];
-      if (sum >= enough) return reached;
-    }
-    if (count == f->n) return count;
+/* A weight in whole numbers of 2^-44: their sums are exact, in any order. */
+static int64_t share_of(double weight) { return (int64_t)(weight * 0x1p44); }
+
+/* Put each place into a bucket by how far its logit is below the best; the later ones are the worse. Return the sum of all shares. */
+static int64_t fill_buckets(const field *f, double best, double temperature, int64_t *sums) {
+  double scale = temperature > 1e-6 ? BUCKETS_PER_UNIT / temperature : BUCKETS_PER_UNIT * 1e6;
+  int64_t all = 0;
+  for (long i = 0; i < f->n; i++) {
+    double distance = (best - f->values[i]) * scale;
+    f->room->buckets[i] = distance < BUCKETS - 1 ? (uint16_t)distance : BUCKETS - 1;
   }
+  for (long i = 0; i < f->n; i++) sums[f->room->buckets[i]] += share_of(f->room->weights[i]);
+  for (int b = 0; b < BUCKETS; b++) all += sums[b];
+  return all;
+}
+
+/* The key of the last place in `bucket` that the nucleus needs, to bring `reached` up to `enough`. */
+static uint64_t last_key(const field *f, int bucket, int64_t reached, int64_t enough) {
+  const room *r = f->room;
+  long count = 0;
+  for (long i = 0; i < f->n; i++)
+    if (r->buckets[i] == bucket) r->keys[count++] = key_of(f->values[i], i);
+  sort_keys(r->keys, count, r->keys + count);
+  for (long j = 0; j < count; j++) {
+    reached += share_of(r->weights[r->keys[j] & UINT32_MAX]);
+    if (reached >= enough) return r->keys[j];
+  }
+  return UINT64_MAX;
+}
+
+/* Keep the fewest of the best whose weights reach the share top_p, at least one. */
+static void keep_nucleus(field *f, double best, const sample_row *row) {
+  room *r = f->room;
+  int64_t sums[BUCKETS] = {0}, reached = 0, enough = (int64_t)(row->top_p * (double)fill_buckets(f, best, row->temperature, sums));
+  int bucket = 0;
+  long kept = 0;
+  for (; bucket < BUCKETS - 1 && reached + sums[bucket] < enough; bucket++) reached += sums[bucket];
+  uint64_t last = last_key(f, bucket, reached, enough);
+  for (long i = 0; i < f->n; i++)
+    if (r->buckets[i] < bucket || (r->buckets[i] == bucket && key_of(f->values[i], i) <= last)) {
+      r->ids[kept] = f->ids ? f->ids[i] : (int32_t)i;
+      r->weights[kept++] = r->weights[i];
+    }
+  f->ids = r->ids;
+  f->n = kept;
 }
 
 static void keep_heavy(field *f, double least) {
@@ -233,20 +258,18 @@ static void keep_heavy(field *f, double least) {
 
 /* ---- a row ---- */
 
-/* `weighed`: the room's weights are those of the whole field at temperature 1. */
-static int32_t draw_filtered(field *f, const sample_row *row, int weighed) {
+/* `best`: the greatest logit of the field. `weighed`: the room's weights are those of the whole field at temperature 1. */
+static int32_t draw_filtered(field *f, float best, const sample_row *row, int weighed) {
   const sampler *s = f->s;
   room *r = f->room;
   if (row->top_k > 0 && row->top_k < f->n) {
-    find_best(f, row->top_k);
-    keep_best(f, row->top_k, 0);
+    keep_best(f, row->top_k);
     weighed = 0;
   }
-  if (!weighed || row->temperature != 1)
-    s->loops.weigh(f->values, f->n, s->loops.greatest(f->values, f->n), row->temperature, &s->table, r->weights);
-  if (row->top_p < 1) keep_best(f, find_nucleus(f, row->top_p), 1);
+  if (!weighed || row->temperature != 1) s->loops.weigh(f->values, f->n, best, row->temperature, &s->table, r->weights);
+  if (row->top_p < 1) keep_nucleus(f, best, row);
   if (row->min_p > 0) keep_heavy(f, row->min_p);
-  long place = inverse_cdf(r->weights, f->n, uniform(row->seed, row->choice, row->index), r->lanes);
+  long place = inverse_cdf(s, r->weights, f->n, uniform(row->seed, row->choice, row->index), r->lanes);
   return f->ids ? f->ids[place] : (int32_t)place;
 }
 
@@ -278,7 +301,7 @@ static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i) {
   if (!is_finite(best)) return NOT_A_NUMBER;
   if (wants_logprobs) {
     s->loops.weigh(all.values, all.n, best, 1, &s->table, r->weights);
-    log_total = natural_log(total(r->weights, all.n, r->lanes), &s->table);
+    log_total = natural_log(total(s, r->weights, all.n, r->lanes), &s->table);
   }
   if (masked) {
     keep_allowed(&f, c->masks + row->mask * c->mask_words, c->mask_words);
@@ -286,7 +309,7 @@ static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i) {
     best_allowed = s->loops.greatest(f.values, f.n);
     if (!is_finite(best_allowed)) return NOT_A_NUMBER;
   }
-  int32_t token = row->temperature == 0 ? first_best(&f, best_allowed) : draw_filtered(&f, row, wants_logprobs && !masked);
+  int32_t token = row->temperature == 0 ? first_best(&f, best_allowed) : draw_filtered(&f, best_allowed, row, wants_logprobs && !masked);
   if (wants_logprobs) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
   return token;
 }
@@ -345,7 +368,8 @@ static int make_room(room *r, long vocabulary) {
   r->ids = malloc(v * sizeof *r->ids);
   r->weights = malloc(v * sizeof *r->weights);
   r->keys = malloc(2 * v * sizeof *r->keys);
-  return r->values && r->ids && r->weights && r->keys;
+  r->buckets = malloc(v * sizeof *r->buckets);
+  return r->values && r->ids && r->weights && r->keys && r->buckets;
 }
 
 sampler *sampler_new(long vocabulary, int threads, const exp_table *table) {
@@ -371,6 +395,7 @@ void sampler_free(sampler *s) {
     free(s->rooms[t].ids);
     free(s->rooms[t].weights);
     free(s->rooms[t].keys);
+    free(s->rooms[t].buckets);
   }
   free(s->rooms);
   pool_free(s->threads);

@@ -5,10 +5,11 @@
   TARGET static void weigh_##NAME(const float *v, long n, double best, double temperature, const exp_table *t, double *weights) { \
     weigh_loop(v, n, best, temperature, t, weights);                                                                              \
   }                                                                                                                               \
+  TARGET static long lane_sums_##NAME(const double *w, long n, double *lanes) { return lane_sums_loop(w, n, lanes); }             \
   TARGET static float greatest_##NAME(const float *v, long n) { return greatest_loop(v, n); }                                     \
   TARGET static long above_##NAME(const float *v, long from, long n, float bound) { return find_loop(v, from, n, bound, 0); }     \
   TARGET static long equal_##NAME(const float *v, long from, long n, float bound) { return find_loop(v, from, n, bound, 1); }     \
-  static const sampler_loops LOOPS_##NAME = {weigh_##NAME, greatest_##NAME, above_##NAME, equal_##NAME};
+  static const sampler_loops LOOPS_##NAME = {weigh_##NAME, lane_sums_##NAME, greatest_##NAME, above_##NAME, equal_##NAME};
 
 LOOPS(plain, )
 

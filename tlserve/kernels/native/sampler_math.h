@@ -12,7 +12,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { TILE = 256, SCAN = 32 };
+enum { TILE = 256, SCAN = 32, LANES = 1024 };
 
 static const double EXP_FLOOR = -700.0, ROUNDER = 0x1.8p52;
 
@@ -53,6 +53,17 @@ ALWAYS_INLINE void weigh_loop(const float *values, long n, double best, double t
   }
 }
 
+/* Add weight i to lane i mod LANES; return how many lanes there are. */
+ALWAYS_INLINE long lane_sums_loop(const double *weights, long n, double *lanes) {
+  long used = n < LANES ? n : LANES;
+  memcpy(lanes, weights, (size_t)used * sizeof(double));
+  for (long start = LANES; start < n; start += LANES) {
+    long size = n - start < LANES ? n - start : LANES;
+    for (long i = 0; i < size; i++) lanes[i] += weights[start + i];
+  }
+  return used;
+}
+
 /* The greatest of n values; NaN if there is one among them. */
 ALWAYS_INLINE float greatest_loop(const float *values, long n) {
   float most[SCAN], greatest = values[0];
@@ -90,6 +101,7 @@ ALWAYS_INLINE long find_loop(const float *values, long from, long n, float bound
 
 typedef struct {
   void (*weigh)(const float *values, long n, double best, double temperature, const exp_table *t, double *weights);
+  long (*lane_sums)(const double *weights, long n, double *lanes);
   float (*greatest)(const float *values, long n);
   long (*above)(const float *values, long from, long n, float bound);
   long (*equal)(const float *values, long from, long n, float bound);
