@@ -267,6 +267,8 @@ def _engine_config(settings: EngineSettings, loaded: LoadedModel, memory_bytes: 
         speculative=settings.speculative,
         speculative_tokens=settings.speculative_tokens,
         context_tokens=settings.context_tokens,
+        sampler="numpy" if settings.kernels == "reference" else "auto",
+        sampler_threads=settings.threads,
     )
 
 
