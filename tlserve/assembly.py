@@ -41,6 +41,7 @@ from tlserve.kernels.choose import KernelChoice
 from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
+from tlserve.openai.documents import REASONING_NAMES
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
@@ -311,7 +312,8 @@ def _served(settings: EngineSettings, loaded: LoadedModel, backend: LocalBackend
         tokenizer=tokenizer,
         eos_ids=loaded.eos_ids,
         template=template,
-        dialect=dialect_for(template.source, tokenizer.special_tokens),
+        dialect=dialect_for(template.source, tokenizer.special_tokens, settings.dialect),
+        reasoning_names=(*REASONING_NAMES, *(("reasoning",) if settings.reasoning_alias else ())),
         generates=loaded.generates,
         min_dimensions=settings.embedding_min_dimensions or None,
         default_sampling=default_sampling(settings.sampling, loaded.default_sampling),

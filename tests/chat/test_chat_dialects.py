@@ -23,6 +23,7 @@ from tlserve.chat.dialect import (
 from tlserve.chat.dialects.deepseek_r1 import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
 from tlserve.chat.dialects.mistral import short_id
 from tlserve.chat.dialects.registry import BY_NAME, DIALECTS, dialect_for
+from tlserve.config.settings import DIALECT_NAMES
 
 TEMPLATES = Path(__file__).parent / "templates"
 WEATHER = {"type": "object", "properties": {"city": {"type": "string"}, "days": {"type": "integer"}}}
@@ -496,6 +497,10 @@ def test_traits_of_a_template_and_its_tokens_choose_a_dialect(source, tokens, na
 def test_the_registry_ends_with_the_dialect_that_matches_every_model():
     assert DIALECTS[-1].name == "plain"
     assert len(BY_NAME) == len(DIALECTS)
+
+
+def test_the_settings_name_every_dialect():
+    assert tuple(BY_NAME) == DIALECT_NAMES
 
 
 def test_a_setting_overrides_what_the_template_says():

@@ -103,12 +103,13 @@ def test_both_encodings_of_a_vector_hold_the_same_numbers(vector: list[float]) -
 
 
 def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
-    card = ModelCard(id="m", created=1, root="m", n_ctx=64, loaded=True)
+    card = ModelCard(id="m", created=1, root="m", n_ctx=64, loaded=True, capabilities={"backend": "local"})
     document = json.loads(model_document(card))
     assert document == {
         "id": "m",
         "object": "model",
         "created": 1,
+        "capabilities": {"backend": "local"},
         "owned_by": "tlserve",
         "root": "m",
         "n_ctx": 64,

@@ -16,6 +16,9 @@ import attrs
 from tlserve.config.addresses import parse_listen
 from tlserve.errors import SettingsError
 
+DIALECT_NAMES = ("smollm3", "qwen3_coder", "qwen3", "deepseek_r1", "hermes", "mistral", "llama3", "plain")
+"""The dialects of `tlserve.chat.dialects.registry`, which is not known here."""
+
 _WEAKEST_KEY_CHARACTERS = 16
 _WEAKEST_KEY_ALPHABET = 6
 
@@ -174,6 +177,14 @@ class EngineSettings:
     )
     kv_precision: str = setting("f16", "precision in which keys and values are kept", choices=("f16", "f32"))
     threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
+    dialect: str = setting(
+        "auto",
+        "how the model writes reasoning and calls of tools; auto: as its chat template says",
+        choices=("auto", *DIALECT_NAMES),
+    )
+    reasoning_alias: bool = setting(
+        default=False, about="send reasoning under the name `reasoning`, too, beside `reasoning_content`"
+    )
     sampling: SamplingSettings = SamplingSettings()
     heartbeat_stale_ms: int = setting(
         30_000, "a step that takes longer makes /readyz fail", unit="ms", low=100, high=86_400_000
@@ -304,6 +315,7 @@ SERVER_KEYS = frozenset({"http_listen", "health_listen"})
 OWN_KEYS = frozenset(
     {
         *("model_dir", "model_id", "model_aliases", "context_tokens", "kv_memory_bytes", "embedding_min_dimensions"),
+        "dialect",
         "sampling",
     }
 )

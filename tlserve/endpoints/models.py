@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tlserve.endpoints.call import Call
+from tlserve.endpoints.capabilities import capabilities
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.served import Served
 from tlserve.openai.documents import ModelCard, model_document, models_document
@@ -29,5 +30,10 @@ def _cards(served: Served) -> Iterator[ModelCard]:
 def _card(served: Served, name: str) -> ModelCard:
     info = served.backend.info()
     return ModelCard(
-        id=name, created=served.created, root=served.model_id, n_ctx=info.context_tokens, loaded=info.ready
+        id=name,
+        created=served.created,
+        root=served.model_id,
+        n_ctx=info.context_tokens,
+        loaded=info.ready,
+        capabilities=capabilities(served),
     )

@@ -28,7 +28,7 @@ class Served:
 
     `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means, and its reasoning
     goes out under `reasoning_names`. An encoder makes vectors only: `generates` is false. `min_dimensions`: how short its
-    vectors may be cut, if it was trained for that.
+    vectors may be cut, if it was trained for that. `backend_kind` says what makes its tokens.
     """
 
     model_id: str
@@ -40,6 +40,7 @@ class Served:
     template: Template = attrs.field(factory=_default_template)
     dialect: Dialect = PLAIN
     reasoning_names: tuple[str, ...] = REASONING_NAMES
+    backend_kind: str = "local"
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     generates: bool = True
     embeds: bool = True

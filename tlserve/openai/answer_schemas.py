@@ -72,6 +72,7 @@ _CALL: Schema = closed(id=TEXT, type=const("function"), function=closed(name=TEX
 _CALL_PIECE: Schema = with_optional(
     closed(index=COUNT, function=with_optional(closed(arguments=TEXT), name=TEXT)), id=TEXT, type=const("function")
 )
+_CAN: Schema = {"anyOf": [{"const": True}, {"type": "string", "minLength": 1}]}
 _TOKEN = {"token": TEXT, "logprob": NUMBER, "bytes": list_of({"type": "integer", "minimum": 0, "maximum": 255})}
 
 ANSWERS: Mapping[str, Schema] = {
@@ -145,7 +146,23 @@ ANSWERS: Mapping[str, Schema] = {
     "Tokens": closed(tokens=list_of(COUNT), count=COUNT),
     "Text": closed(text=TEXT),
     "InputTokens": closed(object=const("response.input_tokens"), input_tokens=COUNT),
-    "Model": closed(id=TEXT, object=const("model"), created=COUNT, root=TEXT, n_ctx=COUNT, loaded=FLAG, owned_by=TEXT),
+    "Model": closed(
+        id=TEXT,
+        object=const("model"),
+        created=COUNT,
+        root=TEXT,
+        n_ctx=COUNT,
+        loaded=FLAG,
+        capabilities=ref("Capabilities"),
+        owned_by=TEXT,
+    ),
+    "Capabilities": closed(
+        descriptor_version=COUNT,
+        backend=TEXT,
+        workload=closed(causal_generation=_CAN, embedding=_CAN, speech_to_text=_CAN),
+        modalities=closed(image_encode=_CAN, gemma_audio_encode=_CAN, whisper_transcribe=_CAN, whisper_translate=_CAN),
+        dialect=closed(enable_thinking=_CAN, reasoning_effort=_CAN, reasoning_effort_levels=_CAN),
+    ),
     "Models": closed(object=const("list"), data=list_of(ref("Model"))),
     "Health": closed(status=const("ok"), kernels={"type": "object", "additionalProperties": TEXT}),
 }

@@ -3,14 +3,14 @@
 Owns the shape of every document that is sent in one piece; those of streams are in `tlserve.openai.chunks`. Refuses to know
 how an answer came about.
 
-Source: the public API reference; `n_ctx`, `loaded` and `root` of a model, `/v1/tokenize` and `/v1/detokenize` are this server's
-own. A count of input tokens has the shape that the public API gives it beside its other kind of request.
+Source: the public API reference; `n_ctx`, `loaded`, `root` and `capabilities` of a model, `/v1/tokenize` and `/v1/detokenize`
+are this server's own. A count of input tokens has the shape that the public API gives it beside its other kind of request.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -157,18 +157,26 @@ def _packed(vector: NDArray[np.float32]) -> str:
 
 @attrs.frozen(kw_only=True)
 class ModelCard:
-    """A model as /v1/models shows it; `root` is the model behind an alias, `n_ctx` its context in tokens."""
+    """A model as /v1/models shows it; `root` is the model behind an alias, `n_ctx` its context in tokens.
+
+    `capabilities` says of each thing true, or why not.
+    """
 
     id: str
     created: int
     root: str
     n_ctx: int
     loaded: bool
+    capabilities: Mapping[str, Any]
     owned_by: str = "tlserve"
 
     def fields(self) -> dict[str, Any]:
         """Return the `model` object."""
-        return {"id": self.id, "object": "model", **attrs.asdict(self, filter=attrs.filters.exclude("id"))}
+        return {
+            "id": self.id,
+            "object": "model",
+            **attrs.asdict(self, filter=attrs.filters.exclude("id"), recurse=False),
+        }
 
 
 def models_document(cards: Iterable[ModelCard]) -> bytes:
