@@ -215,6 +215,16 @@ async def test_tools_calls_results_and_reasoning_reach_the_template(open_api) ->
     assert answer.headers.get("x-tl-ignored") == "messages[].reasoning_content"
 
 
+async def test_arguments_that_nest_deep_are_the_clients_affair_and_no_fault_of_the_server(open_api) -> None:
+    for depth in (150, 900, 5000):
+        arguments = '{"a": ' * depth + "1" + "}" * depth
+        call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}
+        turns = [{"role": "user", "content": "x"}, {"role": "assistant", "tool_calls": [call]}]
+        async with open_api(saying("x"), **SERVED) as api:
+            answer = await api.chat(messages=turns, max_tokens=5)
+        assert answer.status in (200, 400), depth
+
+
 async def test_a_continued_message_and_no_generation_prompt_reach_the_template(open_api) -> None:
     backend = saying("x")
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "I am"}]

@@ -124,6 +124,8 @@ def test_the_place_of_a_fault_in_a_tool_is_named() -> None:
         ('{"a": ', '{"a": '),
         ("[1]", "[1]"),
         ('{"a": 1e999}', '{"a": 1e999}'),
+        (' {"a": 1}\n', {"a": 1}),
+        ('{"a": ' * 900 + "1" + "}" * 900, '{"a": ' * 900 + "1" + "}" * 900),
     ],
 )
 def test_arguments_of_earlier_calls_are_text_or_an_object(arguments: Any, expected: Any) -> None:

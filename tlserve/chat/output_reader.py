@@ -260,6 +260,8 @@ class _CallCounter:
 
     def number(self, pieces: list[Piece]) -> tuple[CallDelta, ...]:
         """Return the deltas of the calls in `pieces`, one for each call that gains something."""
+        if len(pieces) == 1 and isinstance(pieces[0], ChannelText):
+            return ()
         deltas: list[CallDelta] = []
         for piece in pieces:
             if isinstance(piece, CallOpened):

@@ -17,6 +17,7 @@ from typing import Annotated, Any, Literal, TypeGuard
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from tlserve.chat.arguments import is_json
 from tlserve.chat.messages import Turn, TurnCall, parse_role
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
@@ -186,11 +187,14 @@ def _take_calls(given: dict[str, Any]) -> None:
 
 
 def _arguments(arguments: str | dict[str, Any] | None) -> Mapping[str, Any] | str:
+    """Return an object, or text that is none; text that nests deeper than `is_json` follows stays text, too."""
     if not isinstance(arguments, str):
         return arguments or {}
+    if not is_json(arguments.strip() or "{}"):
+        return arguments
     try:
-        decoded = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+        decoded = msgspec.json.decode(arguments.strip() or "{}")
+    except (msgspec.DecodeError, UnicodeEncodeError):
         return arguments
     return decoded if isinstance(decoded, dict) else arguments
 
