@@ -7,6 +7,7 @@ all its threads do while nobody asks for anything: processor time and wake-ups. 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import re
 import signal
 import subprocess
@@ -59,6 +60,11 @@ class Started:
         )
         return sum(int(match[1]) for match in found if match)
 
+    def watch(self, duration_s: float) -> None:
+        """Leave the server alone for so long; it must not end by itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            raise SystemExit(f"the server ended by itself: exit code {self._process.wait(duration_s)}")
+
     def stop(self) -> None:
         """Stop it as an operator does."""
         self._process.send_signal(signal.SIGTERM)
@@ -75,7 +81,7 @@ def main() -> None:
     for _ in range(given.repeats):
         imported_s, server = import_s(), Started(given.model)
         ticks, wake_ups = server.processor_ticks(), server.wake_ups()
-        time.sleep(given.idle_s)
+        server.watch(given.idle_s)
         print(
             f"import {imported_s:.3f} s  ready {server.ready_s:.2f} s  resident {server.memory_mb('VmRSS'):.0f} MB"
             f" (peak {server.memory_mb('VmHWM'):.0f})  idle for {given.idle_s:g} s:"
