@@ -220,7 +220,10 @@ def test_features_name_what_other_kernels_must_know():
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"model_type": "phi3"}, "model_type 'phi3' is not served; served: llama, mistral, qwen2, qwen3, smollm3, bert"),
+        (
+            {"model_type": "phi3"},
+            "model_type 'phi3' is not served; served: llama, mistral, qwen2, qwen3, smollm3, bert",
+        ),
         ({"model_type": ["llama"]}, "model_type"),
         (
             {"architectures": ["LlamaForSequenceClassification"]},

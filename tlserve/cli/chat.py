@@ -38,9 +38,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--url-model", metavar="ID", help="the model to ask; without it the first one that is served")
     parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told it is")
     parser.add_argument(
-        "--temperature", type=float, default=0.7, metavar="T", help="0 is the likeliest answer; small models ramble at 1"
+        "--temperature",
+        type=float,
+        default=0.7,
+        metavar="T",
+        help="0 is the likeliest answer; small models ramble at 1",
     )
-    parser.add_argument("--max-tokens", type=int, default=512, metavar="N", help="an answer is cut there; /set changes it")
+    parser.add_argument(
+        "--max-tokens", type=int, default=512, metavar="N", help="an answer is cut there; /set changes it"
+    )
     add_pair_argument(parser, "a setting of the server that --model starts")
     parser.epilog = f"A server that wants a key gets the one in the variable {KEY_VARIABLE}."
 

@@ -4,12 +4,15 @@ Owns the reference counts and the choice of the next block. Refuses to know toke
 that nobody holds is free only once its owner says so (`put_back`), because the cache may still want it.
 
 Blocks of one sequence are handed out one after the other where possible: attention reads long runs faster. A new run starts
-in the middle of the longest free stretch, so that its left neighbour keeps room to grow.
+in the first free stretch that has room for it and some more, a little behind its left neighbour, so that this can grow too and
+the memory that was ever touched stays near what is used; where no stretch has that room, in the middle of the longest.
 """
 
 from __future__ import annotations
 
 import numpy as np
+
+_ROOM_BLOCKS = 16  # what a run leaves free for its left neighbour, and wants for itself
 
 
 class BlockPool:
@@ -63,6 +66,7 @@ class BlockPool:
     def _start_of_run(self, count: int) -> int:
         edges = np.flatnonzero(np.diff(self._free.astype(np.int8), prepend=0, append=0))
         starts, lengths = edges[::2], edges[1::2] - edges[::2]
-        longest = int(np.argmax(lengths))
-        start, spare = int(starts[longest]), max(0, int(lengths[longest]) - count)
-        return start + (spare // 2 if start else 0)
+        roomy = lengths >= count + 2 * _ROOM_BLOCKS
+        chosen = int(np.argmax(roomy if roomy.any() else lengths))
+        start, spare = int(starts[chosen]), max(0, int(lengths[chosen]) - count)
+        return start + (min(spare // 2, _ROOM_BLOCKS) if start else 0)

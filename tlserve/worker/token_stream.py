@@ -29,7 +29,9 @@ class OutcomeReader:
         """Wait for an outcome and return it with all that is ready behind it; raises `NoCapacity` at the deadline."""
         if self._deadline < math.inf:
             return self._join_ready(await self._first_batch())
-        return self._join_ready(list(await self._receive.receive()))  # once a token: a cancel scope costs more than the rest
+        return self._join_ready(
+            list(await self._receive.receive())
+        )  # once a token: a cancel scope costs more than the rest
 
     async def _first_batch(self) -> list[Outcome]:
         with trio.move_on_at(self._deadline):
