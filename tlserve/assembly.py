@@ -109,7 +109,10 @@ def load(settings: EngineSettings) -> LoadedModel:
         context_tokens=settings.context_tokens,
         threads=settings.threads,
         kernels=KernelChoice(
-            kernels=settings.kernels, activations=settings.activations, kv_precision=settings.kv_precision
+            kernels=settings.kernels,
+            activations=settings.activations,
+            kv_precision=settings.kv_precision,
+            weights=settings.weights,
         ),
     )
     for note in loaded.notes:

@@ -26,6 +26,7 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--model", "--model-dir", metavar="PATH", help="directory, GGUF file, or name of a model")
     parser.add_argument("--host", help="host of the API; an empty one is every interface")
     parser.add_argument("--port", type=_port, help="port of the API; 0 picks a free one")
+    parser.add_argument("--kernels", choices=("auto", "native", "reference"), help="which arithmetic runs")
     parser.add_argument("--health-port", type=_port, help="port of /healthz, /readyz and /metrics")
     add_pair_argument(parser, "any setting")
 
@@ -53,6 +54,8 @@ def loaded_settings_of(arguments: argparse.Namespace) -> Loaded:
     overrides: Overrides = list(arguments.pairs)
     if arguments.model is not None:
         overrides.append(("engine.model_dir", arguments.model))
+    if arguments.kernels is not None:
+        overrides.append(("engine.kernels", arguments.kernels))
     loaded = load_with_sources(arguments.config, process_environ(), overrides)
     moved = _moved_addresses(arguments, loaded.settings)
     return load_with_sources(arguments.config, process_environ(), overrides + moved) if moved else loaded

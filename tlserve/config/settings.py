@@ -176,6 +176,11 @@ class EngineSettings:
         "auto", "what quantised weights are multiplied with; auto is int8", choices=("auto", "int8", "f32")
     )
     kv_precision: str = setting("f16", "precision in which keys and values are kept", choices=("f16", "f32"))
+    weights: str = setting(
+        "stored",
+        "stored: weights in the precision of their files; q8_0: those of 16 and 32 bits are served in 8",
+        choices=("stored", "q8_0"),
+    )
     threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
     dialect: str = setting(
         "auto",

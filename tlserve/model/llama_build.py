@@ -22,6 +22,7 @@ from tlserve.model.llama_ordered import OrderedLlamaModel
 from tlserve.model.llama_tensors import LlamaTensors, StoredSource, read_tensors
 from tlserve.model.llama_weights import load_weights
 from tlserve.model.native_probe import disagreement
+from tlserve.model.quantised_source import Q8Source
 
 _log = logging.getLogger("tlserve.kernels")
 
@@ -38,6 +39,8 @@ def build_llama(
     shape: LlamaShape, source: StoredSource, identity: str, choice: KernelChoice, threads: int = 0
 ) -> BuiltLlama:
     """Make the model that `choice` asks for; raises `ModelRefused`, and `SettingsError` for kernels that are not there."""
+    if choice.weights == "q8_0":
+        source, identity = Q8Source(source), f"{identity}/q8_0"
     unknown = shape.features - KNOWN_FEATURES
     if unknown:
         return _build_with_blas(

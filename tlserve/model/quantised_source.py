@@ -1,0 +1,60 @@
+"""Unquantised weights served in 8 bits: a source that stores every matrix of another one as Q8_0.
+
+Owns which matrices change: those of F16, BF16 and F32 whose rows are whole blocks of 32. Vectors and what is quantised
+already stay as they are. Both views agree: `rows` gives the values that the stored blocks stand for, so that every kind of
+kernel runs the same model. The rounding is that of the `gguf` package's Q8_0: scale amax / 127 in half precision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import attrs
+import numpy as np
+from gguf import GGMLQuantizationType
+from gguf.quants import dequantize, quantize
+from numpy.typing import NDArray
+
+from tlserve.kernels.reference.blocks import F32_KIND
+from tlserve.model.llama_tensors import StoredSource
+
+F32 = NDArray[np.float32]
+U8 = NDArray[np.uint8]
+
+Q8_0_KIND, F16_KIND, BF16_KIND = 8, 1, 30
+BLOCK = 32
+_WIDE = frozenset({F32_KIND, F16_KIND, BF16_KIND})
+
+
+@attrs.frozen
+class Q8Source:
+    """A `StoredSource` over `source`, its wide matrices in 8 bits."""
+
+    source: StoredSource
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of the source."""
+        return self.source.shapes()
+
+    def rows(self, name: str, start: int, end: int) -> F32:
+        """Return rows as the blocks have them; for a vector, the elements."""
+        rows = self.source.rows(name, start, end)
+        return _dequantised(_quantised(rows)) if self._changes(name) else rows
+
+    def stored(self, name: str) -> tuple[int, U8]:
+        """Return Q8_0's type number and its blocks, or what the source has."""
+        if not self._changes(name):
+            return self.source.stored(name)
+        return Q8_0_KIND, _quantised(self.source.rows(name, 0, self.source.shapes()[name][0]))
+
+    def _changes(self, name: str) -> bool:
+        shape = self.source.shapes()[name]
+        return len(shape) == 2 and shape[1] % BLOCK == 0 and self.source.stored(name)[0] in _WIDE
+
+
+def _quantised(rows: F32) -> U8:
+    return np.asarray(quantize(np.ascontiguousarray(rows, np.float32), GGMLQuantizationType.Q8_0), np.uint8)
+
+
+def _dequantised(blocks: U8) -> F32:
+    return np.asarray(dequantize(blocks, GGMLQuantizationType.Q8_0), np.float32)
