@@ -85,8 +85,10 @@ def terminal_program(*arguments: str) -> Iterator[TerminalProgram]:
 
 
 def _take_terminal() -> None:
-    """Make the terminal the session's own, so that Ctrl-C reaches the process."""
+    """Make the terminal the session's own, so that Ctrl-C reaches the process, also where who started us ignores it."""
     import fcntl
+    import signal
     import termios
 
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
