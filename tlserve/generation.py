@@ -1,12 +1,13 @@
 """The contract between the front (HTTP, OpenAI documents, text) and whatever produces tokens.
 
-Owns the request, the events, and the protocols `Backend` and `TokenConstraint`. The engine thread (`tlserve.worker`)
-and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Refuses to know text,
-HTTP, threads and trio: token ids in, token ids out.
+Owns the request, the events, and the protocols `Backend`, `TokenConstraint` and `GrammarCompiler`. The engine thread
+(`tlserve.worker`) and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Refuses to
+know text, HTTP, threads and trio: token ids in, token ids out.
 
 The exactness contract is stated over these types: for one `BackendInfo.system_fingerprint`, the tokens and the bits of the
 logprobs of an answer depend on the fields `prompt`, `emitted`, `sampling`, `seed`, `choice`, `max_tokens`,
-`stop_ids` and `constraint` of its `GenerationRequest`, and on nothing else.
+`stop_ids`, `min_tokens` and `grammar` of its `GenerationRequest`, and on nothing else. All of them are plain data: a request
+can go to another node as it is.
 """
 
 from __future__ import annotations
@@ -25,9 +26,16 @@ from numpy.typing import NDArray
 class SamplingParams:
     """How one token is drawn from the logits; applied in the order of the fields, in float64.
 
-    `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
+    `repetition_penalty` divides the positive logits of the tokens that stand in prompt or answer, and multiplies the negative
+    ones; 1 is off. `presence_penalty` is taken from the logit of each token that stands in the answer, `frequency_penalty` once
+    for each time it stands there. `logit_bias` is added: pairs of an id and a number, an id at most once. The mask of the
+    grammar comes next. `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
     """
 
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: tuple[tuple[int, float], ...] = ()
     temperature: float = 1.0
     top_k: int = 0
     top_p: float = 1.0
@@ -47,13 +55,34 @@ class TokenConstraint(Protocol):
         """Take back the last `count` accepted tokens (a drafted run that the sampler did not draw)."""
 
 
+@attrs.frozen
+class Grammar:
+    """What an answer must match, as data: `source` is a text in the language of whoever compiles it."""
+
+    source: str
+
+
+class GrammarCompiler(Protocol):
+    """Makes constraints of grammars; made by `chat`, used by a backend beside its engine, on any thread."""
+
+    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> TokenConstraint:
+        """Return a fresh constraint that allows `stop_ids` where the answer may end; slow unless it is known already.
+
+        Raises ClientError for a grammar that cannot be compiled within its time and size.
+        """
+
+
 @attrs.frozen(kw_only=True)
 class GenerationRequest:
     """One sequence to continue. `emitted` are tokens already produced elsewhere: the sample index starts after them.
 
     `logprobs` None: no log-probabilities are computed; k >= 0: the drawn token's, and the k best beside it, all from
     the raw distribution (before temperature and filters). `stop_ids` end the answer; the one drawn is reported as a token
-    with `finish` STOP and is never part of the text. `max_tokens` counts `emitted` too.
+    with `finish` STOP and is never part of the text. `max_tokens` counts `emitted` too. The first `min_tokens` tokens of the
+    answer are none of `stop_ids`.
+
+    `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place. Requests with
+    different `cache_salt` never find each other's blocks in the prefix cache. `progress`: `Progress` events are wanted.
     """
 
     prompt: tuple[int, ...]
@@ -63,9 +92,13 @@ class GenerationRequest:
     emitted: tuple[int, ...] = ()
     choice: int = 0
     stop_ids: frozenset[int] = frozenset()
+    min_tokens: int = 0
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    grammar: Grammar | None = None
     priority: int = 0
-    constraint: TokenConstraint | None = None
+    cache_salt: str = ""
+    progress: bool = False
     request_id: str = ""
 
 
@@ -102,12 +135,40 @@ class TokenEvent:
     finish: Finish | None = None
 
 
-GenerationEvent = PrefillStarted | TokenEvent
+@attrs.frozen
+class PromptToken:
+    """A token of the prompt: its log-probability in the raw distribution, and the best ones at its place, best first."""
+
+    token: int
+    logprob: float
+    top: tuple[TokenLogprob, ...] = ()
+
+
+@attrs.frozen
+class PromptLogprobs:
+    """The prompt's tokens from index `start` on (the first token has none); they come in order, before the first `TokenEvent`."""
+
+    start: int
+    tokens: tuple[PromptToken, ...]
+
+
+@attrs.frozen
+class Progress:
+    """How far a request is that asked to be told: `ahead` requests wait before it, or `done` of its prompt's tokens are there.
+
+    `ahead` None: it has left the queue. May come before `PrefillStarted`, and never after the first `TokenEvent`.
+    """
+
+    ahead: int | None = None
+    done: int = 0
+
+
+GenerationEvent = PrefillStarted | PromptLogprobs | Progress | TokenEvent
 
 TokenStream = AsyncIterator[Sequence[GenerationEvent]]
 """Batches of events, each at least one long, in order: all that is ready, so that it can leave in one write.
 
-The first event is `PrefillStarted`; the iteration ends after the event with `finish`. Raises `NoCapacity`,
+Only `Progress` may come before `PrefillStarted`; the iteration ends after the event with `finish`. Raises `NoCapacity`,
 `EngineFailed` or `DrainCut`.
 """
 

@@ -5,9 +5,9 @@ import math
 import attrs
 import pytest
 
-from tests.kit.alternating import Alternating
+from tests.kit.alternating import ALTERNATING, Alternating
 from tests.kit.block_invariants import check_blocks
-from tests.kit.engine_runs import alone, embedded_alone, run_to_end, tokens_of
+from tests.kit.engine_runs import alone, constraint_of, embedded_alone, run_to_end, tokens_of
 from tests.kit.hash_model import HashModel
 from tests.kit.tiny_models import succ_model
 from tlserve import errors
@@ -294,7 +294,7 @@ def test_what_the_forward_pass_raises_leaves_the_step():
 
 
 def constrained(**fields):
-    return attrs.evolve(REQUEST, max_tokens=30, constraint=Alternating(), **fields)
+    return attrs.evolve(REQUEST, max_tokens=30, grammar=ALTERNATING, **fields)
 
 
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.2, top_k=20)])
@@ -303,10 +303,11 @@ def test_a_constraint_holds_and_drafts_do_not_change_the_answer(sampling):
     plain = alone(constrained(sampling=sampling, prompt=prompt))
     engine = small(speculative="prompt_lookup", speculative_tokens=8)
     request = constrained(sampling=sampling, prompt=prompt)
-    key = engine.add_request(request)
+    constraint = constraint_of(request)
+    key = engine.add_request(request, constraint)
     assert tokens_of(events_of(engine, key)) == plain
     assert [event.token % 2 for event in plain] == [0, 1] * 15
-    assert request.constraint.accepted == [event.token for event in plain]
+    assert constraint.accepted == [event.token for event in plain]
 
 
 def test_a_resumed_request_brings_its_constraint_up_to_what_was_emitted():
@@ -318,7 +319,7 @@ def test_a_resumed_request_brings_its_constraint_up_to_what_was_emitted():
 def test_a_constraint_that_breaks_ends_its_own_request_and_no_other():
     engine = small()
     good = engine.add_request(REQUEST)
-    bad = engine.add_request(attrs.evolve(REQUEST, constraint=Alternating(fail_at=2)))
+    bad = engine.add_request(REQUEST, Alternating(fail_at=2))
     happened = run_to_end(engine)
     assert [type(event) for event in happened[bad]] == [PrefillStarted, TokenEvent, TokenEvent, Failed]
     assert tokens_of(happened[good]) == alone(REQUEST)

@@ -32,7 +32,7 @@ class Mask:
         return self.words
 
 
-def request(sampling=None, *, seed=0, choice=0, logprobs=None, constraint=None, **fields):
+def request(sampling=None, *, seed=0, choice=0, logprobs=None, **fields):
     return GenerationRequest(
         prompt=(1,),
         max_tokens=8,
@@ -40,12 +40,11 @@ def request(sampling=None, *, seed=0, choice=0, logprobs=None, constraint=None, 
         choice=choice,
         sampling=sampling or SamplingParams(**fields),
         logprobs=logprobs,
-        constraint=constraint,
     )
 
 
-def draw(logits, asked, index):
-    mask = None if asked.constraint is None else mask_of(asked.constraint)
+def draw(logits, asked, index, constraint=None):
+    mask = None if constraint is None else mask_of(constraint)
     return sampler.draw(logits, asked, index, mask)
 
 
@@ -62,7 +61,7 @@ def test_a_draw_is_the_one_of_the_naive_sampler(seed):
     sampling = random_sampling(rng)
     allowed = rng.sample(range(len(logits)), rng.randrange(1, len(logits) + 1)) if rng.random() < 0.4 else None
     constraint = Mask(allowed, len(logits)) if allowed else None
-    got = draw(logits, request(sampling, seed=seed, choice=seed % 3, constraint=constraint), seed % 50)
+    got = draw(logits, request(sampling, seed=seed, choice=seed % 3), seed % 50, constraint)
     u = naive.uniform(seed, seed % 3, seed % 50)
     assert got.token == naive.draw_token(logits.tolist(), sampling, u, allowed)
 
@@ -179,7 +178,7 @@ def test_logits_that_are_all_minus_infinity_are_a_fault():
 def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
     logits = np.array([5, 1, 0, 4], dtype=np.float32)
     for temperature in (0.0, 1.0):
-        got = draw(logits, request(temperature=temperature, logprobs=1, constraint=Mask([1], 4)), 0)
+        got = draw(logits, request(temperature=temperature, logprobs=1), 0, Mask([1], 4))
         assert got.token == 1
         assert got.top[0].token == 0
         assert got.logprob == pytest.approx(1 - math.log(math.fsum(math.exp(v) for v in (5, 1, 0, 4))))
@@ -188,7 +187,7 @@ def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
 def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_count():
     logits = np.zeros(4, dtype=np.float32)
     with pytest.raises(ConstraintFailed):
-        draw(logits, request(constraint=Mask([30], 64)), 0)
+        draw(logits, request(), 0, Mask([30], 64))
 
 
 def test_the_answer_of_a_fixed_row_is_the_one_it_had_when_this_was_written():

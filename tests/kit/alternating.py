@@ -1,8 +1,12 @@
-"""A constraint with a state: even ids, then odd ids, and so on."""
+"""A constraint with a state (even ids, then odd ids, and so on), and the compiler that makes it of its grammar."""
 
 from __future__ import annotations
 
 import numpy as np
+
+from tlserve.generation import Grammar
+
+ALTERNATING = Grammar("alternating")
 
 
 class Alternating:
@@ -25,3 +29,11 @@ class Alternating:
 
     def rollback(self, count):
         del self.accepted[-count:]
+
+
+class AlternatingCompiler:
+    """A `GrammarCompiler` that knows one grammar."""
+
+    def compile(self, grammar, stop_ids):
+        assert grammar == ALTERNATING
+        return Alternating()

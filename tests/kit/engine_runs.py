@@ -6,7 +6,7 @@ import random
 
 import attrs
 
-from tests.kit.alternating import Alternating
+from tests.kit.alternating import ALTERNATING, AlternatingCompiler
 from tests.kit.block_invariants import check_blocks
 from tests.kit.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
@@ -37,7 +37,7 @@ def tokens_of(events):
 def alone(request, model=None, config=PLAIN):
     """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
     engine = Engine(model or HashModel(), config)
-    key = engine.add_request(with_constraint(request))
+    key = engine.add_request(request, constraint_of(request))
     return tokens_of(run_to_end(engine)[key])
 
 
@@ -76,13 +76,14 @@ def random_request(rng, beginnings):
         stop_ids=frozenset(rng.sample(range(VOCABULARY), rng.choice([0, 1, 4]))) - set(emitted),
         logprobs=rng.choice([None, 0, 3]),
         priority=rng.choice([0, 0, 5, -5]),
+        grammar=ALTERNATING if kind == "constrained" else None,
         request_id=kind,
     )
 
 
-def with_constraint(request):
-    """Return the request with a fresh constraint if it is of that kind: a constraint has a state, so never share one."""
-    return attrs.evolve(request, constraint=Alternating()) if request.request_id == "constrained" else request
+def constraint_of(request):
+    """Return a fresh constraint if the request has a grammar: a constraint has a state, so never share one."""
+    return AlternatingCompiler().compile(request.grammar, request.stop_ids) if request.grammar else None
 
 
 def random_config(rng, most_tokens):
@@ -151,7 +152,7 @@ class RandomRun:
 
     def _add(self, item):
         generates = isinstance(item, GenerationRequest)
-        key = self.engine.add_request(with_constraint(item)) if generates else self.engine.add_embedding(item)
+        key = self.engine.add_request(item, constraint_of(item)) if generates else self.engine.add_embedding(item)
         self.requests[key], self.events[key] = item, []
 
     def _abort(self, key):

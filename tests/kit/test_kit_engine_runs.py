@@ -8,7 +8,7 @@ import pytest
 
 from tests.kit import naive_sampler as naive
 from tests.kit.alternating import Alternating
-from tests.kit.engine_runs import RandomRun, random_request, with_constraint
+from tests.kit.engine_runs import RandomRun, constraint_of, random_request
 from tests.kit.hash_model import HashModel
 from tlserve.generation import SamplingParams
 
@@ -45,7 +45,7 @@ def test_every_kind_of_request_comes_up():
 def test_a_constraint_is_never_shared():
     rng = random.Random(0)
     request = next(r for r in (random_request(rng, [[1]]) for _ in range(100)) if r.request_id == "constrained")
-    assert with_constraint(request).constraint is not with_constraint(request).constraint
+    assert constraint_of(request) is not constraint_of(request)
 
 
 def test_the_alternating_constraint_refuses_what_it_does_not_allow():

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.engine_runs import RandomRun, alone, ids, random_request, run_to_end, tokens_of, with_constraint
+from tests.kit.engine_runs import RandomRun, alone, constraint_of, ids, random_request, run_to_end, tokens_of
 from tests.kit.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
@@ -50,7 +50,7 @@ def test_no_setting_of_the_engine_changes_the_bits_of_an_answer(name):
     beginnings = [ids(rng, 60)]
     requests = [random_request(rng, beginnings) for _ in range(8)]
     engine = Engine(HashModel(), CONFIGS[name])
-    keys = [engine.add_request(with_constraint(request)) for request in requests]
+    keys = [engine.add_request(request, constraint_of(request)) for request in requests]
     events = run_to_end(engine)
     assert [tokens_of(events[key]) for key in keys] == [alone(request) for request in requests]
 

@@ -52,7 +52,7 @@ class Reading:
             self._note_sum("cached_tokens", event.cached_tokens)
             self._call.notes.setdefault("queue_ms", self._call.elapsed_ms())
             return Delta(content=self._echo)
-        return self._read(event)
+        return self._read(event) if isinstance(event, TokenEvent) else Delta()
 
     def _read(self, event: TokenEvent) -> Delta:
         if self._reader.tokens == 0:

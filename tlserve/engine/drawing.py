@@ -38,21 +38,22 @@ def open_draws(sampler: Sampler, items: Sequence[SequenceRows], logits: F32) -> 
 def _first_run(item: SequenceRows) -> tuple[Run, ServerFault | None]:
     """Return what can be drawn at once; a constraint that breaks is its own item's fault, whose rows are passed over."""
     request, index = item.request, item.sequence.emitted
-    if request.constraint is None:
+    constraint = item.sequence.constraint
+    if constraint is None:
         return Run(request, index, item.sampled, item.drafts), None
     try:
-        return Run(request, index, item.sampled, mask=mask_of(request.constraint)), None
+        return Run(request, index, item.sampled, mask=mask_of(constraint)), None
     except ConstraintFailed as fault:
         return Run(request, index, item.sampled), fault
 
 
 def _draws(sampler: Sampler, item: SequenceRows, first: Drawn, logits: F32, place: int) -> Iterator[Draw]:
     yield from _checked(first)
-    request = item.request
-    if request.constraint is None:
+    request, constraint = item.request, item.sequence.constraint
+    if constraint is None:
         return
     for row in range(place + 1, place + item.sampled):
-        run = Run(request, item.sequence.emitted, mask=mask_of(request.constraint))
+        run = Run(request, item.sequence.emitted, mask=mask_of(constraint))
         yield from _checked(sampler.draw(logits[row : row + 1], [run])[0])
 
 

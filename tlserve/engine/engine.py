@@ -29,7 +29,7 @@ from tlserve.engine.scheduler import Scheduler
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.statistics import Counters
 from tlserve.engine.step_plan import SequenceRows, plan_batch
-from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenEvent
+from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenConstraint, TokenEvent
 from tlserve.kernels.interface import Model
 from tlserve.kernels.thread_pool import available_cores
 from tlserve.telemetry import catalogue
@@ -59,10 +59,10 @@ class Engine:
 
     # --- in and out --------------------------------------------------------------------------------------------------
 
-    def add_request(self, request: GenerationRequest) -> int:
-        """Queue `request` and return its key.
+    def add_request(self, request: GenerationRequest, constraint: TokenConstraint | None = None) -> int:
+        """Queue `request`, whose grammar became the fresh `constraint`, and return its key.
 
-        A request with `emitted` goes on after them, its constraint advanced over them. Raises Overloaded if
+        A request with `emitted` goes on after them, the constraint advanced over them. Raises Overloaded if
         max_num_seqs + max_waiting requests are unfinished, ContextLengthExceeded if no token would fit after the prompt,
         ClientError for an empty prompt, an unknown token id, or nothing left to generate, ConstraintFailed if the constraint
         does not take `emitted`. A bidirectional model continues nothing: Refusal.
@@ -75,13 +75,14 @@ class Engine:
         if self.scheduler.full:
             raise errors.Overloaded("as many requests wait as may; try again soon")
         for token in request.emitted:
-            advance(request.constraint, token)
+            advance(constraint, token)
         return self._add(
             request.priority,
             [*request.prompt, *request.emitted],
             prompt_tokens=len(request.prompt),
             limit=min(len(request.prompt) + request.max_tokens, self.context_tokens),
             request=request,
+            constraint=constraint,
         )
 
     def add_embedding(self, tokens: Items[int], priority: int = 0) -> int:
@@ -264,6 +265,7 @@ class Engine:
         prompt_tokens: int,
         limit: int,
         request: GenerationRequest | None = None,
+        constraint: TokenConstraint | None = None,
         hidden_sum: HiddenSum | None = None,
     ) -> int:
         self._keys += 1
@@ -275,6 +277,7 @@ class Engine:
             limit=limit,
             table=self.kv.new_table(cached=hidden_sum is None),
             request=request,
+            constraint=constraint,
             hidden_sum=hidden_sum,
         )
         self.scheduler.add(sequence)

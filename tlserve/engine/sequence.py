@@ -13,12 +13,12 @@ from tlserve.engine.constraint import advance
 from tlserve.engine.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prompt_lookup import PromptLookup
-from tlserve.generation import Finish, GenerationRequest
+from tlserve.generation import Finish, GenerationRequest, TokenConstraint
 
 
 @attrs.define(eq=False, kw_only=True)
 class Sequence:
-    """A request to continue (`request`), or tokens to encode (`hidden_sum`).
+    """A request to continue (`request`, under its `constraint`), or tokens to encode (`hidden_sum`).
 
     `tokens` are all that are known: prompt, then answer; `limit` is how many there may be at the end. Keys and values of
     `tokens[:computed]` are stored. `started`: its first rows have been computed once, whatever became of them.
@@ -31,6 +31,7 @@ class Sequence:
     limit: int
     table: BlockTable
     request: GenerationRequest | None = None
+    constraint: TokenConstraint | None = None
     hidden_sum: HiddenSum | None = None
     lookup: PromptLookup | None = None
     computed: int = 0
@@ -68,8 +69,7 @@ class Sequence:
     def append(self, token: int) -> None:
         """Take in the token that was drawn; a constraint moves on with it, or raises ConstraintFailed."""
         self.tokens.append(token)
-        if self.request is not None:
-            advance(self.request.constraint, token)
+        advance(self.constraint, token)
 
     def restart(self) -> None:
         """Forget everything computed; the tokens stay."""

@@ -7,6 +7,7 @@ silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `gen
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from tlserve.generation import SamplingParams
 from tlserve.model.fields import Fields
@@ -47,7 +48,7 @@ def read_sampling(document: Mapping[str, object]) -> tuple[SamplingParams, tuple
     `do_sample` false is temperature 0; a field that is left out keeps the API's default. Raises `ModelRefused`.
     """
     fields = Fields(document, f"{GENERATION_CONFIG}: ")
-    given = {name: _number(fields, name) for name in _BOUNDS if fields.has(name)}
+    given: dict[str, Any] = {name: _number(fields, name) for name in _BOUNDS if fields.has(name)}
     if not fields.flag("do_sample", default=True):
         given["temperature"] = 0.0
     top_k = int(given.pop("top_k", 0))

@@ -14,7 +14,7 @@ import trio.from_thread
 
 from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
 from tlserve.errors import TlserveError
-from tlserve.generation import EngineStatistics, GenerationEvent, GenerationRequest, TokenEvent
+from tlserve.generation import EngineStatistics, GenerationEvent, GenerationRequest, TokenConstraint, TokenEvent
 from tlserve.worker.mailbox import Mailbox
 
 Ticket = int
@@ -22,10 +22,11 @@ Ticket = int
 
 @attrs.frozen
 class Generate:
-    """Start a generation."""
+    """Start a generation, under the constraint that its grammar became."""
 
     ticket: Ticket
     request: GenerationRequest
+    constraint: TokenConstraint | None = None
 
 
 @attrs.frozen
@@ -78,7 +79,7 @@ class SteppingEngine(Protocol):
     def has_work(self) -> bool:
         """Whether a step would do something."""
 
-    def add_request(self, request: GenerationRequest) -> int:
+    def add_request(self, request: GenerationRequest, constraint: TokenConstraint | None = None) -> int:
         """Queue a generation and return its key."""
 
     def add_embedding(self, tokens: Sequence[int], priority: int = 0) -> int:
@@ -130,8 +131,8 @@ class EngineThread:
 
     def _apply(self, command: Command) -> None:
         match command:
-            case Generate(ticket, request):
-                self._bind(ticket, self._engine.add_request(request))
+            case Generate(ticket, request, constraint):
+                self._bind(ticket, self._engine.add_request(request, constraint))
             case Embed(ticket, tokens, priority):
                 self._bind(ticket, self._engine.add_embedding(tokens, priority))
             case Abort(ticket):
