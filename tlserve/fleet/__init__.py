@@ -1,0 +1,1 @@
+"""One `generation.Backend` over many engine nodes."""

@@ -1,0 +1,138 @@
+"""The seam between a fleet's head and its nodes: what a node is asked, what it answers, and who is there.
+
+Owns the types and the protocols `NodeLink` and `NodeDirectory`. The links (in memory, HTTP, Ray) and the node's side
+(`tlserve.fleet.node_service`) implement them. Refuses to know placement and transports.
+
+A session is one request on one node. Its events are kept by the node and read by a cursor: a poll never takes them away, so
+that an answer that is lost on its way costs nothing. An acknowledgement says how many the head has; only then the node forgets
+them. `epoch` grows with every move of a session: what an earlier placement still says is not listened to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Protocol
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.errors import TlserveError, Unavailable
+from tlserve.generation import BackendInfo, EmbeddingRequest, EngineStatistics, GenerationEvent, GenerationRequest
+
+
+class NodeLost(Unavailable):
+    """The node is gone, does not answer in time, or has become another one under the same name."""
+
+
+class NoNode(Unavailable):
+    """No node can take the request now."""
+
+
+@attrs.frozen(order=True)
+class SessionKey:
+    """Which placement of which session of which head; unique for ever."""
+
+    head: str
+    session: int
+    epoch: int
+
+
+@attrs.frozen(kw_only=True)
+class NodeInfo:
+    """What a node says of itself. `incarnation` is drawn when it starts: another one has none of the old one's sessions.
+
+    `backend` describes what it serves; `refusals` says in words, by feature name, what this node cannot do. `slots`: requests
+    that run side by side. `draining`: it takes nothing new.
+    """
+
+    node: str
+    incarnation: str
+    version: str
+    backend: BackendInfo
+    slots: int
+    refusals: Mapping[str, str] = attrs.field(factory=dict)
+    draining: bool = False
+
+    @property
+    def numerics(self) -> str:
+        """Return the fingerprint: a session may move only between nodes that have the same."""
+        return self.backend.system_fingerprint
+
+
+@attrs.frozen(kw_only=True)
+class SessionEvents:
+    """What a session has from event `start` on, in order; `error` follows the last of them and ends the session."""
+
+    key: SessionKey
+    start: int
+    events: tuple[GenerationEvent, ...] = ()
+    error: TlserveError | None = None
+
+
+@attrs.frozen(kw_only=True)
+class PollReply:
+    """All that a head's sessions have beyond what it acknowledged, and how the node is.
+
+    `unknown`: sessions that were acknowledged and that the node does not have (it restarted, or their lease ran out).
+    """
+
+    incarnation: str
+    sessions: tuple[SessionEvents, ...]
+    unknown: tuple[SessionKey, ...]
+    statistics: EngineStatistics
+    draining: bool = False
+
+
+class NodeLink(Protocol):
+    """One node, as a head reaches it. Every method raises `NodeLost` when the node cannot be reached."""
+
+    async def hello(self) -> NodeInfo:
+        """Ask the node what it is."""
+
+    async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
+        """Start a session, at most `wall_s` long. Raises what the node's backend raises at admission.
+
+        Placing the same key again changes nothing; a key whose epoch is older than the session's newest is refused.
+        """
+
+    async def poll(self, head: str, acks: Sequence[tuple[SessionKey, int]], wait_s: float) -> PollReply:
+        """Acknowledge events and return what is there; wait up to `wait_s` while there is nothing.
+
+        It also renews the lease of the sessions in `acks`. Abandoning the call loses nothing.
+        """
+
+    async def cancel(self, keys: Sequence[SessionKey]) -> None:
+        """End sessions and forget them; unknown ones are ignored."""
+
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        """Encode on this node; raises as `Backend.embed` does."""
+
+    async def drain(self) -> None:
+        """Let the node take nothing new; its sessions go on."""
+
+
+@attrs.frozen
+class NodeUp:
+    """A node is there and can be asked; the same name again: its link is made anew."""
+
+    node: str
+    link: NodeLink
+
+
+@attrs.frozen
+class NodeGone:
+    """A node is no more."""
+
+    node: str
+    reason: str
+
+
+NodeChange = NodeUp | NodeGone
+
+
+class NodeDirectory(Protocol):
+    """Who is in the fleet: a static list, names in the DNS, the actors of a cluster."""
+
+    def changes(self) -> AsyncIterator[NodeChange]:
+        """Return the changes as they are seen, first those that are there already; ends only with the directory."""
