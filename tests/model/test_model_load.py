@@ -11,12 +11,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.golden_kin import kin_cases, write_kin
 from tests.kit.step_batches import run_whole
 from tests.kit.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.gguf_tensors import GgufFile
-from tlserve.model.load import builtin_model_path, load_model
+from tlserve.model.load import builtin_model_path, load_front, load_model
 
 KINDS = gguf.GGMLQuantizationType
 SHAPE_FOR_BLOCKS = tiny_shape(hidden=64, intermediate=96, head_size=16)
@@ -46,6 +47,23 @@ def test_tensors_of_every_kind_hold_what_the_gguf_package_reads(tmp_path, kind, 
             if truth.ndim == 2:
                 assert np.array_equal(file.rows(info.name, 3, 9), truth[3:9])
     assert np.isfinite(run_whole(load_model(path).model, range(20)).logits).all()
+
+
+def spoken(front):
+    """Return what one must know to speak with a model; only a whole one can count its parameters in words."""
+    names = ("metadata", "chat_template", "eos_ids", "bos_id", "name", "default_sampling", "notes", "generates")
+    return {name: getattr(front, name) for name in names}
+
+
+@pytest.mark.parametrize("kind", ["gguf", "bigram", "bert", "hf"])
+def test_the_front_of_a_model_is_what_its_whole_says_of_how_to_speak_with_it(kind, tmp_path, tiny_path, minilm_path):
+    hf = tmp_path / "hf"
+    paths = {"gguf": tiny_path, "bigram": builtin_model_path("succ"), "bert": minilm_path, "hf": hf}
+    if kind == "hf":
+        write_kin(hf, kin_cases()["qwen2"])
+    front, whole = load_front(paths[kind]), load_model(paths[kind])
+    assert spoken(front) == spoken(whole)
+    assert front.description[: len(front.name)] == front.name
 
 
 def test_numerics_name_the_weights_and_the_context_may_be_cut(tmp_path):

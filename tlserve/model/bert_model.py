@@ -1,4 +1,4 @@
-"""The directory of a BERT sentence encoder becomes a loaded model.
+"""The directory of a BERT sentence encoder becomes a loaded model, or only its front.
 
 Owns the order of the steps: config, tokenizer, the sentence encoder's own files, weights. Refuses to know their formats.
 """
@@ -11,13 +11,13 @@ import attrs
 
 from tlserve.config.model_id import served_model_id
 from tlserve.errors import ModelRefused, SettingsError
-from tlserve.model.bert import BertModel
+from tlserve.model.bert import BertModel, BertShape
 from tlserve.model.bert_config import CONFIG, bert_shape
 from tlserve.model.bert_weights import bert_weights, read_tensors
 from tlserve.model.hf_tokenizer import read_tokenizer
 from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel
-from tlserve.model.sentence_files import read_sentence_files
+from tlserve.model.loaded_model import LoadedModel, ModelFront
+from tlserve.model.sentence_files import SentenceFiles, read_sentence_files
 from tlserve.model.sidecar_files import read_json
 
 
@@ -25,23 +25,37 @@ def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory `path`; raises `ModelRefused`, and `SettingsError` for native kernels, which have no encoder."""
     if options.kernels.kernels == "native":
         raise SettingsError(('engine.kernels = "native": the native kernels have no encoder; give this model "auto"',))
-    config, files = read_json(path / CONFIG), read_sentence_files(path)
-    shape = bert_shape(config, files.longest)
+    shape, files = _shape(path, options)
+    read = read_tensors(path, shape)
+    front = _front(path, shape, files)
+    described = attrs.evolve(front, description=f"{front.description[:-1]}, {read.parameters / 1e6:.3g}M parameters)")
+    model = BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads)
+    return LoadedModel.of(described, model, 4 * read.parameters)
+
+
+def read_bert_front(path: Path, options: LoadOptions) -> ModelFront:
+    """Read all of the directory `path` but the weights; raises `ModelRefused`."""
+    return _front(path, *_shape(path, options))
+
+
+def _shape(path: Path, options: LoadOptions) -> tuple[BertShape, SentenceFiles]:
+    files = read_sentence_files(path)
+    shape = bert_shape(read_json(path / CONFIG), files.longest)
     if options.context_tokens > shape.context_tokens:
         raise ModelRefused(f"context_tokens {options.context_tokens} is more than the model's {shape.context_tokens}")
-    shape = attrs.evolve(shape, context_tokens=options.context_tokens or shape.context_tokens)
-    tokenizer = read_tokenizer(path, config, shape.vocabulary, begin="cls", end="sep")
-    read = read_tensors(path, shape)
+    return attrs.evolve(shape, context_tokens=options.context_tokens or shape.context_tokens), files
+
+
+def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
+    tokenizer = read_tokenizer(path, read_json(path / CONFIG), shape.vocabulary, begin="cls", end="sep")
     name = served_model_id(str(path.resolve()))  # a folder of the cache is called v1, and its parent as the model
-    return LoadedModel(
-        model=BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads),
+    return ModelFront(
         metadata=tokenizer.metadata,
         chat_template=None,
         eos_ids=frozenset(),
         bos_id=tokenizer.bos_id,
         name=name,
-        description=f"{name} (bert sentence encoder, {read.parameters / 1e6:.3g}M parameters, safetensors)",
-        weights_bytes=4 * read.parameters,
+        description=f"{name} (bert sentence encoder, safetensors)",
         notes=files.notes,
         generates=False,
     )

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
-from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.load_options import LoadOptions
+from tlserve.model.loaded_model import LoadedModel, ModelFront
 from tlserve.model.no_kv_store import NoKvStore
 from tlserve.model.sidecar_files import read_json, read_sidecar
 
@@ -63,23 +64,22 @@ def successor_table(vocabulary_size: int, offset: int, logit: float) -> NDArray[
     return table
 
 
-def read_bigram_model(path: Path, context_tokens: int) -> LoadedModel:
+def read_bigram_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory of a bigram: its config.json and what lies beside it; raises `ModelRefused`."""
     config = read_json(path / "config.json")
-    model = bigram_from_config(config, context_tokens)
+    model = bigram_from_config(config, options.context_tokens)
     sidecar = read_sidecar(path, model.spec.vocabulary_size)
-    return LoadedModel(
-        model=model,
+    front = ModelFront(
         metadata={"tokenizer.ggml.model": "bytes"},
         chat_template=sidecar.chat_template,
         eos_ids=sidecar.eos_ids,
         bos_id=None,
         name=path.name,
         description=f"{path.name} (bigram: {str(config.get('description', ''))[:80]})",
-        weights_bytes=4 * model.spec.vocabulary_size**2,
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )
+    return LoadedModel.of(front, model, 4 * model.spec.vocabulary_size**2)
 
 
 def bigram_from_config(config: Mapping[str, object], context_tokens: int = 0) -> BigramModel:

@@ -1,4 +1,4 @@
-"""A GGUF file becomes a loaded model.
+"""A GGUF file becomes a loaded model, or only its front.
 
 Owns the order of the steps: head, sizes, weights, what lies beside. Refuses to know what the tokenizer's keys mean.
 """
@@ -16,7 +16,7 @@ from tlserve.model.llama import LlamaShape
 from tlserve.model.llama_build import build_llama
 from tlserve.model.llama_weights import expected_shapes
 from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.loaded_model import LoadedModel, ModelFront
 from tlserve.model.sidecar_files import read_sidecar
 
 EMBEDDING = "token_embd.weight"
@@ -27,25 +27,36 @@ _EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "toke
 def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the file at `path` and what lies beside it; raises `ModelRefused`."""
     with GgufFile(path) as file:
-        metadata = file.header.metadata
-        embedding = file.shapes().get(EMBEDDING, ())
-        family = gguf_family(metadata)
-        if len(embedding) != 2:
-            raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
-        shape = llama_shape(metadata, embedding[0], options.context_tokens, file.shapes().keys())
-        source = InterleavedSource(file, shape.head_size) if family.half_split else file
+        metadata, shape = file.header.metadata, _shape(file, options)
+        source = InterleavedSource(file, shape.head_size) if gguf_family(metadata).half_split else file
         built = build_llama(shape, source, file.digest(), options.kernels, options.threads)
+    return LoadedModel.of(_front(path, metadata, shape), built.model, built.weights_bytes)
+
+
+def read_gguf_front(path: Path, options: LoadOptions) -> ModelFront:
+    """Read the head of the file at `path` and what lies beside it; raises `ModelRefused`."""
+    with GgufFile(path) as file:
+        return _front(path, file.header.metadata, _shape(file, options))
+
+
+def _shape(file: GgufFile, options: LoadOptions) -> LlamaShape:
+    embedding = file.shapes().get(EMBEDDING, ())
+    gguf_family(file.header.metadata)  # what kind of model it is counts before what is missing in it
+    if len(embedding) != 2:
+        raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
+    return llama_shape(file.header.metadata, embedding[0], options.context_tokens, file.shapes().keys())
+
+
+def _front(path: Path, metadata: Mapping[str, object], shape: LlamaShape) -> ModelFront:
     sidecar = read_sidecar(path.parent, shape.vocabulary)
     eos = [_token(metadata, key, shape.vocabulary) for key in _EOS_KEYS]
-    return LoadedModel(
-        model=built.model,
+    return ModelFront(
         metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
         eos_ids=sidecar.eos_ids.union(token for token in eos if token is not None),
         bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
-        weights_bytes=built.weights_bytes,
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )

@@ -1,4 +1,4 @@
-"""A Hugging Face directory becomes a loaded model.
+"""A Hugging Face directory becomes a loaded model, or only its front.
 
 Owns the order of the steps: config, tokenizer, what lies beside, weights; and which of the files says what ends an answer.
 Refuses to know their formats.
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
+import attrs
+
 from tlserve.errors import ModelRefused
 from tlserve.model.hf_config import CONFIG, hf_shape, is_tied
 from tlserve.model.hf_tokenizer import read_tokenizer
@@ -19,7 +21,7 @@ from tlserve.model.llama import LlamaShape
 from tlserve.model.llama_build import BuiltLlama, build_llama
 from tlserve.model.llama_weights import expected_shapes
 from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.loaded_model import LoadedModel, ModelFront
 from tlserve.model.sidecar_files import read_json, read_sidecar, token_ids
 
 
@@ -27,20 +29,30 @@ def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory `path`; raises `ModelRefused`."""
     config = read_json(path / CONFIG)
     shape = hf_shape(config, options.context_tokens)
+    front = _front(path, config, shape)
+    built, parameters = _build(path, config, shape, options)
+    described = attrs.evolve(front, description=f"{front.description[:-1]}, {parameters / 1e6:.3g}M parameters)")
+    return LoadedModel.of(described, built.model, built.weights_bytes)
+
+
+def read_hf_front(path: Path, options: LoadOptions) -> ModelFront:
+    """Read all of the directory `path` but the weights; raises `ModelRefused`."""
+    config = read_json(path / CONFIG)
+    return _front(path, config, hf_shape(config, options.context_tokens))
+
+
+def _front(path: Path, config: Mapping[str, object], shape: LlamaShape) -> ModelFront:
     tokenizer = read_tokenizer(path, config, shape.vocabulary)
     sidecar = read_sidecar(path, shape.vocabulary)
-    built, parameters = _build(path, config, shape, options)
     named = token_ids(config.get("eos_token_id"), shape.vocabulary, f"{CONFIG}: eos_token_id")
     own = frozenset() if tokenizer.eos_id is None else frozenset({tokenizer.eos_id})
-    return LoadedModel(
-        model=built.model,
+    return ModelFront(
         metadata=tokenizer.metadata,
         chat_template=sidecar.chat_template,
         eos_ids=(sidecar.eos_ids or named) | own,
         bos_id=tokenizer.bos_id,
         name=path.resolve().name,
-        description=f"{path.resolve().name} ({shape.architecture}, {parameters / 1e6:.3g}M parameters, safetensors)",
-        weights_bytes=built.weights_bytes,
+        description=f"{path.resolve().name} ({shape.architecture}, safetensors)",
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )

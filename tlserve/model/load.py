@@ -1,23 +1,33 @@
 """From a path to a model that is ready to run.
 
-Owns the finding of files and the choice of a reader; each kind of model directory is one reader in `_READERS`. Refuses to know
+Owns the finding of files and the choice of a reader; each kind of model is one `Reader`. Refuses to know
 the format of weights, where models are downloaded to, and text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+import attrs
 
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel
+from tlserve.model.loaded_model import LoadedModel, ModelFront
 from tlserve.model.sidecar_files import read_json
 
-__all__ = ["LoadedModel", "builtin_model_path", "load_model"]
+__all__ = ["LoadedModel", "ModelFront", "builtin_model_path", "load_front", "load_model"]
 
-Reader = Callable[[Path, LoadOptions], LoadedModel]
+
+@attrs.frozen
+class Reader:
+    """How one kind of model is read: whole, or only its front."""
+
+    model: Callable[[Path, LoadOptions], LoadedModel]
+    front: Callable[[Path, LoadOptions], ModelFront]
+
 
 _BUILTIN = Path(__file__).parent / "builtin"
 
@@ -37,65 +47,83 @@ def load_model(
     for. Raises `ModelMissing` where nothing is there, `ModelRefused` with the reason where it cannot be served, and
     `SettingsError` where kernels were demanded that are not there.
     """
-    path = Path(path)
     options = LoadOptions(context_tokens=context_tokens, threads=threads, kernels=kernels or KernelChoice())
-    if not path.exists():
-        raise ModelMissing(
-            f"there is no model at {path}; `tlserve pull smol-135m` fetches one, `--model succ` needs none"
-        )
+    with _named(path):
+        reader, found = _find(Path(path))
+        return reader.model(found, options)
+
+
+def load_front(path: Path | str, *, context_tokens: int = 0) -> ModelFront:
+    """Read how one speaks with the model at `path`, and no weights; raises `ModelMissing` and `ModelRefused`."""
+    options = LoadOptions(context_tokens=context_tokens, threads=1, kernels=KernelChoice())
+    with _named(path):
+        reader, found = _find(Path(path))
+        return reader.front(found, options)
+
+
+@contextmanager
+def _named(path: Path | str) -> Iterator[None]:
+    """Let a refusal begin with the path that was asked for."""
     try:
-        return _reader(path)(path, options)
+        yield
     except ModelRefused as refusal:
         raise ModelRefused(f"{path}: {refusal.message}") from refusal
 
 
-def _reader(path: Path) -> Reader:
-    """Choose who reads `path`."""
+def _find(path: Path) -> tuple[Reader, Path]:
+    """Choose who reads `path`, and which file or directory."""
+    if not path.exists():
+        raise ModelMissing(
+            f"there is no model at {path}; `tlserve pull smol-135m` fetches one, `--model succ` needs none"
+        )
     if path.is_file():
-        return _read_gguf
+        return _gguf_reader(), path
     config = read_json(path / "config.json")
     if config.get("model_type") == "bigram":
-        return _read_bigram
+        return _bigram_reader(), path
     if any(path.glob("*.gguf")):
-        return _read_gguf_directory
+        return _gguf_reader(), _one_gguf(path)
     if config.get("model_type") == "bert":
-        return _read_bert
+        return _bert_reader(), path
     if config:
-        return _read_hf
+        return _hf_reader(), path
     raise ModelMissing(f"{path} holds no model: neither a .gguf file nor a config.json")
 
 
-def _read_gguf_directory(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the one .gguf file of a directory."""
+def _one_gguf(path: Path) -> Path:
+    """Return the one .gguf file of a directory."""
     files = sorted(path.glob("*.gguf"))
     if len(files) > 1:
         raise ModelRefused(f"it holds {len(files)} .gguf files; name the one to serve")
-    return _read_gguf(files[0], options)
+    return files[0]
 
 
-def _read_gguf(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read a .gguf file; what does it is imported here, because numpy and gguf take a tenth of a second."""
-    from tlserve.model.gguf_model import read_gguf_model
-
-    return read_gguf_model(path, options)
+# What reads is imported when it is needed, because numpy and gguf take a tenth of a second.
 
 
-def _read_hf(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read a Hugging Face directory."""
-    from tlserve.model.hf_model import read_hf_model
+def _gguf_reader() -> Reader:
+    """Return the reader of .gguf files."""
+    from tlserve.model.gguf_model import read_gguf_front, read_gguf_model
 
-    return read_hf_model(path, options)
-
-
-def _read_bert(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the directory of a BERT sentence encoder."""
-    from tlserve.model.bert_model import read_bert_model
-
-    return read_bert_model(path, options)
+    return Reader(read_gguf_model, read_gguf_front)
 
 
-def _read_bigram(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the directory of a bigram."""
+def _hf_reader() -> Reader:
+    """Return the reader of Hugging Face directories."""
+    from tlserve.model.hf_model import read_hf_front, read_hf_model
+
+    return Reader(read_hf_model, read_hf_front)
+
+
+def _bert_reader() -> Reader:
+    """Return the reader of BERT sentence encoders."""
+    from tlserve.model.bert_model import read_bert_front, read_bert_model
+
+    return Reader(read_bert_model, read_bert_front)
+
+
+def _bigram_reader() -> Reader:
+    """Return the reader of bigrams, whose table is not worth leaving out."""
     from tlserve.model.bigram import read_bigram_model
 
-    return read_bigram_model(path, options.context_tokens)
+    return Reader(read_bigram_model, read_bigram_model)

@@ -1,4 +1,7 @@
-"""What loading a model gives: the forward pass, and what the rooms above need to speak with it."""
+"""What loading a model gives: the forward pass, and what the rooms above need to speak with it.
+
+The second half is a type of its own: who has no engine, the head of a fleet, reads only that, and no weights.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,33 @@ from tlserve.kernels.interface import Model
 
 
 @attrs.frozen(kw_only=True, eq=False)
-class LoadedModel:
-    """A model that is ready to run. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
+class ModelFront:
+    """How one speaks with a model. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
-    `name` is what the files call it, `description` one line for a person; `weights_bytes` is the memory the weights take.
-    `default_sampling`: how its makers would have tokens drawn; `notes`: a sentence for each thing that its files ask for and
-    that is not served. An encoder makes vectors only: `generates` is false.
+    `name` is what the files call it, `description` one line for a person. `default_sampling`: how its makers would have tokens
+    drawn; `notes`: a sentence for each thing that its files ask for and that is not served. An encoder makes vectors only:
+    `generates` is false.
     """
 
-    model: Model
     metadata: Mapping[str, object]
     chat_template: str | None
     eos_ids: frozenset[int]
     bos_id: int | None
     name: str
     description: str
-    weights_bytes: int
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     notes: tuple[str, ...] = ()
     generates: bool = True
+
+
+@attrs.frozen(kw_only=True, eq=False)
+class LoadedModel(ModelFront):
+    """A model that is ready to run; `weights_bytes` is the memory that its weights take."""
+
+    model: Model
+    weights_bytes: int
+
+    @classmethod
+    def of(cls, front: ModelFront, model: Model, weights_bytes: int) -> LoadedModel:
+        """Return `front` with its forward pass."""
+        return cls(model=model, weights_bytes=weights_bytes, **attrs.asdict(front, recurse=False))
