@@ -86,8 +86,8 @@ def constraint_of(request):
     return AlternatingCompiler().compile(request.grammar, request.stop_ids) if request.grammar else None
 
 
-def random_config(rng, most_tokens):
-    block_size = rng.choice([1, 2, 4, 8, 16])
+def random_config(rng, most_tokens, block_sizes=(1, 2, 4, 8, 16)):
+    block_size = rng.choice(block_sizes)
     needed = -(-most_tokens // block_size)
     return EngineConfig(
         max_num_seqs=rng.choice([1, 2, 4, 16]),
@@ -105,11 +105,12 @@ def random_config(rng, most_tokens):
 class RandomRun:
     """A random schedule: requests that share beginnings, their arrivals and aborts, on one random engine.
 
-    `wrong` names every request whose answer is not the bits it has alone.
+    `wrong` names every request whose answer is not the bits it has alone, on the model `truth` (the same one, if not given).
     """
 
     seed: int
     model: object = attrs.field(factory=HashModel)
+    truth: object = None
     engine: Engine = attrs.field(init=False)
     requests: dict = attrs.field(factory=dict)
     events: dict = attrs.field(factory=dict)
@@ -121,7 +122,7 @@ class RandomRun:
         beginnings = [ids(rng, 60) for _ in range(2)]
         coming = [self._random_item(rng, beginnings) for _ in range(rng.randrange(2, 9))]
         most = max(len(c.prompt) + c.max_tokens if isinstance(c, GenerationRequest) else len(c) for c in coming)
-        self.engine = Engine(self.model, random_config(rng, most))
+        self.engine = Engine(self.model, self._random_config(rng, most))
         for _ in range(20_000):
             while coming and rng.random() < 0.4:
                 self._add(coming.pop())
@@ -135,6 +136,9 @@ class RandomRun:
     @property
     def wrong(self):
         return [key for key in self.requests if not self._right(key)]
+
+    def _random_config(self, rng, most_tokens):
+        return random_config(rng, most_tokens)
 
     def _random_item(self, rng, beginnings):
         if rng.random() < 0.2:
@@ -163,8 +167,11 @@ class RandomRun:
     def _right(self, key):
         item, got = self.requests[key], self.events[key]
         if isinstance(item, GenerationRequest):
-            expected, got = alone(item, self.model), tokens_of(got)
+            expected, got = self._alone(item), tokens_of(got)
             return got == expected[: len(got)] if key in self.aborted else got == expected
         if key in self.aborted:
             return not any(isinstance(event, EmbeddingReady) for event in got)
-        return got[-1].vector.tobytes() == embedded_alone(item, self.model).tobytes()
+        return got[-1].vector.tobytes() == embedded_alone(item, self.truth or self.model).tobytes()
+
+    def _alone(self, request):
+        return alone(request, self.truth or self.model)
