@@ -26,11 +26,11 @@ def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     if options.kernels.kernels == "native":
         raise SettingsError(('engine.kernels = "native": the native kernels have no encoder; give this model "auto"',))
     shape, files = _shape(path, options)
+    front = _front(path, shape, files)  # what is refused is refused before the weights are read
     read = read_tensors(path, shape)
-    front = _front(path, shape, files)
-    described = attrs.evolve(front, description=f"{front.description[:-1]}, {read.parameters / 1e6:.3g}M parameters)")
+    description = _describe(front.name, f", {read.parameters / 1e6:.3g}M parameters")
     model = BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads)
-    return LoadedModel.of(described, model, 4 * read.parameters)
+    return LoadedModel.of(attrs.evolve(front, description=description), model, 4 * read.parameters)
 
 
 def read_bert_front(path: Path, options: LoadOptions) -> ModelFront:
@@ -46,6 +46,10 @@ def _shape(path: Path, options: LoadOptions) -> tuple[BertShape, SentenceFiles]:
     return attrs.evolve(shape, context_tokens=options.context_tokens or shape.context_tokens), files
 
 
+def _describe(name: str, size: str = "") -> str:
+    return f"{name} (bert sentence encoder{size}, safetensors)"
+
+
 def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
     tokenizer = read_tokenizer(path, read_json(path / CONFIG), shape.vocabulary, begin="cls", end="sep")
     name = served_model_id(str(path.resolve()))  # a folder of the cache is called v1, and its parent as the model
@@ -55,7 +59,7 @@ def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
         eos_ids=frozenset(),
         bos_id=tokenizer.bos_id,
         name=name,
-        description=f"{name} (bert sentence encoder, safetensors)",
+        description=_describe(name),
         notes=files.notes,
         generates=False,
     )

@@ -29,16 +29,20 @@ def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory `path`; raises `ModelRefused`."""
     config = read_json(path / CONFIG)
     shape = hf_shape(config, options.context_tokens)
-    front = _front(path, config, shape)
+    front = _front(path, config, shape)  # what is refused is refused before the weights are read
     built, parameters = _build(path, config, shape, options)
-    described = attrs.evolve(front, description=f"{front.description[:-1]}, {parameters / 1e6:.3g}M parameters)")
-    return LoadedModel.of(described, built.model, built.weights_bytes)
+    description = _describe(front.name, shape, f", {parameters / 1e6:.3g}M parameters")
+    return LoadedModel.of(attrs.evolve(front, description=description), built.model, built.weights_bytes)
 
 
 def read_hf_front(path: Path, options: LoadOptions) -> ModelFront:
     """Read all of the directory `path` but the weights; raises `ModelRefused`."""
     config = read_json(path / CONFIG)
     return _front(path, config, hf_shape(config, options.context_tokens))
+
+
+def _describe(name: str, shape: LlamaShape, size: str = "") -> str:
+    return f"{name} ({shape.architecture}{size}, safetensors)"
 
 
 def _front(path: Path, config: Mapping[str, object], shape: LlamaShape) -> ModelFront:
@@ -52,7 +56,7 @@ def _front(path: Path, config: Mapping[str, object], shape: LlamaShape) -> Model
         eos_ids=(sidecar.eos_ids or named) | own,
         bos_id=tokenizer.bos_id,
         name=path.resolve().name,
-        description=f"{path.resolve().name} ({shape.architecture}, safetensors)",
+        description=_describe(path.resolve().name, shape),
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )
