@@ -5,7 +5,7 @@ Owns the types and the protocols `NodeLink` and `NodeDirectory`. The links (in m
 
 A session is one request on one node. Its events are kept by the node and read by a cursor: a poll never takes them away, so
 that an answer that is lost on its way costs nothing. An acknowledgement says how many the head has; only then the node forgets
-them. `epoch` grows with every move of a session: what an earlier placement still says is not listened to.
+them. It says, too, how many more are wanted: a client that reads slowly pauses its own session. `epoch` grows with every move of a session: what an earlier placement still says is not listened to.
 """
 
 from __future__ import annotations
@@ -19,6 +19,9 @@ from numpy.typing import NDArray
 
 from tlserve.errors import TlserveError, Unavailable
 from tlserve.generation import BackendInfo, EmbeddingRequest, EngineStatistics, GenerationEvent, GenerationRequest
+
+WINDOW = 64
+"""Events of one session that a node makes ahead of what the client of the head has taken."""
 
 
 class NodeLost(Unavailable):
@@ -60,6 +63,19 @@ class NodeInfo:
         return self.backend.system_fingerprint
 
 
+@attrs.frozen
+class Ack:
+    """How far a head is in a session: it has the events below `have`, and wants none from `until` on for now.
+
+    The node forgets the former; at the latter it pauses the session, and only it, until a later ack moves `until`. Both count
+    the events of this placement from 0, and a session that no ack has named yet may make `WINDOW` of them.
+    """
+
+    key: SessionKey
+    have: int
+    until: int
+
+
 @attrs.frozen(kw_only=True)
 class SessionEvents:
     """What a session has from event `start` on, in order; `error` follows the last of them and ends the session."""
@@ -96,10 +112,12 @@ class NodeLink(Protocol):
         Placing the same key again changes nothing; a key whose epoch is older than the session's newest is refused.
         """
 
-    async def poll(self, head: str, acks: Sequence[tuple[SessionKey, int]], wait_s: float) -> PollReply:
+    async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
         """Acknowledge events and return what is there; wait up to `wait_s` while there is nothing.
 
-        It also renews the lease of the sessions in `acks`. Abandoning the call loses nothing.
+        What is there: of each session of `head` the events from its `have` on; of one that was placed since, and that no ack
+        names yet, all from the first. It also renews the lease of the sessions in `acks`. Abandoning the call loses nothing.
+        An ack of the last event lets the node forget the session.
         """
 
     async def cancel(self, keys: Sequence[SessionKey]) -> None:
