@@ -5,7 +5,8 @@ Owns the types and the protocols `NodeLink` and `NodeDirectory`. The links (in m
 
 A session is one request on one node. Its events are kept by the node and read by a cursor: a poll never takes them away, so
 that an answer that is lost on its way costs nothing. An acknowledgement says how many the head has; only then the node forgets
-them. It says, too, how many more are wanted: a client that reads slowly pauses its own session. `epoch` grows with every move of a session: what an earlier placement still says is not listened to.
+them. It says, too, how many more are wanted: a client that reads slowly pauses its own session. `epoch` grows with every
+placement of a session: what an earlier one still says is not listened to.
 """
 
 from __future__ import annotations
@@ -78,7 +79,10 @@ class Ack:
 
 @attrs.frozen(kw_only=True)
 class SessionEvents:
-    """What a session has from event `start` on, in order; `error` follows the last of them and ends the session."""
+    """What a session has from event `start` on, in order.
+
+    `error` follows the last of them and ends the session; to an ack's `have` it counts as one more event.
+    """
 
     key: SessionKey
     start: int
