@@ -33,6 +33,10 @@ class NoNode(Unavailable):
     """No node can take the request now."""
 
 
+class StalePlacement(NodeLost):
+    """The node will not have this placement: it knows a newer one of the same session, or has ended this one."""
+
+
 @attrs.frozen(order=True)
 class SessionKey:
     """Which placement of which session of which head; unique for ever."""
@@ -69,7 +73,8 @@ class Ack:
     """How far a head is in a session: it has the events below `have`, and wants none from `until` on for now.
 
     The node forgets the former; at the latter it pauses the session, and only it, until a later ack moves `until`. Both count
-    the events of this placement from 0, and a session that no ack has named yet may make `WINDOW` of them.
+    the events of this placement from 0, and a session that no ack has named yet may make `WINDOW` of them. An error that ends
+    a session counts as one more event. Until all of it is acknowledged, or it is cancelled, every poll returns the rest.
     """
 
     key: SessionKey
@@ -113,7 +118,8 @@ class NodeLink(Protocol):
     async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
         """Start a session, at most `wall_s` long. Raises what the node's backend raises at admission.
 
-        Placing the same key again changes nothing; a key whose epoch is older than the session's newest is refused.
+        Placing a key again that is there changes nothing. A newer epoch ends the older placement. Raises `StalePlacement` for
+        an epoch that is older than the session's newest, and for a placement that has ended here.
         """
 
     async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
