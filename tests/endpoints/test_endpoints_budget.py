@@ -4,7 +4,7 @@ import pytest
 
 from tlserve.endpoints.budget import plan_max_tokens, seed_bits
 from tlserve.errors import ContextLengthExceeded
-from tlserve.openai.requests import GenerationOptions
+from tlserve.openai.options import GenerationOptions
 
 CONTEXT = 20
 

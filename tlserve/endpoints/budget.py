@@ -9,7 +9,7 @@ take 16.
 from __future__ import annotations
 
 from tlserve.errors import ContextLengthExceeded
-from tlserve.openai.requests import GenerationOptions
+from tlserve.openai.options import GenerationOptions
 
 COMPLETION_TOKENS = 16
 SEED_BITS = 64

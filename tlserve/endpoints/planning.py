@@ -24,7 +24,7 @@ from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest
 from tlserve.openai.chunks import Chunks
 from tlserve.openai.documents import AnswerHead, Usage
-from tlserve.openai.requests import GenerationOptions
+from tlserve.openai.options import GenerationOptions
 
 
 @attrs.frozen(kw_only=True)

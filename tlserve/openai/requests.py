@@ -16,40 +16,13 @@ import attrs
 from tlserve.chat.messages import Role, Turn
 from tlserve.chat.thinking import NO_THINKING, Thinking
 from tlserve.errors import ClientError
-from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.fields import Table, Values, read_fields
 from tlserve.openai.inputs import Input, read_inputs
 from tlserve.openai.json_body import MAX_DEPTH, parse_object
 from tlserve.openai.messages import read_turns
+from tlserve.openai.options import GenerationOptions, read_options
 from tlserve.openai.tools import NO_TOOLS, AskedTools, read_tools
-
-_SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
-
-
-@attrs.frozen(kw_only=True)
-class GenerationOptions:
-    """What chat and completions have in common.
-
-    `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
-    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each. `n`
-    answers are made for each prompt.
-    """
-
-    sampling: Mapping[str, Any] = attrs.field(factory=dict)
-    seed: int | None = None
-    max_tokens: int | None = None
-    max_tokens_field: str = "max_tokens"
-    stop: tuple[str, ...] = ()
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    n: int = 1
-    stream: bool = False
-    include_usage: bool = False
-
-    def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
-        """Return `defaults` with what the request gave laid over them."""
-        return attrs.evolve(defaults, **self.sampling)
 
 
 @attrs.frozen(kw_only=True)
@@ -126,7 +99,7 @@ def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     """Parse a body of POST /v1/chat/completions; raises ClientError that names the field."""
     values = _read(body, field_tables.CHAT, rules)
     turns, unknown_in_turns = read_turns(values.given["messages"])
-    options, unknown_in_options = _options(values.given)
+    options, unknown_in_options = read_options(values.given)
     ignored = _ignored((*values.unknown, *unknown_in_options, *unknown_in_turns), rules)
     return ChatRequest(
         model=values.given["model"],
@@ -160,7 +133,7 @@ def _continues(given: Mapping[str, Any], turns: tuple[Turn, ...]) -> bool:
 def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> CompletionRequest:
     """Parse a body of POST /v1/completions; raises ClientError that names the field."""
     values = _read(body, field_tables.COMPLETION, rules)
-    options, unknown_in_options = _options(values.given)
+    options, unknown_in_options = read_options(values.given)
     return CompletionRequest(
         model=values.given["model"],
         prompts=read_inputs(values.given["prompt"], "prompt"),
@@ -211,45 +184,3 @@ def refuse_ignored(names: Sequence[str]) -> None:
     if names:
         shown = names[0][:64]
         raise ClientError(f"{shown} is not a field of this endpoint, and the request asked to be strict", param=shown)
-
-
-def _options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:
-    """Return the generation options, and the unknown names inside `stream_options`."""
-    stream = given.get("stream", False)
-    if "stream_options" in given and not stream:
-        raise ClientError("stream_options goes only with stream true; leave it out", param="stream_options")
-    stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
-    field = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
-    options = GenerationOptions(
-        sampling=_sampling(given),
-        seed=given.get("seed"),
-        max_tokens=given.get(field),
-        max_tokens_field=field,
-        stop=_stops(given.get("stop", ())),
-        ignore_eos=given.get("ignore_eos", False),
-        logprobs=_logprobs(given),
-        n=given.get("n", 1),
-        stream=stream,
-        include_usage=stream_options.given.get("include_usage", False),
-    )
-    return options, stream_options.unknown
-
-
-def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
-    sampling = {name: given[name] for name in _SAMPLING_FIELDS if name in given}
-    if "top_k" in sampling:
-        sampling["top_k"] = max(0, sampling["top_k"])
-    return sampling
-
-
-def _stops(stop: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
-    return (stop,) if isinstance(stop, str) else tuple(stop)
-
-
-def _logprobs(given: Mapping[str, Any]) -> int | None:
-    top = given.get("top_logprobs", 0)
-    if given.get("logprobs"):
-        return int(top)
-    if top:
-        raise ClientError("top_logprobs goes only with logprobs true; send both, or neither", param="top_logprobs")
-    return None
