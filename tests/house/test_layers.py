@@ -21,7 +21,7 @@ LAYERS = (
     ("http", "chat", "engine"),
     ("text", "model"),
     ("kernels",),
-    ("telemetry", "config"),
+    ("telemetry", "config", "admission"),
     ("generation",),
     ("errors",),
     ("",),  # the package itself: its version
@@ -38,7 +38,19 @@ NEVER = {
 # Modules from outside, and the rooms, or single files, that may know them. A thread is at home in `worker`; `testing` has one
 # to run a server beside a synchronous test.
 AT_HOME = {
-    "trio": {"app", "assembly", "bench", "cli", "http", "endpoints", "worker", "fleet", "lifecycle", "testing"},
+    "trio": {
+        "admission",
+        "app",
+        "assembly",
+        "bench",
+        "cli",
+        "http",
+        "endpoints",
+        "worker",
+        "fleet",
+        "lifecycle",
+        "testing",
+    },
     "h11": {"http"},
     "threading": {"worker", "testing"},
     "queue": {"worker"},

@@ -22,6 +22,7 @@ import numpy as np
 import trio
 from numpy.typing import NDArray
 
+from tlserve.admission.permits import Admission
 from tlserve.engine.events import EmbeddingReady, Failed
 from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFailed, TlserveError
 from tlserve.generation import (
@@ -31,7 +32,6 @@ from tlserve.generation import (
     GenerationRequest,
     TokenStream,
 )
-from tlserve.worker.admission import Admission
 from tlserve.worker.engine_thread import (
     Abort,
     Batch,

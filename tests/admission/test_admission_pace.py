@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from tests.kit.gated_model import GatedModel
 from tests.kit.local_backend import local_backend
 from tests.kit.tiny_models import succ_model
+from tlserve.admission.pace import LONGEST_S, SHORTEST_S, Pace
+from tlserve.admission.permits import Admission
 from tlserve.errors import Overloaded
 from tlserve.generation import GenerationRequest
-from tlserve.worker.admission import Admission
-from tlserve.worker.pace import LONGEST_S, SHORTEST_S, Pace
 
 
 def steady(each_s: float, count: int, start_s: float = 100.0) -> tuple[Pace, float]:

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 
 import trio
 
+from tlserve.admission.pace import Pace
 from tlserve.errors import Overloaded, TlserveError
-from tlserve.worker.pace import Pace
 
 
 class Admission:
