@@ -128,9 +128,10 @@ def test_hidden_states_and_logits_of_chosen_rows_are_those_of_all_rows(truth):
     assert same_bits(out.hidden, everything.hidden[[0, 45]])
 
 
-def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth):
+@pytest.mark.parametrize("make", [native, ordered])
+def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth, make):
     shape, tensors, alone = truth
-    model = native(shape, tensors)
+    model = make(shape, tensors)
     kv, nothing = model.new_kv_store(2, 16), np.empty(0, np.int32)
     batch = step_batch(Rows(range(20), 0, [1, 0]))
     quiet = type(batch)(
