@@ -8,7 +8,7 @@ The nursery tree of a server:
     |- watch_stop_signals        SIGTERM, SIGINT -> Drain.stop; a second one cuts
     |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
     |- watch_files               new keys and certificates, if there are files of them
-    |- engine, one a model       LocalBackend.run: the thread; its failure ends the process after every stream was told
+    |- backend, one a model      its run, of an engine the thread; a failure ends the process after every stream was told
     |- API server                http.Server.serve: acceptors, one task per connection
     `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
 
@@ -28,21 +28,22 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.assembly import Assembled, assemble, health_handler, load_all, make_door, make_tracer, reloadings
+from tlserve.assembly import Assembled, assemble, health_handler, make_door, make_tracer, reloadings
 from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
+from tlserve.hosting import HostedBackend, MakeModels
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
 from tlserve.http.tls import Certificate, TlsListener
 from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
+from tlserve.local_models import load_models
 from tlserve.model.load import LoadedModel
 from tlserve.telemetry.tracing import Tracer
-from tlserve.worker.local_backend import LocalBackend
 
 log = logging.getLogger("tlserve")
 
@@ -72,12 +73,14 @@ async def serve(
     settings: Settings,
     *,
     loaded: LoadedModel | None = None,
+    load: Callable[[], MakeModels] | None = None,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """Serve until stopped and return the exit code; started once requests are answered.
 
-    `loaded` is a model to serve instead of the one that the settings name. Signals need the main thread.
+    `load` loads the models, in a thread; without it the settings say which, `loaded` standing for the first. Signals need the
+    main thread.
     """
     async with AsyncExitStack() as stack:
         door, certificate = make_door(settings.access), _certificate(settings.tls)
@@ -85,7 +88,8 @@ async def serve(
         if tracer is not None:
             stack.push_async_callback(_close_tracer, tracer)
         ports = await _open_ports(settings, door, certificate, stack)
-        return await _Host(settings, ports, door, loaded, tracer).run(handle_signals, task_status)
+        load = load or partial(load_models, settings, loaded)
+        return await _Host(settings, ports, door, load, tracer).run(handle_signals, task_status)
 
 
 async def _close_tracer(tracer: Tracer) -> None:
@@ -139,12 +143,12 @@ class _Host:
     """One server's life, from bound ports to the exit code."""
 
     def __init__(
-        self, settings: Settings, ports: _Ports, door: Door, given: LoadedModel | None, tracer: Tracer | None
+        self, settings: Settings, ports: _Ports, door: Door, load: Callable[[], MakeModels], tracer: Tracer | None
     ) -> None:
         self._settings = settings
         self._ports = ports
         self._door = door
-        self._given = given
+        self._load = load
         self._tracer = tracer
         self._drain = Drain(settings.http.drain_timeout_ms / 1000)
         self._assembled: Assembled | None = None
@@ -157,8 +161,8 @@ class _Host:
                 await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
             await self._start_health(nursery)
             await nursery.start(watch_files, reloadings(self._settings, self._door, self._ports.certificate))
-            loaded = await self._load_unless_stopped()
-            code = 0 if loaded is None else await self._serve(loaded, nursery, task_status)
+            make = await self._load_unless_stopped()
+            code = 0 if make is None else await self._serve(make, nursery, task_status)
             nursery.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
@@ -172,25 +176,21 @@ class _Host:
         server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
         await nursery.start(server.serve, self._ports.health)
 
-    async def _load_unless_stopped(self) -> tuple[LoadedModel, ...] | None:
+    async def _load_unless_stopped(self) -> MakeModels | None:
         """Load the models in a thread; None if the server was told to stop meanwhile."""
-        if self._given is not None and not self._settings.models:
-            return (self._given,)
-        loaded: tuple[LoadedModel, ...] | None = None
+        make: MakeModels | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
-            loaded = await trio.to_thread.run_sync(load_all, self._settings, self._given, abandon_on_cancel=True)
+            make = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
-        return loaded
+        return make
 
     async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
         await self._drain.wait_asked()
         scope.cancel()
 
-    async def _serve(
-        self, loaded: Sequence[LoadedModel], nursery: trio.Nursery, task_status: trio.TaskStatus[Running]
-    ) -> int:
-        assembled = assemble(self._settings, loaded, self._door, self._tracer)
+    async def _serve(self, make: MakeModels, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
+        assembled = assemble(self._settings, make(), self._door, self._tracer)
         handler, render_fault = (
             make_api_handler(assembled.api),
             make_fault_renderer(assembled.api.new_id, assembled.api.log),
@@ -198,7 +198,7 @@ class _Host:
         server = Server(self._settings.http, handler, render_fault)
         running = self._running(assembled)
         for model in assembled.models:
-            await nursery.start(self._run_engine, model.backend, server)
+            await nursery.start(self._run_backend, model.backend, server)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
@@ -219,8 +219,8 @@ class _Host:
         await server.serve(self._ports.api_listeners(), task_status=task_status)
         self._all_answered.set()
 
-    async def _run_engine(self, backend: LocalBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run the engine. When it dies every stream was told so: the server ends when they have passed it on."""
+    async def _run_backend(self, backend: HostedBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
+        """Run the backend. When it dies every stream was told so: the server ends when they have passed it on."""
         try:
             await backend.run(task_status=task_status)
         except EngineFailed as failure:

@@ -9,9 +9,9 @@ import pytest
 import tlserve.testing
 from tests.kit.golden_kin import KIN, kin_cases, write_kin
 from tests.kit.http_calls import chat, post
-from tlserve.assembly import default_sampling, load
 from tlserve.config.settings import EngineSettings, SamplingSettings
 from tlserve.generation import SamplingParams
+from tlserve.local_models import default_sampling, load
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"

@@ -4,12 +4,14 @@ import attrs
 import pytest
 import trio
 
+from tests.kit.gated_model import GatedModel
 from tests.kit.gated_server import gated_succ, parse_metrics
 from tests.kit.http_calls import chat, get, post
 from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.config.addresses import parse_address
 from tlserve.errors import EngineFailed, ModelMissing, SettingsError
 from tlserve.http.client import connect
+from tlserve.kernels.interface import KvStore, StepBatch, StepOutput
 from tlserve.model.load import builtin_model_path, load_model
 from tlserve.testing import serve, serve_in_thread
 
@@ -107,12 +109,19 @@ async def test_a_drain_waits_for_the_requests_of_every_model() -> None:
         assert await server.join() == 0
 
 
+class Dying(GatedModel):
+    """A model that fails in its first step."""
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        raise MemoryError
+
+
 async def test_one_engines_death_ends_the_server() -> None:
+    succ = load_model(builtin_model_path("succ"))
+    dying = attrs.evolve(succ, model=Dying(succ.model))
     with pytest.raises(EngineFailed):
-        async with serve("succ", models=[{"model_dir": "succ", "model_id": "other"}]) as server:
-            other = server.running.assembled.models[1]
-            other.engine.step = None  # type: ignore[assignment,method-assign]
-            await ask(server, "other")
+        async with serve("one", loaded=dying, models=[{"model_dir": "succ", "model_id": "other"}]) as server:
+            await ask(server, "one")
             await server.ended.wait()
 
 

@@ -11,7 +11,6 @@ from functools import partial
 import trio
 
 from tlserve import app
-from tlserve.assembly import assemble, load
 from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
 from tlserve.bench.report import engine_report
 from tlserve.bench.target import parse_target
@@ -19,7 +18,9 @@ from tlserve.bench.through_http import ThroughHttp, measure_through_http
 from tlserve.cli.bench_arguments import engine_plan
 from tlserve.cli.bench_settings import own_settings
 from tlserve.cli.bench_table import print_steps, print_through_http, progress
+from tlserve.config.machine import available_memory_bytes
 from tlserve.config.settings import Settings
+from tlserve.local_models import load, make_engine
 from tlserve.model.load import LoadedModel
 
 
@@ -40,7 +41,7 @@ async def _measure(
     arguments: argparse.Namespace, settings: Settings, loaded: LoadedModel
 ) -> tuple[list[StepFigures], ThroughHttp | None]:
     plan, vocabulary_size = engine_plan(arguments), loaded.model.spec.vocabulary_size
-    engine = assemble(settings, [loaded]).engine
+    engine = make_engine(settings.engine, loaded, available_memory_bytes())
     with progress("measurements", plan.total + plan.repeats * arguments.through_http) as done:
         steps = measure_engine(engine, vocabulary_size, plan, done)
         if not arguments.through_http:

@@ -31,7 +31,12 @@ class EngineConfig:
     sampler: str = attrs.field(default="auto", validator=in_(("auto", "numpy")))
     sampler_threads: int = attrs.field(default=0, validator=ge(0))
 
+    @property
+    def kv_tokens(self) -> int:
+        """Return how many tokens' keys and values there is room for."""
+        return self.kv_blocks * self.block_size
+
     def context_limit(self, model_tokens: int) -> int:
         """Return the longest sequence that is served: the model's context, the setting, and what the KV blocks hold."""
         asked = self.context_tokens or model_tokens
-        return min(asked, model_tokens, self.kv_blocks * self.block_size)
+        return min(asked, model_tokens, self.kv_tokens)
