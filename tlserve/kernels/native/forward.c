@@ -3,13 +3,16 @@
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
    Per layer: norm, quantise | queries, keys, values | rotate, store | attention, quantise | output + residual |
-   norm, quantise | gate, up, silu, quantise | down + residual. Where every sequence has one row, attention stores it too.  At the end: final norm | logits of the wanted rows. */
+   norm, quantise | gate, up, silu, quantise | down + residual. Where every sequence has one row, attention stores it too.
+   At the end: final norm | logits of the wanted rows.
+   Of the last layer all rows need their keys and values stored, and only the rows whose logits or hidden states are wanted need
+   anything else: where these are fewer, they are moved together after the store and go on alone. */
 #include "forward.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 4 };
+enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 7 };
 
 /* Activations that enter a product: f32, and quantised where some matrix wants it. */
 typedef struct {
@@ -18,9 +21,18 @@ typedef struct {
   quantised_rows int8;
 } activations;
 
+/* Rows [row, row + rows) of a selection: consecutive ones of a sequence, from `position` on. */
 typedef struct {
-  int32_t row, rows, sequence;
+  int32_t row, rows, sequence, position;
 } attention_unit;
+
+/* Rows that go through a phase: all of the step in their places, or some of them moved together. */
+typedef struct {
+  long count;
+  const int32_t *rows; /* [count] of the step; NULL: all */
+  attention_unit *units;
+  long unit_count;
+} selection;
 
 typedef struct {
   const model *m;
@@ -29,8 +41,8 @@ typedef struct {
   activations normed, mixed, gated;
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;
-  attention_unit *units;
-  long unit_count;
+  selection all, wanted;
+  int32_t *wanted_rows, *logit_places, *hidden_places; /* the last two: where the wanted rows are after the last layer */
   float *scratch;
   long scratch_floats; /* of one thread */
   phase *phases;
@@ -214,38 +226,52 @@ static kv_layer kv_of(const work *w, long index) {
                     .half = w->s->half};
 }
 
-/* Turn the queries and the key of one key head of a row, and store key and value. */
-static void store_head(const work *w, const kv_layer *kv, long r, const int32_t *table, long head) {
+/* One layer, as its units need it. */
+typedef struct {
+  const layer *l;
+  const selection *live; /* whose attention and feed-forward part are computed */
+  kv_layer kv;
+} layer_work;
+
+static void turn(const work *w, float *x, long heads, long position, float scale) {
   const model *m = w->m;
-  long position = w->s->positions[r], pairs = m->rotated / 2, group = m->heads / m->kv_heads, size = m->head_size;
-  const float *cos = m->cos + position * pairs, *sin = m->sin + position * pairs;
-  float *q = w->q + r * w->ld_q + head * group * size, *k = w->k + r * w->ld_kv + head * size;
-  m->cpu->rotate(q, group, size, m->rotated, cos, sin, m->query_scale);
-  m->cpu->rotate(k, 1, size, m->rotated, cos, sin, 1.0f);
-  m->cpu->write_kv(kv, table[position / w->s->block_size], position % w->s->block_size, head, k, w->v + r * w->ld_kv + head * size);
+  long at = position * (m->rotated / 2);
+  m->cpu->rotate(x, heads, m->head_size, m->rotated, m->cos + at, m->sin + at, scale);
 }
 
+/* Turn the key of one key head of a row of the step, and store key and value. */
+static void store_head(const work *w, const kv_layer *kv, long r, const int32_t *table, long head) {
+  long position = w->s->positions[r], at = r * w->ld_kv + head * w->m->head_size;
+  turn(w, w->k + at, 1, position, 1.0f);
+  w->m->cpu->write_kv(kv, table[position / w->s->block_size], position % w->s->block_size, head, w->k + at, w->v + at);
+}
+
+static const int32_t *table_of(const step *s, long sequence) { return s->tables + s->table_starts[sequence]; }
+
 static void store_row(worker *me, long r, const void *argument) {
+  const layer_work *lw = argument;
   const step *s = me->w->s;
-  const int32_t *table = s->tables + s->table_starts[sequence_of(s, r)];
-  for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me->w, argument, r, table, head);
+  const int32_t *table = table_of(s, sequence_of(s, r));
+  for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me->w, &lw->kv, r, table, head);
 }
 
 /* Where every sequence has one row, nobody else needs its new keys: the unit that attends stores them. */
-static int stores_while_attending(const step *s) { return s->rows == s->sequences; }
+static int stores_while_attending(const work *w, const selection *live) { return w->s->rows == w->s->sequences && !live->rows; }
 
 /* A key head's share of a row is whole blocks: then the unit that made it can quantise it. */
 static int share_is_blocks(const model *m) { return m->heads / m->kv_heads * m->head_size % BLOCK == 0; }
 
 static void attend_unit(worker *me, long unit, const void *argument) {
-  attention a = *(const attention *)argument;
+  const layer_work *lw = argument;
   work *w = me->w;
   const model *m = w->m;
-  const attention_unit *u = &w->units[unit / m->kv_heads];
-  long head = unit % m->kv_heads, share = a.group * m->head_size;
-  a.table = w->s->tables + w->s->table_starts[u->sequence];
-  if (stores_while_attending(w->s)) store_head(w, &a.kv, u->row, a.table, head);
-  m->cpu->attend(&a, u->row, u->rows, w->s->positions[u->row], head, me->scratch);
+  const attention_unit *u = &lw->live->units[unit / m->kv_heads];
+  long head = unit % m->kv_heads, group = m->heads / m->kv_heads, share = group * m->head_size;
+  attention a = {.kv = lw->kv, .table = table_of(w->s, u->sequence), .q = w->q, .out = w->mixed.f32, .ld_q = w->ld_q,
+                 .ld_out = w->mixed.ld, .group = group};
+  if (stores_while_attending(w, lw->live)) store_head(w, &a.kv, u->row, a.table, head);
+  for (long i = 0; i < u->rows; i++) turn(w, w->q + (u->row + i) * w->ld_q + head * share, group, u->position + i, m->query_scale);
+  m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);
   if (m->int8_activations && share_is_blocks(m))
     for (long r = u->row; r < u->row + u->rows; r++) quantise_part(m, &w->mixed, r, head * share, share);
 }
@@ -255,21 +281,18 @@ static void quantise_mixed(worker *me, long row, const void *argument) {
   quantise_part(me->w->m, &me->w->mixed, row, 0, me->w->mixed.int8.inputs);
 }
 
-static void attend_rows(worker *me, const layer *l, const kv_layer *kv) {
-  work *w = me->w;
-  const model *m = w->m;
-  attention a = {.kv = *kv, .q = w->q, .out = w->mixed.f32, .ld_q = w->ld_q, .ld_out = w->mixed.ld,
-                 .group = m->heads / m->kv_heads};
-  run_units(me, w->unit_count * m->kv_heads, attend_unit, &a);
-  if (wants_int8(m, l->output) && !share_is_blocks(m)) run_units(me, w->s->rows, quantise_mixed, NULL);
+static void attend_rows(worker *me, const layer_work *lw) {
+  const model *m = me->w->m;
+  run_units(me, lw->live->unit_count * m->kv_heads, attend_unit, lw);
+  if (wants_int8(m, lw->l->output) && !share_is_blocks(m)) run_units(me, lw->live->count, quantise_mixed, NULL);
 }
 
 static void gate_and_up(worker *me, long unit, const void *argument) {
-  const layer *l = argument;
+  const layer *l = ((const layer_work *)argument)->l;
   work *w = me->w;
   const model *m = w->m;
-  long parts = part_count(w->s->rows, ROWS_PER_UNIT), pair = unit / parts;
-  part p = part_of(unit % parts, w->s->rows, ROWS_PER_UNIT);
+  long rows = ((const layer_work *)argument)->live->count, parts = part_count(rows, ROWS_PER_UNIT), pair = unit / parts;
+  part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
   int int8 = wants_int8(m, l->down);
   float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* what is quantised at once is needed nowhere else */
   float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
@@ -282,19 +305,42 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   }
 }
 
+/* Move the residual of the wanted rows together: no row moves down past one that is still to be moved. */
+static void gather_unit(worker *me, long unit, const void *argument) {
+  (void)unit;
+  const selection *live = argument;
+  work *w = me->w;
+  for (long i = 0; i < live->count; i++)
+    if (live->rows[i] != i)
+      memcpy(w->x + i * w->ld_hidden, w->x + live->rows[i] * w->ld_hidden, (size_t)w->ld_hidden * sizeof(float));
+}
+
+/* Norm and the first products; afterwards all keys and values are stored, or attention does it. */
+static void queries_keys_values(worker *me, const layer_work *lw) {
+  work *w = me->w;
+  const layer *l = lw->l;
+  long rows = w->s->rows;
+  const target targets[] = {{l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}, {l->q, w->q, w->ld_q}};
+  norm(me, l->attention_norm, NULL, rows);
+  linear(me, &w->normed, rows, targets, lw->live->rows ? 2 : 3, 0);
+  if (!stores_while_attending(w, lw->live)) run_units(me, rows, store_row, lw);
+  if (!lw->live->rows) return;
+  run_units(me, 1, gather_unit, lw->live);
+  norm(me, l->attention_norm, NULL, lw->live->count);
+  linear(me, &w->normed, lw->live->count, targets + 2, 1, 0);
+}
+
 static void run_layer(worker *me, long index) {
   work *w = me->w;
   const layer *l = &w->m->layer[index];
-  long rows = w->s->rows;
-  kv_layer kv = kv_of(w, index);
-  norm(me, l->attention_norm, NULL, rows);
-  linear(me, &w->normed, rows, (target[]){{l->q, w->q, w->ld_q}, {l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}}, 3, 0);
-  if (!stores_while_attending(w->s)) run_units(me, rows, store_row, &kv);
-  attend_rows(me, l, &kv);
-  linear(me, &w->mixed, rows, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
-  norm(me, l->ffn_norm, NULL, rows);
-  run_units(me, l->gate->pairs * part_count(rows, ROWS_PER_UNIT), gate_and_up, l);
-  linear(me, &w->gated, rows, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
+  const selection *live = index + 1 < w->m->layers ? &w->all : &w->wanted;
+  layer_work lw = {l, live, kv_of(w, index)};
+  queries_keys_values(me, &lw);
+  attend_rows(me, &lw);
+  linear(me, &w->mixed, live->count, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
+  norm(me, l->ffn_norm, NULL, live->count);
+  run_units(me, l->gate->pairs * part_count(live->count, ROWS_PER_UNIT), gate_and_up, &lw);
+  linear(me, &w->gated, live->count, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
 }
 
 /* Write the logits of one pair of panels: directly, or the last one by a copy of what is wanted of it. */
@@ -320,7 +366,7 @@ static void logits_unit(worker *me, long unit, const void *argument) {
 static void hidden_unit(worker *me, long i, const void *argument) {
   (void)argument;
   const work *w = me->w;
-  w->m->cpu->norm_row(w->x + w->s->hidden_rows[i] * w->ld_hidden, w->m->norm, w->m->epsilon, w->m->hidden,
+  w->m->cpu->norm_row(w->x + w->hidden_places[i] * w->ld_hidden, w->m->norm, w->m->epsilon, w->m->hidden,
                       w->s->hidden + i * w->m->hidden, me->scratch);
 }
 
@@ -332,7 +378,7 @@ static void run_worker(void *argument, int thread) {
   run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
   for (long index = 0; index < m->layers; index++) run_layer(&me, index);
   run_units(&me, w->s->hidden_count, hidden_unit, NULL);
-  norm(&me, m->norm, w->s->logit_rows, wanted);
+  norm(&me, m->norm, w->logit_places, wanted);
   run_units(&me, m->head->pairs * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
 }
 
@@ -383,7 +429,12 @@ static void lay_out(work *w, arena *a) {
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
   w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
   w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
-  w->units = reserve(a, (rows / ATTENTION_ROWS + (size_t)w->s->sequences) * sizeof(attention_unit));
+  size_t units = rows / ATTENTION_ROWS + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
+  w->all.units = reserve(a, units * sizeof(attention_unit));
+  w->wanted.units = reserve(a, some * sizeof(attention_unit));
+  w->wanted_rows = reserve(a, some * sizeof(int32_t));
+  w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
+  w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
   w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
                            attend_scratch(longest_sequence(w->s), m->head_size));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
@@ -393,11 +444,47 @@ static void lay_out(work *w, arena *a) {
 
 static void cut_attention(work *w) {
   const step *s = w->s;
+  w->all.count = s->rows;
   for (int32_t q = 0; q < s->sequences; q++)
     for (int32_t row = s->row_starts[q]; row < s->row_starts[q + 1]; row += ATTENTION_ROWS) {
       int32_t left = s->row_starts[q + 1] - row;
-      w->units[w->unit_count++] = (attention_unit){row, left < ATTENTION_ROWS ? left : ATTENTION_ROWS, q};
+      w->all.units[w->all.unit_count++] = (attention_unit){row, left < ATTENTION_ROWS ? left : ATTENTION_ROWS, q, s->positions[row]};
     }
+}
+
+/* Merge the two ascending lists of rows that are wanted, and note the place of each. */
+static void merge_wanted(work *w) {
+  const step *s = w->s;
+  long l = 0, h = 0, count = 0;
+  for (; l < s->logit_count || h < s->hidden_count; count++) {
+    int32_t a = l < s->logit_count ? s->logit_rows[l] : INT32_MAX, b = h < s->hidden_count ? s->hidden_rows[h] : INT32_MAX;
+    int32_t row = a < b ? a : b;
+    if (a == row) w->logit_places[l++] = (int32_t)count;
+    if (b == row) w->hidden_places[h++] = (int32_t)count;
+    w->wanted_rows[count] = row;
+  }
+  w->wanted.count = count;
+}
+
+/* Cut the wanted rows where the sequence changes, a row is left out, or a unit is full. */
+static void choose_wanted(work *w) {
+  selection *to = &w->wanted;
+  merge_wanted(w);
+  if (to->count == w->s->rows) {
+    *to = w->all;
+    return;
+  }
+  to->rows = w->wanted_rows;
+  attention_unit *u = NULL;
+  for (int32_t i = 0; i < to->count; i++) {
+    int32_t row = to->rows[i], sequence = (int32_t)sequence_of(w->s, row);
+    if (u && u->sequence == sequence && u->rows < ATTENTION_ROWS && row == to->rows[i - 1] + 1) {
+      u->rows++;
+      continue;
+    }
+    u = &to->units[to->unit_count++];
+    *u = (attention_unit){i, 1, sequence, w->s->positions[row]};
+  }
 }
 
 int forward(const model *m, const step *s) {
@@ -410,6 +497,7 @@ int forward(const model *m, const step *s) {
   lay_out(&w, &a);
   memset(w.phases, 0, bytes - (size_t)((char *)w.phases - a.base));
   cut_attention(&w);
+  choose_wanted(&w);
   pool_run(m->threads, run_worker, &w);
   free(a.base);
   return 0;

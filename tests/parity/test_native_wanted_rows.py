@@ -1,0 +1,49 @@
+"""Rows that nobody asked for are left out of the last layer: what was asked for, and what later steps read, stays the same."""
+
+import attrs
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from tests.kit.native_models import ISAS, block_shape, native, ordered, stored
+from tests.kit.schedules import same_bits
+from tests.kit.step_batches import Rows, run_whole, step_batch
+
+
+@pytest.fixture(scope="module", params=[1, 3], ids=["one layer", "three layers"])
+def models(request):
+    shape = block_shape(layers=request.param)
+    return ordered(shape, stored(shape)), [native(shape, stored(shape), isa=isa, threads=2) for isa in ISAS]
+
+
+def chosen(random, rows):
+    """Return some rows of a step, ascending: often the last ones, as a server asks."""
+    share = random.choice([0.0, 0.05, 0.5, 0.95, 1.0])
+    return np.flatnonzero(random.uniform(size=rows) < share).astype(np.int32)
+
+
+@given(seed=st.integers(0, 2**32 - 1))
+@example(seed=0)
+@settings(max_examples=40)
+def test_any_choice_of_rows_has_the_bits_of_each_sequence_alone(models, seed):
+    alone, fast = models
+    random = np.random.default_rng(seed)  # hypothesis prints the seed of a failure
+    lengths = random.integers(1, 80, random.integers(1, 5))
+    sequences = [random.integers(0, 256, length + 3) for length in lengths]
+    model = fast[random.integers(len(fast))]
+    kv, tables = model.new_kv_store(24, 16), np.split(random.permutation(24), np.arange(6, 24, 6))
+    truth = [run_whole(alone, tokens) for tokens in sequences]
+    starts = np.zeros(len(lengths), int)
+    for counts in (lengths, np.ones_like(lengths), np.full_like(lengths, 2)):
+        parts = zip(sequences, starts, counts, tables, strict=False)
+        batch = step_batch(*(Rows(tokens[start : start + n], start, table) for tokens, start, n, table in parts))
+        rows = len(batch.tokens)
+        batch = attrs.evolve(batch, logit_rows=chosen(random, rows), hidden_rows=chosen(random, rows))
+        got = model.forward(batch, kv)
+        parts = list(zip(truth, starts, counts, strict=True))
+        logits = np.concatenate([whole.logits[start : start + n] for whole, start, n in parts])
+        hidden = np.concatenate([whole.hidden[start : start + n] for whole, start, n in parts])
+        assert same_bits(got.logits, logits[batch.logit_rows])
+        assert same_bits(got.hidden, hidden[batch.hidden_rows])
+        starts += counts
