@@ -35,6 +35,9 @@ class CallTimes:
     drain_s: float = 2.0
 
 
+USUAL_TIMES = CallTimes()
+
+
 # --- the node's side --------------------------------------------------------------------------------------------------
 
 
@@ -97,10 +100,14 @@ async def answer_call(node: NodeLink, name: str, body: bytes) -> bytes:
 
 
 class RemoteNode:
-    """A `NodeLink` whose calls are carried by `carry`; `node` is what it is called in errors."""
+    """A `NodeLink` whose calls are carried by `carry`; `node` is what it is called in errors.
 
-    def __init__(self, node: str, carry: Carry, times: CallTimes = CallTimes()) -> None:
+    `is_lost`: the last call that was not abandoned got no answer.
+    """
+
+    def __init__(self, node: str, carry: Carry, times: CallTimes = USUAL_TIMES) -> None:
         self.node = node
+        self.is_lost = False
         self._carry = carry
         self._times = times
 
@@ -132,7 +139,17 @@ class RemoteNode:
 
     async def _ask(self, name: str, arguments: object, kind: type[wire.T], within_s: float) -> wire.T:
         """Ask and return the answer; raises `NodeLost` if there is none within `within_s`, or the error that it is."""
-        with trio.move_on_after(within_s):
-            answer = await self._carry(name, wire.write(arguments))
-            return wire.result_of(wire.read(answer, wire.Reply), kind)
+        answer = await self._carried(name, wire.write(arguments), within_s)
+        return wire.result_of(wire.read(answer, wire.Reply), kind)
+
+    async def _carried(self, name: str, body: bytes, within_s: float) -> bytes:
+        try:
+            with trio.move_on_after(within_s):
+                answer = await self._carry(name, body)
+                self.is_lost = False
+                return answer
+        except NodeLost:
+            self.is_lost = True
+            raise
+        self.is_lost = True
         raise NodeLost(f"the node {self.node} did not answer {name!r} within {within_s:g} s")

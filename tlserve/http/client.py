@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client over one stream: what the bench and the tests need to talk to a server.
 
 Owns one connection: requests one after the other, answers whole or piece by piece. Refuses to know names, TLS, redirects
-and retries. Source: h11's client side.
+and retries; connections that are kept are `tlserve.http.client_pool`'s. Source: h11's client side.
 """
 
 from __future__ import annotations
@@ -115,6 +115,11 @@ class HttpClient:
             parts.append(self._machine.send(h11.Data(data=body)))
         parts.append(self._machine.send(h11.EndOfMessage()))
         return b"".join(parts)
+
+    @property
+    def is_reusable(self) -> bool:
+        """Say whether the last answer was read to its end and left the connection open for another request."""
+        return self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE
 
     async def aclose(self) -> None:
         """Close the connection at once."""

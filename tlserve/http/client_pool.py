@@ -1,0 +1,136 @@
+"""Kept connections to one server, for requests that may be asked twice without harm.
+
+Owns the idle connections, and the one retry: a server closes a connection that idles, or when it restarts, and tells nobody, so
+a request that a kept connection breaks under is asked again over a new one. Refuses to know time: whoever asks sets the deadline,
+and a request that is cancelled closes its connection. Source: RFC 9112 section 9.3.1 (retrying).
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+
+import attrs
+import trio
+
+from tlserve.http.client import Answer, AnswerBroken, AnswerStream, HttpClient
+
+OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
+
+MAX_ANSWER_BYTES = 1 << 28
+MAX_IDLE = 16
+
+_ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(?::(?P<port>[0-9]{1,5}))?/?")
+
+
+@attrs.frozen
+class Origin:
+    """Where a server is: "http://host:port" or "https://host:port"."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def authority(self) -> str:
+        """Return what stands in the Host field."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """Return the address as text."""
+        return f"{self.scheme}://{self.authority}"
+
+
+def parse_origin(url: str) -> Origin:
+    """Take `url` apart; raises `ValueError` for one that has a path, a user, or another scheme."""
+    match = _ORIGIN.fullmatch(url)
+    if match is None or int(match["port"] or 0) > 65_535:
+        raise ValueError(f"{url!r} is not an address like http://10.0.0.7:8000")
+    default = 443 if match["scheme"] == "https" else 80
+    return Origin(match["scheme"], match["host"].strip("[]"), int(match["port"] or default))
+
+
+def stream_opener(origin: Origin, tls: ssl.SSLContext | None = None, server_name: str = "") -> OpenStream:
+    """Return what connects to `origin`. `server_name`: whom the certificate must name, if it is not the host.
+
+    `tls` None: https trusts what this machine trusts.
+    """
+    context = (tls or ssl.create_default_context()) if origin.scheme == "https" else None
+
+    async def open_stream() -> trio.abc.Stream:
+        stream = await trio.open_tcp_stream(origin.host, origin.port)
+        if context is None:
+            return stream
+        return await _shake_hands(
+            trio.SSLStream(stream, context, server_hostname=server_name or origin.host, https_compatible=True)
+        )
+
+    return open_stream
+
+
+async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> trio.abc.Stream:
+    try:
+        await stream.do_handshake()
+    except BaseException as error:
+        await trio.aclose_forcefully(stream)
+        if isinstance(error, trio.BrokenResourceError):
+            raise AnswerBroken(
+                f"there is no agreement on TLS: {error.__cause__ or 'the connection is gone'}"
+            ) from error
+        raise
+    return stream
+
+
+class ClientPool:
+    """Connections to one server that are opened by `open_stream` as they are needed; `aclose` closes those that idle."""
+
+    def __init__(self, open_stream: OpenStream, host: str) -> None:
+        self._open_stream = open_stream
+        self._host = host
+        self._idle: list[HttpClient] = []
+        self._closed = False
+
+    async def request(
+        self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
+    ) -> Answer:
+        """Ask and return the whole answer, asking again once if a kept connection breaks; raises `AnswerBroken`, `OSError`."""
+        pairs = tuple(headers)
+        if self._idle:
+            try:
+                return await self._ask(self._idle.pop(), method, target, pairs, body)
+            except AnswerBroken:
+                pass
+        return await self._ask(HttpClient(await self._open_stream(), self._host), method, target, pairs, body)
+
+    async def aclose(self) -> None:
+        """Close what idles, and what is in use as soon as it is not."""
+        self._closed = True
+        while self._idle:
+            await self._idle.pop().aclose()
+
+    async def _ask(
+        self, client: HttpClient, method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
+    ) -> Answer:
+        keep = False
+        try:
+            answer = await client.open(method, target, headers, body)
+            whole = Answer(answer.status, answer.headers, await _read_bounded(answer))
+            keep = client.is_reusable and not self._closed and len(self._idle) < MAX_IDLE
+            return whole
+        finally:
+            if keep:
+                self._idle.append(client)
+            else:
+                await client.aclose()
+
+
+async def _read_bounded(answer: AnswerStream) -> bytes:
+    parts, size = [], 0
+    while part := await answer.receive():
+        parts.append(part)
+        size += len(part)
+        if size > MAX_ANSWER_BYTES:
+            raise AnswerBroken(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+    return b"".join(parts)
