@@ -101,7 +101,8 @@ def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplo
         build(source, kernels="native")
 
 
-def test_a_shape_that_the_native_kernels_do_not_know_is_computed_by_numpy_and_said(tmp_path, caplog):
+def test_a_shape_that_the_native_kernels_do_not_know_is_computed_by_numpy_and_said(monkeypatch, caplog):
+    monkeypatch.setattr(llama_build, "KNOWN_FEATURES", frozenset({"qk_norm"}))
     shape = tiny_shape(windows=(0, 8))
     spec = build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(), 1).model.spec
     assert spec.kernels.startswith("reference")

@@ -10,6 +10,10 @@ from pathlib import Path
 import attrs
 import numpy as np
 
+from tlserve.kernels.choose import KernelChoice
+from tlserve.kernels.interface import Model
+from tlserve.model.load import load_model
+
 KIN = Path(__file__).parents[1] / "golden" / "kin"
 TOKENIZER = {"model": {"type": "BPE", "vocab": {}, "merges": []}, "added_tokens": []}
 
@@ -48,3 +52,12 @@ def write_kin(directory: Path, case: KinCase, **changes: object) -> Path:
     (directory / "config.json").write_text(json.dumps({**case.config, **changes}))
     (directory / "tokenizer.json").write_text(json.dumps(TOKENIZER))
     return directory
+
+
+def load_kin(directory: Path, case: KinCase, kernels: KernelChoice) -> Model:
+    """Return the model of a case; dynamic scaling is compared at the context that its prompt fills."""
+    dynamic = "dynamic" in case.name and len(case.ids) > case.config["max_position_embeddings"]
+    context = len(case.ids) if dynamic else 0
+    if "linear" in case.name:
+        context = 256  # the config's factor times its context
+    return load_model(write_kin(directory, case), threads=1, context_tokens=context, kernels=kernels).model

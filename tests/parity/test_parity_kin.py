@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.kit.golden_kin import kin_cases, write_kin
+from tests.kit.golden_kin import kin_cases, load_kin, write_kin
 from tests.kit.kin_gguf import write_kin_gguf
 from tests.kit.naive_llama import log_softmax
 from tests.kit.step_batches import Rows, forward_rows, run_whole
@@ -15,21 +15,13 @@ from tlserve.model.load import load_model
 CASES = kin_cases()
 LOGIT_BOUND = 5e-4  # logits reach 10; transformers adds in another order, in float32 too
 SURE_MARGIN = 2e-3
-EXACT = KernelChoice(kv_precision="f32")
+EXACT = KernelChoice(kernels="reference", kv_precision="f32")
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
-    """Return each case's model; dynamic scaling is compared at the context that its prompt fills."""
-    return {name: open_case(tmp_path_factory.mktemp("kin"), case) for name, case in CASES.items()}
-
-
-def open_case(directory, case):
-    dynamic = "dynamic" in case.name and len(case.ids) > case.config["max_position_embeddings"]
-    context = len(case.ids) if dynamic else 0
-    if "linear" in case.name:
-        context = 256  # the config's factor times its context
-    return load_model(write_kin(directory, case), threads=1, context_tokens=context, kernels=EXACT).model
+    """Return each case's model."""
+    return {name: load_kin(tmp_path_factory.mktemp("kin"), case, EXACT) for name, case in CASES.items()}
 
 
 @pytest.mark.parametrize("name", CASES)

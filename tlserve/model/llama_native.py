@@ -102,7 +102,7 @@ class NativeLlamaModel:
             norm=tensors.norm,
             cos=tables.cos,
             sin=tables.sin,
-            layers=_layers(tensors, matrices),
+            layers=_layers(shape, tensors, matrices),
         )
         kernels = f"native ({isa}, {numerics.activations} activations, {pool.threads} thread{'s'[: pool.threads - 1]})"
         self._spec = ordered_spec(shape, tensors, tables, numerics, kernels)
@@ -178,12 +178,20 @@ def _pack(native: ModuleType, tensors: LlamaTensors, pool: ThreadPool) -> dict[i
     return packed
 
 
-def _layers(tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[tuple[Any, ...], ...]:
-    """Return each layer as the native model takes it."""
+_LAYER_PARTS = (
+    *("attention_norm", "q", "k", "v", "output", "ffn_norm", "gate", "up", "down"),
+    *("q_bias", "k_bias", "v_bias", "output_bias", "query_norm", "key_norm"),
+)
+
+
+def _layers(shape: LlamaShape, tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[tuple[Any, ...], ...]:
+    """Return each layer as the native model takes it: its parts, its window, and whether nothing turns in it."""
 
     def by_name(layer: Any, name: str) -> Any:
         value = getattr(layer, name)
         return packed[id(value)] if isinstance(value, StoredMatrix) else value
 
-    names = ("attention_norm", "q", "k", "v", "output", "ffn_norm", "gate", "up", "down")
-    return tuple(tuple(by_name(layer, name) for name in names) for layer in tensors.layers)
+    return tuple(
+        (*(by_name(layer, name) for name in _LAYER_PARTS), shape.window(index), index in shape.unrotated_layers)
+        for index, layer in enumerate(tensors.layers)
+    )

@@ -18,7 +18,7 @@ from tlserve.model.llama_tensors import LlamaTensors
 ORDER_VERSION = "ordered-1"
 """Raise the number whenever some sum or rounding changes."""
 
-KNOWN_FEATURES = frozenset[str]()
+KNOWN_FEATURES = frozenset({"qkv_bias", "output_bias", "qk_norm", "sliding_window", "unrotated_layers"})
 """What of `LlamaShape.features` the ordered arithmetic has."""
 
 

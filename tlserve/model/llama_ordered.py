@@ -7,6 +7,7 @@ not be built, and it is what the native kernels must agree with to the bit. Refu
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import attrs
 import numpy as np
@@ -38,6 +39,12 @@ class _Layer:
     gate: Matrix
     up: Matrix
     down: Matrix
+    q_bias: F32 | None
+    k_bias: F32 | None
+    v_bias: F32 | None
+    output_bias: F32 | None
+    query_norm: F32 | None
+    key_norm: F32 | None
 
 
 @attrs.frozen(eq=False)
@@ -75,8 +82,8 @@ class OrderedLlamaModel:
     @property
     def weights_bytes(self) -> int:
         """Return the memory of the weights."""
-        layers = [m for layer in self._layers for m in attrs.astuple(layer, recurse=False)]
-        total: int = sum(m.nbytes for m in (*layers, self._norm, self._head))
+        layers = [part for layer in self._layers for part in attrs.astuple(layer, recurse=False) if part is not None]
+        total: int = sum(part.nbytes for part in (*layers, self._norm, self._head))
         return total + (0 if self._head is self._embedding else self._embedding.nbytes)
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
@@ -103,6 +110,8 @@ class OrderedLlamaModel:
         x = self._embedding.rows(batch.tokens)
         for index, layer in enumerate(self._layers):
             x += self._attention(index, layer, x, sequences, rope, kv)
+            if layer.output_bias is not None:
+                x += layer.output_bias
             x += self._feed_forward(layer, x)
         wanted = rms_norm(x[batch.logit_rows], self._norm, self._epsilon)
         hidden = rms_norm(x[batch.hidden_rows], self._norm, self._epsilon)
@@ -112,17 +121,32 @@ class OrderedLlamaModel:
         self, index: int, layer: _Layer, x: F32, sequences: list[_Sequence], rope: RopeTables, kv: PositionStore
     ) -> F32:
         """Return what layer `index` adds to the residual by attention; stores the rows' keys and values. (T, F) -> (T, F)."""
-        size = self._shape.head_size
-        normed = rms_norm(x, layer.attention_norm, self._epsilon)
-        q, k, v = (y.reshape(len(x), -1, size) for y in self._linear(normed, layer.q, layer.k, layer.v))
-        rotate(q, rope.cos, rope.sin)
-        rotate(k, rope.cos, rope.sin)
+        q, k, v = self._queries_keys_values(layer, x)
+        if index not in self._shape.unrotated_layers:
+            rotate(q, rope.cos, rope.sin)
+            rotate(k, rope.cos, rope.sin)
         q *= self._query_scale
-        grouped = q.reshape(len(x), self._shape.kv_heads, -1, size)
+        grouped = q.reshape(len(x), self._shape.kv_heads, -1, self._shape.head_size)
         for sequence in sequences:
             kv.write(index, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
-        mixed = [attend_in_order(grouped[s.rows], *kv.read(index, s.slots), s.positions) for s in sequences]
+        window = self._shape.window(index)
+        mixed = [attend_in_order(grouped[s.rows], *kv.read(index, s.slots), s.positions, window) for s in sequences]
         return self._linear(np.concatenate(mixed).reshape(len(x), -1), layer.output)[0]
+
+    def _queries_keys_values(self, layer: _Layer, x: F32) -> tuple[F32, F32, F32]:
+        """Return (T, heads or key heads, D) each: products, then biases, then the norms of heads; not yet turned."""
+        products = self._linear(rms_norm(x, layer.attention_norm, self._epsilon), layer.q, layer.k, layer.v)
+        for product, bias in zip(products, (layer.q_bias, layer.k_bias, layer.v_bias), strict=True):
+            if bias is not None:
+                product += bias
+        q, k, v = (product.reshape(len(x), -1, self._shape.head_size) for product in products)
+        return self._head_norm(q, layer.query_norm), self._head_norm(k, layer.key_norm), v
+
+    def _head_norm(self, heads: F32, weight: F32 | None) -> F32:
+        """Return the RMS norm of every head of every row, or `heads` where there is no weight. (T, H, D) -> (T, H, D)."""
+        if weight is None:
+            return heads
+        return rms_norm(heads.reshape(-1, heads.shape[2]), weight, self._epsilon).reshape(heads.shape)
 
     def _feed_forward(self, layer: _Layer, x: F32) -> F32:
         """Return what the gated feed-forward block adds to the residual. (T, F) -> (T, F)."""
@@ -145,9 +169,9 @@ def _unpack(matrix: StoredMatrix) -> Matrix:
 
 
 def _layer(layer: LayerTensors) -> _Layer:
-    names = ("q", "k", "v", "output", "gate", "up", "down")
-    matrices = {name: _unpack(getattr(layer, name)) for name in names}
-    return _Layer(attention_norm=layer.attention_norm, ffn_norm=layer.ffn_norm, **matrices)
+    parts: dict[str, Any] = attrs.asdict(layer, recurse=False)
+    matrices = {name: _unpack(part) for name, part in parts.items() if isinstance(part, StoredMatrix)}
+    return _Layer(**parts | matrices)
 
 
 def _sequences(batch: StepBatch, block_size: int) -> list[_Sequence]:

@@ -41,7 +41,7 @@ class StoredMatrix:
 
 @attrs.frozen(kw_only=True, eq=False)
 class LayerTensors:
-    """One layer; every matrix is (outputs, inputs)."""
+    """One layer; every matrix is (outputs, inputs). Biases are added to their products, norms applied to every head."""
 
     attention_norm: F32
     q: StoredMatrix
@@ -52,6 +52,17 @@ class LayerTensors:
     gate: StoredMatrix
     up: StoredMatrix
     down: StoredMatrix
+    q_bias: F32 | None = None  # (outputs,), as the others
+    k_bias: F32 | None = None
+    v_bias: F32 | None = None
+    output_bias: F32 | None = None
+    query_norm: F32 | None = None  # (head size,)
+    key_norm: F32 | None = None
+
+    def vectors(self) -> tuple[F32, ...]:
+        """Return the vectors that the layer has."""
+        optional = (self.q_bias, self.k_bias, self.v_bias, self.output_bias, self.query_norm, self.key_norm)
+        return (self.attention_norm, self.ffn_norm, *(vector for vector in optional if vector is not None))
 
     def matrices(self) -> tuple[StoredMatrix, ...]:
         """Return the matrices in the order of their fields."""
@@ -70,8 +81,8 @@ class LlamaTensors:
     identity: str
 
     def vector_bytes(self) -> int:
-        """Return the memory of the norms."""
-        return self.norm.nbytes + sum(layer.attention_norm.nbytes + layer.ffn_norm.nbytes for layer in self.layers)
+        """Return the memory of norms and biases."""
+        return self.norm.nbytes + sum(vector.nbytes for layer in self.layers for vector in layer.vectors())
 
     def is_quantised(self) -> bool:
         """Return whether some matrix is stored in blocks."""
@@ -112,7 +123,7 @@ def read_tensors(shape: LlamaShape, source: StoredSource, identity: str) -> Llam
     embedding = _matrix(source, "token_embd.weight")
     return LlamaTensors(
         embedding=embedding,
-        layers=tuple(_layer(source, f"blk.{index}.") for index in range(shape.layers)),
+        layers=tuple(_layer(shape, source, f"blk.{index}.") for index in range(shape.layers)),
         norm=_vector(source, "output_norm.weight"),
         head=embedding if tied else _matrix(source, "output.weight"),
         rope_factors=read_rope_factors(source, shape),
@@ -120,7 +131,7 @@ def read_tensors(shape: LlamaShape, source: StoredSource, identity: str) -> Llam
     )
 
 
-def _layer(source: StoredSource, prefix: str) -> LayerTensors:
+def _layer(shape: LlamaShape, source: StoredSource, prefix: str) -> LayerTensors:
     """Collect one layer."""
 
     def matrix(name: str) -> StoredMatrix:
@@ -136,7 +147,20 @@ def _layer(source: StoredSource, prefix: str) -> LayerTensors:
         gate=matrix("ffn_gate"),
         up=matrix("ffn_up"),
         down=matrix("ffn_down"),
+        **{name: _vector(source, prefix + tensor) for name, tensor in _optional_vectors(shape).items()},
     )
+
+
+def _optional_vectors(shape: LlamaShape) -> dict[str, str]:
+    """Return the biases and head norms that a layer of `shape` has: our name -> the tensor's."""
+    names: dict[str, str] = {}
+    if shape.qkv_bias:
+        names |= {f"{part}_bias": f"attn_{part}.bias" for part in "qkv"}
+    if shape.output_bias:
+        names["output_bias"] = "attn_output.bias"
+    if shape.qk_norm:
+        names |= {"query_norm": "attn_q_norm.weight", "key_norm": "attn_k_norm.weight"}
+    return names
 
 
 def _vector(source: StoredSource, name: str) -> F32:

@@ -28,6 +28,7 @@ F32 = NDArray[np.float32]
 _COLUMNS = 48  # of a product that is tried: more than one pair of panels
 _ROWS = 7  # more than one tile of rows
 _TOKENS = 19  # more than one tile of keys, and more than one block of the small store
+_WINDOW = 5  # so short that rows leave keys out, and a tile of them
 _BLOCK_SIZE = 16
 _FLOAT_BYTES = {0: 4, 1: 2, 30: 2}
 
@@ -45,7 +46,7 @@ def disagreement(native: ModuleType, shape: LlamaShape, tensors: LlamaTensors, n
 
 def _different(tensors: LlamaTensors) -> Iterable[StoredMatrix]:
     """Return one matrix for each kind and depth, cut to a few columns."""
-    matrices = [tensors.head, *tensors.layers[0].matrices(), *tensors.layers[-1].matrices()]
+    matrices = [tensors.head, *(matrix for layer in tensors.layers for matrix in layer.matrices())]
     found = {(matrix.kind, matrix.inputs): matrix for matrix in matrices}
     return [
         attrs.evolve(m, outputs=min(m.outputs, _COLUMNS), rows=np.ascontiguousarray(m.rows[:_COLUMNS]))
@@ -88,19 +89,19 @@ def _steps_agree(
 
 
 def _small_shape(shape: LlamaShape) -> LlamaShape:
-    """Return the shape with one layer, two key heads at most, and little else."""
+    """Return the shape with two layers, two key heads at most, and little else; of the layers one has what some of them have."""
     kv_heads = min(shape.kv_heads, 2)
     return attrs.evolve(
         shape,
-        layers=1,
+        layers=2,
         hidden=64,
         intermediate=96,
         heads=shape.heads // shape.kv_heads * kv_heads,
         kv_heads=kv_heads,
         vocabulary=40,
         context_tokens=min(shape.context_tokens, 64),
-        windows=shape.windows[:1],
-        unrotated_layers=tuple(layer for layer in shape.unrotated_layers if layer == 0),
+        windows=(_WINDOW, 0) if any(shape.windows) else (),
+        unrotated_layers=(1,) if shape.unrotated_layers else (),
     )
 
 
@@ -115,8 +116,7 @@ def random_tensors(shape: LlamaShape, kinds: list[int], random: np.random.Genera
         drawn: dict[str, Any] = {
             name: random_matrix(random, kind, *size) for kind, (name, size) in zip(kinds, shapes.items(), strict=True)
         }
-        drawn |= {name: random.uniform(0.5, 1.5, hidden).astype(np.float32) for name in ("attention_norm", "ffn_norm")}
-        layers.append(LayerTensors(**drawn))
+        layers.append(LayerTensors(**drawn, **_random_vectors(shape, random)))
     embedding = random_matrix(random, kinds[0], shape.vocabulary, hidden)
     return LlamaTensors(
         embedding=embedding,
@@ -126,6 +126,19 @@ def random_tensors(shape: LlamaShape, kinds: list[int], random: np.random.Genera
         rope_factors=np.ones(shape.rotated // 2),
         identity="random",
     )
+
+
+def _random_vectors(shape: LlamaShape, random: np.random.Generator) -> dict[str, Any]:
+    """Return the norms of a layer, and the biases and head norms that `shape` has."""
+    sizes = {"attention_norm": shape.hidden, "ffn_norm": shape.hidden}
+    if shape.qk_norm:
+        sizes |= {"query_norm": shape.head_size, "key_norm": shape.head_size}
+    if shape.qkv_bias:
+        keys = shape.kv_heads * shape.head_size
+        sizes |= {"q_bias": shape.heads * shape.head_size, "k_bias": keys, "v_bias": keys}
+    if shape.output_bias:
+        sizes["output_bias"] = shape.hidden
+    return {name: random.uniform(0.5, 1.5, size).astype(np.float32) for name, size in sizes.items()}
 
 
 def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:

@@ -5,7 +5,8 @@
      p[t] = 2^(score[t] - greatest score)
      sum of p: 16 partial sums, number j over t = j, j + 16, ..., then folded by halves
      out[d] = (sum over t ascending of p[t] * value[t][d], from 0) / sum of p
-   Keys and values are finite by the way they are stored; p of a key after the row is exactly 0 and adds nothing.
+   Keys and values are finite by the way they are stored; p of a key that the row does not see, after it or before its window, is
+   exactly 0 and adds nothing: whole tiles of 16 before the window of every query of a tile are left out.
 
    A tile is up to MOST queries (row, head) of one key head: lanes run over keys for the scores, over components for the values. */
 
@@ -21,8 +22,8 @@ enum { PER_TILE = KEY_TILE / VL };
 typedef struct {
   const float *q[QUERIES];
   float *out[QUERIES];
-  long position[QUERIES];
-  long keys; /* of the query that sees most */
+  long start[QUERIES], position[QUERIES]; /* the first and the last key that each sees */
+  long first, keys; /* all see some of [first, keys); first is a multiple of KEY_TILE */
 } queries;
 
 INLINE vf load_kv(const void *p, long at, const int half) {
@@ -37,8 +38,6 @@ static void to_store(const float *x, long n, float greatest, float *to) {
     to[i] = v < -greatest ? -greatest : v;
   }
 }
-
-enum { MOST_HEAD_SIZE = 1024 };
 
 static void write_kv(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value) {
   float finite[MOST_HEAD_SIZE] = {0};
@@ -110,26 +109,27 @@ static const void *value_block(const attention *a, long head, long position, lon
 
 INLINE void all_scores(const attention *a, const queries *qs, long head, float *scores, long ld, void *copy, const int count,
                        const int half) {
-  long tiles = (qs->keys + KEY_TILE - 1) / KEY_TILE, tile = 0, stride;
+  long tiles = (qs->keys + KEY_TILE - 1) / KEY_TILE, tile = qs->first / KEY_TILE, stride;
   if (a->kv.block_size % KEY_TILE == 0)
     for (; tile + KEY_TILES <= tiles; tile += KEY_TILES) {
       const void *keys[KEY_TILES], *next[KEY_TILES];
       for (int i = 0; i < KEY_TILES; i++) {
         keys[i] = key_tile(a, head, tile + i, qs->keys, &stride, copy);
         next[i] = tile + KEY_TILES + i < tiles ? key_tile(a, head, tile + KEY_TILES + i, qs->keys, &stride, copy)
-                                               : value_block(a, head, (tile + KEY_TILES + i - tiles) * KEY_TILE, qs->keys);
+                                               : value_block(a, head, qs->first + (tile + KEY_TILES + i - tiles) * KEY_TILE, qs->keys);
       }
-      score(qs, keys, next, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, KEY_TILES, half);
+      score(qs, keys, next, stride, a->kv.head_size, scores + tile * KEY_TILE - qs->first, ld, count, KEY_TILES, half);
     }
   for (; tile < tiles; tile++) {
-    const void *keys = key_tile(a, head, tile, qs->keys, &stride, copy), *next = value_block(a, head, 0, qs->keys);
-    score(qs, &keys, &next, stride, a->kv.head_size, scores + tile * KEY_TILE, ld, count, 1, half);
+    const void *keys = key_tile(a, head, tile, qs->keys, &stride, copy), *next = value_block(a, head, qs->first, qs->keys);
+    score(qs, &keys, &next, stride, a->kv.head_size, scores + tile * KEY_TILE - qs->first, ld, count, 1, half);
   }
 }
 
-/* scores[0 .. n) become probabilities, those after `position` exactly 0; returns their sum. n is a multiple of 16. */
-static float softmax(float *restrict scores, long position, long n) {
-  for (long t = position + 1; t < n; t++) scores[t] = -INFINITY;
+/* scores[0 .. n) become probabilities, those outside of [start, end) exactly 0; returns their sum. n is a multiple of 16. */
+static float softmax(float *restrict scores, long start, long end, long n) {
+  for (long t = 0; t < start; t++) scores[t] = -INFINITY;
+  for (long t = end; t < n; t++) scores[t] = -INFINITY;
   float most[KEY_TILE], partial[KEY_TILE] = {0};
   memcpy(most, scores, sizeof most);
   for (long t = 0; t < n; t += KEY_TILE)
@@ -144,23 +144,24 @@ static float softmax(float *restrict scores, long position, long n) {
   return sum_in_halves(partial, KEY_TILE);
 }
 
-/* acc[m][v] over all keys, for the components from `first` on */
-INLINE void weigh_values(const attention *a, const queries *qs, long head, long first, const float *scores, long ld,
+/* acc[m][v] over the keys, for the components from `component` on */
+INLINE void weigh_values(const attention *a, const queries *qs, long head, long component, const float *scores, long ld,
                          const float *sums, const int count, const int vectors, const int half) {
   const kv_layer *kv = &a->kv;
   long bs = kv->block_size, padded = kv->padded_size;
   vf acc[QUERIES][VALUE_VECTORS];
   UNROLL for (int m = 0; m < count; m++) UNROLL for (int v = 0; v < vectors; v++) acc[m][v] = set1(0);
-  for (long start = 0; start < qs->keys; start += bs) {
-    long run = qs->keys - start < bs ? qs->keys - start : bs;
-    long at = (a->table[start / bs] * kv->block_heads + head) * bs * padded + first;
+  for (long start = qs->first, run; start < qs->keys; start += run) {
+    long left = qs->keys - start, slot = start % bs;
+    run = left < bs - slot ? left : bs - slot;
+    long at = ((a->table[start / bs] * kv->block_heads + head) * bs + slot) * padded + component;
     const char *next = value_block(a, head, start + bs, qs->keys);
     for (long t = 0; t < run; t++, at += padded) {
       vf value[VALUE_VECTORS];
       UNROLL for (int v = 0; v < vectors; v++) value[v] = load_kv(kv->values, at + v * VL, half);
       for (long byte = 0; byte < vectors * VL * (half ? 2 : 4); byte += 64) prefetch(next + t * padded * (half ? 2 : 4) + byte);
       UNROLL for (int m = 0; m < count; m++) {
-        vf p = set1(scores[m * ld + start + t]);
+        vf p = set1(scores[m * ld + start - qs->first + t]);
         UNROLL for (int v = 0; v < vectors; v++) acc[m][v] += p * value[v];
       }
     }
@@ -168,19 +169,19 @@ INLINE void weigh_values(const attention *a, const queries *qs, long head, long 
   UNROLL for (int m = 0; m < count; m++) {
     float result[VALUE_VECTORS * VL];
     UNROLL for (int v = 0; v < vectors; v++) store(result + v * VL, acc[m][v] / set1(sums[m]));
-    long left = kv->head_size - first, width = left < vectors * VL ? left : vectors * VL;
-    memcpy(qs->out[m] + first, result, (size_t)width * sizeof(float));
+    long left = kv->head_size - component, width = left < vectors * VL ? left : vectors * VL;
+    memcpy(qs->out[m] + component, result, (size_t)width * sizeof(float));
   }
 }
 
 INLINE void attend_tile(const attention *a, const queries *qs, long head, float *scratch, const int count, const int half) {
-  long n = (qs->keys + KEY_TILE - 1) / KEY_TILE * KEY_TILE, first = 0;
+  long n = (qs->keys - qs->first + KEY_TILE - 1) / KEY_TILE * KEY_TILE, component = 0;
   float *scores = scratch + KEY_TILE * a->kv.head_size, sums[QUERIES];
   all_scores(a, qs, head, scores, n, scratch, count, half);
-  for (int m = 0; m < count; m++) sums[m] = softmax(scores + m * n, qs->position[m], n);
-  for (; first + VALUE_VECTORS * VL <= a->kv.padded_size; first += VALUE_VECTORS * VL)
-    weigh_values(a, qs, head, first, scores, n, sums, count, VALUE_VECTORS, half);
-  for (; first < a->kv.padded_size; first += VL) weigh_values(a, qs, head, first, scores, n, sums, count, 1, half);
+  for (int m = 0; m < count; m++) sums[m] = softmax(scores + m * n, qs->start[m] - qs->first, qs->position[m] + 1 - qs->first, n);
+  for (; component + VALUE_VECTORS * VL <= a->kv.padded_size; component += VALUE_VECTORS * VL)
+    weigh_values(a, qs, head, component, scores, n, sums, count, VALUE_VECTORS, half);
+  for (; component < a->kv.padded_size; component += VL) weigh_values(a, qs, head, component, scores, n, sums, count, 1, half);
 }
 
 #define ATTEND_TILES(NAME, HALF)                                                             \
@@ -207,8 +208,10 @@ static void attend(const attention *a, long row, long rows, long position, long 
       qs.q[m] = a->q + (row + r) * a->ld_q + component;
       qs.out[m] = a->out + (row + r) * a->ld_out + component;
       qs.position[m] = position + r;
+      qs.start[m] = a->window && a->window <= position + r ? position + r + 1 - a->window : 0;
       qs.keys = position + r + 1;
     }
+    qs.first = qs.start[0] / KEY_TILE * KEY_TILE; /* positions ascend */
     (a->kv.half ? attend_tiles_f16 : attend_tiles_f32)(a, &qs, head, scratch, count);
   }
 }

@@ -2,7 +2,7 @@
 
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
-   Per layer: norm, quantise | queries, keys, values | rotate, store | attention, quantise | output + residual |
+   Per layer: norm, quantise | queries, keys, values | turn keys, store | turn queries, attention, quantise | output + residual |
    norm, quantise | gate, up, silu, quantise | down + residual. Where every sequence has one row, attention stores it too.
    At the end: final norm | logits of the wanted rows.
    Of the last layer all rows need their keys and values stored, and only the rows whose logits or hidden states are wanted need
@@ -132,44 +132,8 @@ static void quantise_part(const model *m, activations *x, long row, long column,
 
 /* ---- the phases ---- */
 
-static float half_to_float(uint16_t h) {
-  uint32_t sign = (uint32_t)(h & 0x8000) << 16, exponent = h >> 10 & 31, fraction = h & 1023;
-  float value;
-  uint32_t bits = exponent == 31 ? 0x7f800000 | fraction << 13 : (exponent + 112) << 23 | fraction << 13;
-  memcpy(&value, &bits, 4);
-  if (exponent == 0) value = (float)fraction * 0x1p-24f;
-  return sign ? -value : value;
-}
-
-static float float_weight(const matrix *w, const uint8_t *pair, long at) {
-  if (w->packing == PACK_F32) return ((const float *)pair)[at];
-  uint16_t half = ((const uint16_t *)pair)[at];
-  if (w->packing == PACK_F16) return half_to_float(half);
-  uint32_t bits = (uint32_t)half << 16;
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
-static void quantised_weights(const matrix *w, const uint8_t *block, long n, float *out) {
-  long panel = n % PAIR / PANEL, column = n % PANEL;
-  const uint8_t *quants = block_quants(w, block, panel) + column * 4;
-  float scale = half_to_float(block_scales(w, block, panel)[column]);
-  float minimum = w->has_min ? half_to_float(block_minima(w, block, panel)[column]) : 0;
-  for (int k = 0; k < BLOCK; k++) {
-    int quad = k / 4, byte = quants[(w->packing == PACK_U4 ? quad % 4 : quad) * 64 + k % 4];
-    if (w->packing == PACK_U4) byte = quad < 4 ? byte & 15 : byte >> 4;
-    float value = (float)(byte - w->offset) * scale;
-    out[k] = w->has_min ? value + minimum : value;
-  }
-}
-
-/* Row n of an (outputs, inputs) matrix, in f32. */
-static void weight_row(const matrix *w, long n, float *out) {
-  if (is_quantised(w))
-    for (long b = 0; b < w->blocks; b++) quantised_weights(w, block_of(w, n / PAIR, b), n, out + b * BLOCK);
-  else
-    for (long k = 0; k < w->inputs; k++) out[k] = float_weight(w, pair_of(w, n / PAIR), k * PAIR + n % PAIR);
+static void add(float *x, const float *bias, long n) {
+  for (long i = 0; i < n; i++) x[i] += bias[i];
 }
 
 static void embed_unit(worker *me, long unit, const void *argument) {
@@ -179,9 +143,10 @@ static void embed_unit(worker *me, long unit, const void *argument) {
   for (long r = p.row; r < p.row + p.rows; r++) weight_row(w->m->embedding, w->s->tokens[r], w->x + r * w->ld_hidden);
 }
 
-/* Norm rows of the residual into `normed`, and quantise them; rows[i] (all rows where NULL) becomes row i. */
+/* Norm rows of the residual into `normed`, and quantise them; rows[i] (all rows where NULL) becomes row i. `bias` (NULL: none) is
+   added to the residual first. */
 typedef struct {
-  const float *weight;
+  const float *weight, *bias;
   const int32_t *rows;
   long count;
 } norms;
@@ -192,14 +157,15 @@ static void norm_unit(worker *me, long unit, const void *argument) {
   const model *m = w->m;
   part p = part_of(unit, n->count, NORM_ROWS);
   for (long i = p.row; i < p.row + p.rows; i++) {
-    const float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
+    float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
+    if (n->bias) add(x, n->bias, m->hidden);
     m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
     if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
   }
 }
 
-static void norm(worker *me, const float *weight, const int32_t *rows, long count) {
-  run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, rows, count});
+static void norm(worker *me, const float *weight, const float *bias, const int32_t *rows, long count) {
+  run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, bias, rows, count});
 }
 
 static long sequence_of(const step *s, long row) {
@@ -233,17 +199,42 @@ typedef struct {
   kv_layer kv;
 } layer_work;
 
-static void turn(const work *w, float *x, long heads, long position, float scale) {
-  const model *m = w->m;
-  long at = position * (m->rotated / 2);
-  m->cpu->rotate(x, heads, m->head_size, m->rotated, m->cos + at, m->sin + at, scale);
+/* What happens to heads between their product and attention: bias, norm of each head, rotation, scale; each where it is wanted. */
+typedef struct {
+  const float *bias, *norm; /* [heads][head_size], [head_size]; NULL: none */
+  float scale;
+} head_work;
+
+static void finish_heads(worker *me, const layer *l, const head_work *h, float *x, long heads, long position) {
+  const model *m = me->w->m;
+  long size = m->head_size, at = position * (m->rotated / 2);
+  float before[MOST_HEAD_SIZE];
+  if (h->bias) add(x, h->bias, heads * size);
+  for (long i = 0; h->norm && i < heads; i++) {
+    memcpy(before, x + i * size, (size_t)size * sizeof(float));
+    m->cpu->norm_row(before, h->norm, m->epsilon, size, x + i * size, me->scratch);
+  }
+  m->cpu->rotate(x, heads, size, l->unrotated ? 0 : m->rotated, m->cos + at, m->sin + at, h->scale);
 }
 
-/* Turn the key of one key head of a row of the step, and store key and value. */
-static void store_head(const work *w, const kv_layer *kv, long r, const int32_t *table, long head) {
-  long position = w->s->positions[r], at = r * w->ld_kv + head * w->m->head_size;
-  turn(w, w->k + at, 1, position, 1.0f);
-  w->m->cpu->write_kv(kv, table[position / w->s->block_size], position % w->s->block_size, head, w->k + at, w->v + at);
+/* Finish the key of one key head of a row of the step, and store key and value. */
+static void store_head(worker *me, const layer_work *lw, long r, const int32_t *table, long head) {
+  const work *w = me->w;
+  const layer *l = lw->l;
+  long size = w->m->head_size, position = w->s->positions[r], at = r * w->ld_kv + head * size;
+  head_work key = {l->k_bias ? l->k_bias + head * size : NULL, l->key_norm, 1.0f};
+  finish_heads(me, l, &key, w->k + at, 1, position);
+  if (l->v_bias) add(w->v + at, l->v_bias + head * size, size);
+  w->m->cpu->write_kv(&lw->kv, table[position / w->s->block_size], position % w->s->block_size, head, w->k + at, w->v + at);
+}
+
+/* Finish the queries of a unit that share one key head. */
+static void finish_queries(worker *me, const layer *l, const attention_unit *u, long head) {
+  const work *w = me->w;
+  long group = w->m->heads / w->m->kv_heads, share = group * w->m->head_size;
+  head_work query = {l->q_bias ? l->q_bias + head * share : NULL, l->query_norm, w->m->query_scale};
+  for (long i = 0; i < u->rows; i++)
+    finish_heads(me, l, &query, w->q + (u->row + i) * w->ld_q + head * share, group, u->position + i);
 }
 
 static const int32_t *table_of(const step *s, long sequence) { return s->tables + s->table_starts[sequence]; }
@@ -252,7 +243,7 @@ static void store_row(worker *me, long r, const void *argument) {
   const layer_work *lw = argument;
   const step *s = me->w->s;
   const int32_t *table = table_of(s, sequence_of(s, r));
-  for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me->w, &lw->kv, r, table, head);
+  for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me, lw, r, table, head);
 }
 
 /* Where every sequence has one row, nobody else needs its new keys: the unit that attends stores them. */
@@ -268,9 +259,9 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   const attention_unit *u = &lw->live->units[unit / m->kv_heads];
   long head = unit % m->kv_heads, group = m->heads / m->kv_heads, share = group * m->head_size;
   attention a = {.kv = lw->kv, .table = table_of(w->s, u->sequence), .q = w->q, .out = w->mixed.f32, .ld_q = w->ld_q,
-                 .ld_out = w->mixed.ld, .group = group};
-  if (stores_while_attending(w, lw->live)) store_head(w, &a.kv, u->row, a.table, head);
-  for (long i = 0; i < u->rows; i++) turn(w, w->q + (u->row + i) * w->ld_q + head * share, group, u->position + i, m->query_scale);
+                 .ld_out = w->mixed.ld, .group = group, .window = lw->l->window};
+  if (stores_while_attending(w, lw->live)) store_head(me, lw, u->row, a.table, head);
+  finish_queries(me, lw->l, u, head);
   m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);
   if (m->int8_activations && share_is_blocks(m))
     for (long r = u->row; r < u->row + u->rows; r++) quantise_part(m, &w->mixed, r, head * share, share);
@@ -321,12 +312,12 @@ static void queries_keys_values(worker *me, const layer_work *lw) {
   const layer *l = lw->l;
   long rows = w->s->rows;
   const target targets[] = {{l->k, w->k, w->ld_kv}, {l->v, w->v, w->ld_kv}, {l->q, w->q, w->ld_q}};
-  norm(me, l->attention_norm, NULL, rows);
+  norm(me, l->attention_norm, NULL, NULL, rows);
   linear(me, &w->normed, rows, targets, lw->live->rows ? 2 : 3, 0);
   if (!stores_while_attending(w, lw->live)) run_units(me, rows, store_row, lw);
   if (!lw->live->rows) return;
   run_units(me, 1, gather_unit, lw->live);
-  norm(me, l->attention_norm, NULL, lw->live->count);
+  norm(me, l->attention_norm, NULL, NULL, lw->live->count);
   linear(me, &w->normed, lw->live->count, targets + 2, 1, 0);
 }
 
@@ -338,7 +329,7 @@ static void run_layer(worker *me, long index) {
   queries_keys_values(me, &lw);
   attend_rows(me, &lw);
   linear(me, &w->mixed, live->count, &(target){l->output, w->x, w->ld_hidden}, 1, 1);
-  norm(me, l->ffn_norm, NULL, live->count);
+  norm(me, l->ffn_norm, l->output_bias, NULL, live->count);
   run_units(me, l->gate->pairs * part_count(live->count, ROWS_PER_UNIT), gate_and_up, &lw);
   linear(me, &w->gated, live->count, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
 }
@@ -378,7 +369,7 @@ static void run_worker(void *argument, int thread) {
   run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
   for (long index = 0; index < m->layers; index++) run_layer(&me, index);
   run_units(&me, w->s->hidden_count, hidden_unit, NULL);
-  norm(&me, m->norm, w->logit_places, wanted);
+  norm(&me, m->norm, NULL, w->logit_places, wanted);
   run_units(&me, m->head->pairs * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
 }
 

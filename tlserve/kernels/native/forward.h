@@ -8,6 +8,10 @@
 typedef struct {
   const float *attention_norm, *ffn_norm; /* [hidden] */
   const matrix *q, *k, *v, *output, *gate, *up, *down;
+  const float *q_bias, *k_bias, *v_bias, *output_bias; /* [outputs]; NULL: none */
+  const float *query_norm, *key_norm;                  /* [head_size], of every head before it turns; NULL: none */
+  long window;                                         /* how many keys, its own the last, a row sees; 0: all */
+  int unrotated;                                       /* nothing turns */
 } layer;
 
 typedef struct {

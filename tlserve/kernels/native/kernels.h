@@ -30,6 +30,7 @@ typedef struct {
   const float *q;
   float *out;
   long ld_q, ld_out, group;
+  long window; /* how many keys, its own the last, a row sees; 0: all */
 } attention;
 
 typedef struct {
@@ -57,7 +58,7 @@ typedef struct {
 
 extern const kernels KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON;
 
-enum { KEY_TILE = 16, MOST_QUERIES = 6 };
+enum { KEY_TILE = 16, MOST_QUERIES = 6, MOST_HEAD_SIZE = 1024 };
 static inline long attend_scratch(long context, long head_size) {
   return MOST_QUERIES * ((context + 63) / 64 * 64) + KEY_TILE * head_size;
 }

@@ -50,4 +50,7 @@ size_t matrix_row_bytes(int kind, long inputs);
 int matrix_pack(matrix *w, int kind, long outputs, long inputs, const uint8_t *rows);
 void matrix_free(matrix *w);
 
+/* Row n, in f32: out[inputs]. */
+void weight_row(const matrix *w, long n, float *out);
+
 #endif

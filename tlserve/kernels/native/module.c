@@ -104,7 +104,7 @@ static PyTypeObject MatrixType = {
 
 /* ---- Model ---- */
 
-enum { MOST_BUFFERS = 3, MOST_THREADS = 1024 };
+enum { MOST_BUFFERS = 3, LAYER_PARTS = 15, LAYER_BUFFERS = 8, MOST_THREADS = 1024 };
 
 typedef struct {
   PyObject_HEAD
@@ -133,31 +133,59 @@ static const matrix *keep_matrix(PyObject *object, const char *what, long output
   return NULL;
 }
 
-static int keep_layer(ModelObject *self, layer *l, PyObject *given) {
+/* A vector that may be missing. 0, or -1 with an error. */
+static int keep_optional(ModelObject *self, const float **to, PyObject *object, const char *what, Py_ssize_t items) {
+  *to = object == Py_None ? NULL : keep_floats(self, object, what, items);
+  return object == Py_None || *to ? 0 : -1;
+}
+
+static int keep_vectors(ModelObject *self, layer *l, PyObject *const *g) {
   const model *m = &self->m;
   long q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
-  if (!PyTuple_Check(given) || PyTuple_GET_SIZE(given) != 9) {
-    PyErr_SetString(PyExc_TypeError, "a layer is a tuple of 9: attention norm, q, k, v, output, ffn norm, gate, up, down");
+  if (!(l->attention_norm = keep_floats(self, g[0], "attention_norm", m->hidden)) ||
+      !(l->ffn_norm = keep_floats(self, g[5], "ffn_norm", m->hidden)))
     return -1;
-  }
-#define ITEM(i) PyTuple_GET_ITEM(given, i)
-  return (l->attention_norm = keep_floats(self, ITEM(0), "attention_norm", m->hidden)) &&
-                 (l->q = keep_matrix(ITEM(1), "q", q, m->hidden)) && (l->k = keep_matrix(ITEM(2), "k", kv, m->hidden)) &&
-                 (l->v = keep_matrix(ITEM(3), "v", kv, m->hidden)) && (l->output = keep_matrix(ITEM(4), "output", m->hidden, q)) &&
-                 (l->ffn_norm = keep_floats(self, ITEM(5), "ffn_norm", m->hidden)) &&
-                 (l->gate = keep_matrix(ITEM(6), "gate", m->intermediate, m->hidden)) &&
-                 (l->up = keep_matrix(ITEM(7), "up", m->intermediate, m->hidden)) &&
-                 (l->down = keep_matrix(ITEM(8), "down", m->hidden, m->intermediate))
+  return keep_optional(self, &l->q_bias, g[9], "q_bias", q) < 0 || keep_optional(self, &l->k_bias, g[10], "k_bias", kv) < 0 ||
+                 keep_optional(self, &l->v_bias, g[11], "v_bias", kv) < 0 ||
+                 keep_optional(self, &l->output_bias, g[12], "output_bias", m->hidden) < 0 ||
+                 keep_optional(self, &l->query_norm, g[13], "query_norm", m->head_size) < 0 ||
+                 keep_optional(self, &l->key_norm, g[14], "key_norm", m->head_size) < 0
+             ? -1
+             : 0;
+}
+
+static int keep_matrices(const model *m, layer *l, PyObject *const *g) {
+  long q = m->heads * m->head_size, kv = m->kv_heads * m->head_size;
+  return (l->q = keep_matrix(g[1], "q", q, m->hidden)) && (l->k = keep_matrix(g[2], "k", kv, m->hidden)) &&
+                 (l->v = keep_matrix(g[3], "v", kv, m->hidden)) && (l->output = keep_matrix(g[4], "output", m->hidden, q)) &&
+                 (l->gate = keep_matrix(g[6], "gate", m->intermediate, m->hidden)) &&
+                 (l->up = keep_matrix(g[7], "up", m->intermediate, m->hidden)) &&
+                 (l->down = keep_matrix(g[8], "down", m->hidden, m->intermediate))
              ? 0
              : -1;
-#undef ITEM
+}
+
+static int keep_layer(ModelObject *self, layer *l, PyObject *given) {
+  PyObject *g[LAYER_PARTS];
+  if (!PyTuple_Check(given)) {
+    PyErr_SetString(PyExc_TypeError, "a layer is a tuple");
+    return -1;
+  }
+  if (!PyArg_ParseTuple(given, "OOOOOOOOOOOOOOOlp;attention norm, q, k, v, output, ffn norm, gate, up, down, biases of q, k, v and output,"
+                               " norms of query and key heads, window, unrotated",
+                        &g[0], &g[1], &g[2], &g[3], &g[4], &g[5], &g[6], &g[7], &g[8], &g[9], &g[10], &g[11], &g[12], &g[13], &g[14],
+                        &l->window, &l->unrotated))
+    return -1;
+  if (l->window >= 0) return keep_matrices(&self->m, l, g) < 0 ? -1 : keep_vectors(self, l, g);
+  PyErr_SetString(PyExc_ValueError, "a window is 0 or more keys");
+  return -1;
 }
 
 static int check_sizes(const model *m, int threads) {
   const char *wrong = NULL;
   if (m->hidden < 1 || m->intermediate < 1 || m->vocabulary < 1 || m->layers < 1 || m->context < 1) wrong = "a size is below 1";
   else if (m->heads < 1 || m->kv_heads < 1 || m->heads % m->kv_heads) wrong = "heads must be a multiple of kv_heads";
-  else if (m->head_size < 1 || m->head_size > 1024) wrong = "head_size must be 1 to 1024";
+  else if (m->head_size < 1 || m->head_size > MOST_HEAD_SIZE) wrong = "head_size must be 1 to 1024";
   else if (m->rotated < 0 || m->rotated % 2 || m->rotated > m->head_size) wrong = "rotated must be even and at most head_size";
   else if (threads < 1 || threads > MOST_THREADS) wrong = "threads must be 1 to 1024";
   if (!wrong) return 0;
@@ -177,7 +205,7 @@ static int keep_weights(ModelObject *self, PyObject *embedding, PyObject *head, 
   model *m = &self->m;
   Py_ssize_t angles = m->context * m->rotated / 2;
   m->layer = calloc((size_t)m->layers, sizeof(layer));
-  self->views = calloc((size_t)m->layers * 2 + MOST_BUFFERS, sizeof(Py_buffer));
+  self->views = calloc((size_t)m->layers * LAYER_BUFFERS + MOST_BUFFERS, sizeof(Py_buffer));
   if (!m->layer || !self->views) {
     PyErr_NoMemory();
     return -1;
