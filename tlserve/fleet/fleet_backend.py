@@ -1,0 +1,199 @@
+"""The `Backend` that answers from the nodes of a fleet.
+
+Owns the way of one request through the head: the permit, its placing, its stream, its end. Refuses to know links and transports.
+
+A stream is read by its client's task: a node that is lost is replaced when the client asks for the next event. What the client
+has got already never comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+import attrs
+import numpy as np
+import trio
+from numpy.typing import NDArray
+
+from tlserve.admission.permits import Admission
+from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFailed, TlserveError
+from tlserve.fleet.head import Head
+from tlserve.fleet.limits import DEFAULT_LIMITS, FleetLimits
+from tlserve.fleet.link import NodeDirectory
+from tlserve.fleet.member import Member
+from tlserve.fleet.overview import FleetModel, describe, total
+from tlserve.fleet.placer import TRY_ANOTHER, Placer, call, wall_passed, worst
+from tlserve.fleet.prefix_index import chain_of
+from tlserve.fleet.session import Session
+from tlserve.generation import (
+    BackendInfo,
+    EmbeddingRequest,
+    EngineStatistics,
+    GenerationEvent,
+    GenerationRequest,
+    TokenStream,
+)
+
+
+class FleetBackend:
+    """Serve `model` from the nodes of `directory`; `run` must run. Several heads may share the nodes."""
+
+    def __init__(
+        self,
+        directory: NodeDirectory,
+        model: FleetModel,
+        limits: FleetLimits = DEFAULT_LIMITS,
+        *,
+        head_id: str | None = None,
+    ) -> None:
+        """`head_id` must be another one each time that a head starts; None draws it."""
+        self._model = model
+        self._limits = limits
+        self._head = Head(directory, model, limits, head_id)
+        self._admission = Admission(limits.admission, lambda: self.statistics().queue_depth)
+        self._scope = trio.CancelScope()
+
+    # --- generation.Backend
+
+    def info(self) -> BackendInfo:
+        """Say what the ready nodes serve, or why there are none."""
+        info = describe(self._model, tuple(self._head.members.values()), self._limits.admission)
+        return (
+            info
+            if self._head.is_running
+            else attrs.evolve(info, ready=False, not_ready_reason="the head is not running")
+        )
+
+    def statistics(self) -> EngineStatistics:
+        """Return the sums of the nodes' figures."""
+        return total(self._head.retired, self._head.members.values())
+
+    @property
+    def admitted(self) -> int:
+        """Requests that run or wait here."""
+        return self._admission.inside
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """Return the nodes as this head knows them."""
+        return tuple(member for member in self._head.members.values() if not member.is_gone)
+
+    def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
+        """Admit `request` and stream its tokens; leaving the block ends what is left of it on its node."""
+        return self._generate(request)
+
+    @asynccontextmanager
+    async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+        with self._admission.permit():
+            session = self._head.open_session(self._fit(request))
+            try:
+                await self._head.placer.place(session)
+                yield FleetTokenStream(session, self._head.placer)
+            finally:
+                self._remember(session)
+                await self._head.close_session(session)
+
+    def _fit(self, request: GenerationRequest) -> GenerationRequest:
+        """Bound the answer by the context that every node has: it must not depend on the node that ends it."""
+        info = self.info()
+        room = info.context_tokens - len(request.prompt)
+        if room < 1 and info.ready:
+            raise ContextLengthExceeded(
+                f"the input has {len(request.prompt)} tokens, and this model's context holds {info.context_tokens}, the "
+                "answer included",
+                param="messages",
+            )
+        return attrs.evolve(request, max_tokens=min(request.max_tokens, room)) if info.ready else request
+
+    def _remember(self, session: Session) -> None:
+        """Note that the answer, too, is in the cache of the node that has it: the next turn begins with it."""
+        if session.index is not None:
+            request = session.transcript.request
+            session.index.insert(chain_of((*request.prompt, *session.transcript.emitted), request.cache_salt))
+
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        """Encode on the least loaded node; on another one if it is lost."""
+        with self._admission.permit():
+            with trio.move_on_after(self._limits.wall_s):
+                return await self._embed(request)
+            raise wall_passed(self._limits)
+
+    async def _embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        refusals: list[TlserveError] = []
+        for member in self._head.placer.ranked_for_embedding()[: self._limits.moves + 1]:
+            try:
+                return await self._embed_on(member, request)
+            except TRY_ANOTHER as refusal:
+                refusals.append(refusal)
+        raise worst(refusals)
+
+    async def _embed_on(self, member: Member, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
+        member.embeddings += 1
+        try:
+            return await call(member, lambda: member.link.embed(request), self._limits.wall_s)
+        finally:
+            member.embeddings -= 1
+
+    async def drain(self) -> None:
+        """Admit nothing more and return when all that was admitted has ended. The nodes go on."""
+        self.close()
+        await self._admission.wait_empty()
+
+    def close(self) -> None:
+        """Admit nothing more: new requests raise `Draining`; those inside go on."""
+        self._admission.close(
+            lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
+        )
+
+    # --- its life
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Watch the nodes until `stop` or cancellation; whatever is open then ends with an error."""
+        with self._scope:
+            try:
+                await self._head.run(task_status=task_status)
+            finally:
+                self._admission.close(lambda: EngineFailed("the head of the fleet has ended"))
+                self.cut()
+
+    async def wait_ready(self) -> None:
+        """Return when a node is ready."""
+        while not self.info().ready:
+            await self._head.placer.wait_change()
+
+    def stop(self) -> None:
+        """Let `run` return."""
+        self._scope.cancel()
+
+    def cut(self) -> None:
+        """End every open request with `DrainCut`."""
+        for session in list(self._head.sessions.values()):
+            self._head.end(session, DrainCut("the server had to stop before this answer was complete"))
+
+
+class FleetTokenStream:
+    """The `TokenStream` of one session."""
+
+    def __init__(self, session: Session, placer: Placer) -> None:
+        self._session = session
+        self._placer = placer
+
+    def __aiter__(self) -> FleetTokenStream:
+        return self
+
+    async def __anext__(self) -> Sequence[GenerationEvent]:
+        session = self._session
+        while not session.inbox:
+            if session.error is not None:
+                raise session.error
+            if session.is_over:
+                raise StopAsyncIteration
+            if session.placement is not None:
+                await session.wait_news()
+                continue
+            try:
+                await self._placer.replace(session)
+            except TlserveError as error:
+                session.fail(error)
+        return session.take_all()

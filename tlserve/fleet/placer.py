@@ -1,0 +1,249 @@
+"""Places sessions on nodes, and again when a node is lost.
+
+Owns the order of attempts, what a refusal of one node means for the others, how long an answer under way waits, and the one error
+that ends it. Which node is best is decided in `tlserve.fleet.placement`. Refuses to read answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+import trio
+
+from tlserve.errors import (
+    DeadlineExceeded,
+    Draining,
+    EngineFailed,
+    NoCapacity,
+    Overloaded,
+    Refusal,
+    TlserveError,
+    Unavailable,
+)
+from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.link import NodeLost, NoNode, SessionKey
+from tlserve.fleet.member import Member
+from tlserve.fleet.overview import FleetModel, chosen_numerics, group_of, why_none
+from tlserve.fleet.placement import Candidate, needs_of, rank
+from tlserve.fleet.prefix_index import Chain, home_key
+from tlserve.fleet.session import Placement, Session
+
+Answer = TypeVar("Answer")
+
+TRY_ANOTHER = (Unavailable, EngineFailed)
+"""What one node says and another may not."""
+
+ASK_AGAIN_S = 0.25
+"""How long an answer under way waits before it asks full nodes again."""
+
+
+def wall_passed(limits: FleetLimits) -> DeadlineExceeded:
+    """Return the error of an answer that took too long."""
+    return DeadlineExceeded(
+        f"the answer was not complete within {limits.wall_s:g} s, the longest that one may take here"
+    )
+
+
+class Placer:
+    """Place the sessions of `head` on `members`; `abandon` is told of placements that a node may have and should not."""
+
+    def __init__(
+        self,
+        head: str,
+        model: FleetModel,
+        members: Mapping[str, Member],
+        limits: FleetLimits,
+        abandon: Callable[[Member, SessionKey], None],
+    ) -> None:
+        self._head = head
+        self._model = model
+        self._members = members
+        self._limits = limits
+        self._abandon = abandon
+        self._changed = trio.Event()
+
+    def announce_change(self) -> None:
+        """Let what waits for a node look again."""
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait_change(self) -> None:
+        """Return when the nodes have changed."""
+        await self._changed.wait()
+
+    # --- placing
+
+    async def place(self, session: Session) -> None:
+        """Place it for the first time; raises what its client is to be told. Nothing waits: a full fleet is full."""
+        session.numerics = chosen_numerics(self._model, self._members.values())
+        with trio.move_on_at(session.deadline):
+            await self._try_all(session)
+            return
+        raise wall_passed(self._limits)
+
+    async def replace(self, session: Session) -> None:
+        """Let another node of the same numerics go on with it; raises the error that ends it."""
+        if session.failures > self._limits.moves:
+            raise NodeLost(f"{session.failures} nodes failed under this answer; the last one: {session.loss}")
+        since = trio.current_time()
+        while not session.is_over and session.placement is None:
+            refusal = await self._try_until_wall(session)
+            if refusal is None:
+                return
+            until = since + self._wait_s(refusal)
+            if trio.current_time() >= until:
+                raise NodeLost(f"{session.loss}; no other node could go on: {refusal.message}")
+            await self._wait_a_little(min(until, session.deadline))
+
+    async def _try_until_wall(self, session: Session) -> TlserveError | None:
+        """Return None, or why no node took it now; raises what no waiting mends."""
+        with trio.move_on_at(session.deadline):
+            try:
+                await self._try_all(session)
+                return None
+            except TRY_ANOTHER as refusal:
+                return refusal
+        raise wall_passed(self._limits)
+
+    def _wait_s(self, refusal: TlserveError) -> float:
+        """For room an answer waits as a request in a queue does; for a node it waits less."""
+        is_full = isinstance(refusal, Overloaded | NoCapacity)
+        return self._limits.room_wait_s if is_full else self._limits.node_wait_s
+
+    async def _wait_a_little(self, until: float) -> None:
+        with trio.move_on_at(min(until, trio.current_time() + ASK_AGAIN_S)):
+            await self.wait_change()
+
+    async def _try_all(self, session: Session) -> None:
+        refusals: list[TlserveError] = []
+        for member in self._ranked(session):
+            try:
+                await self._try_one(session, member)
+                return
+            except TRY_ANOTHER as refusal:
+                if session.is_over:  # it ended while the answer to its placing was lost
+                    return
+                self._note_refusal(member, refusal)
+                refusals.append(refusal)
+        raise worst(refusals)
+
+    async def _try_one(self, session: Session, member: Member) -> None:
+        placement = self._open(session, member)
+        is_refused = False
+        try:
+            await self._ask_twice(placement)
+            if member.placements.get(placement.key) is not placement:  # lost while its answer was on the way
+                raise NodeLost(session.loss or f"node {member.node} {member.absence}")
+            placement.confirmed = True
+        except TlserveError as error:
+            is_refused = not isinstance(error, NodeLost)
+            raise
+        finally:
+            if not placement.confirmed:
+                self._close(placement, may_be_there=not is_refused)
+
+    async def _ask_twice(self, placement: Placement) -> None:
+        """Ask, and once more if no answer came: placing the same key again changes nothing."""
+        member, request = placement.member, placement.session.transcript.continuation()
+
+        async def ask() -> None:
+            wall_s = placement.session.deadline - trio.current_time()
+            await call(member, lambda: member.link.place(placement.key, request, wall_s), self._limits.call_s)
+
+        try:
+            await ask()
+        except NodeLost:
+            if placement.confirmed:  # its events have come
+                return
+            if member.absence:
+                raise
+            await ask()
+
+    def _open(self, session: Session, member: Member) -> Placement:
+        """Stand ready for its events: they may come before the answer to its placing."""
+        session.epoch += 1
+        transcript = session.transcript
+        placement = Placement(
+            key=SessionKey(self._head, session.number, session.epoch),
+            member=member,
+            session=session,
+            until=self._limits.window_events,
+            prefill_tokens=len(transcript.request.prompt) + len(transcript.emitted),
+            matched_tokens=member.index.matched_tokens(session.chain),
+        )
+        session.placement = member.placements[placement.key] = placement
+        session.index = member.index
+        member.index.insert(session.chain)
+        return placement
+
+    def _close(self, placement: Placement, *, may_be_there: bool) -> None:
+        """Take back what was not admitted, or perhaps was."""
+        placement.member.placements.pop(placement.key, None)
+        if placement.session.placement is placement:
+            placement.session.placement = None
+        if may_be_there:
+            self._abandon(placement.member, placement.key)
+
+    def _note_refusal(self, member: Member, refusal: TlserveError) -> None:
+        if isinstance(refusal, Draining):
+            member.note_draining(trio.current_time())
+
+    # --- choosing
+
+    def _ranked(self, session: Session) -> list[Member]:
+        """Return the nodes that can have it, best first; raises `NoNode`, or the `Refusal` of a feature that none has."""
+        request = session.transcript.request
+        able = self._group(session.numerics or "")
+        willing = self._willing(able, needs_of(request))
+        room = len(request.prompt) + request.max_tokens
+        roomy = [member for member in willing if member.info and member.info.backend.context_tokens >= room]
+        if not roomy:
+            raise NoNode(f"no node that is there now holds the {room} tokens of this request")
+        fresh = [member for member in roomy if member.identity not in session.excluded]
+        return self._rank(fresh or roomy, session.chain)
+
+    def ranked_for_embedding(self) -> list[Member]:
+        """Return the nodes that can encode, best first; raises as for a session."""
+        able = self._group(chosen_numerics(self._model, self._members.values()))
+        return self._rank(self._willing(able, frozenset({"embeddings"})), ())
+
+    def _group(self, numerics: str) -> list[Member]:
+        able = group_of(self._model, self._members.values(), numerics)
+        if not able:
+            raise NoNode(why_none(self._model, self._members.values()))
+        return able
+
+    def _willing(self, able: Sequence[Member], needs: frozenset[str]) -> list[Member]:
+        willing = [member for member in able if member.info and not needs & member.info.refusals.keys()]
+        if not willing:
+            refusals = able[0].info.refusals if able[0].info else {}
+            feature = min(needs & refusals.keys())
+            raise Refusal(refusals[feature], param=feature)
+        return willing
+
+    def _rank(self, members: Sequence[Member], chain: Chain) -> list[Member]:
+        candidates = [Candidate(member.node, member.load, member.index.matched_tokens(chain)) for member in members]
+        ranked = rank(candidates, home_key(chain), self._limits.weights)
+        return [self._members[candidate.node] for candidate in ranked]
+
+
+async def call(member: Member, ask: Callable[[], Awaitable[Answer]], within_s: float) -> Answer:
+    """Await an answer of `member`'s link; raises `NodeLost` when the time is up or the node is lost meanwhile."""
+    with trio.move_on_after(within_s) as scope:
+        member.calls.add(scope)
+        try:
+            return await ask()
+        finally:
+            member.calls.discard(scope)
+    raise NodeLost(f"node {member.node} {member.absence or 'did not answer in time'}")
+
+
+def worst(refusals: Sequence[TlserveError]) -> TlserveError:
+    """Return what to tell of several nodes that refused: that they are full, if any is; else what the last one said."""
+    full = [refusal for refusal in refusals if isinstance(refusal, Overloaded)]
+    if full:
+        wait_s = min(refusal.retry_after_s for refusal in full)
+        return Overloaded(f"all nodes are full; retry in {wait_s} s", retry_after_s=wait_s)
+    last = refusals[-1]
+    return NoNode(f"no node takes anything new: {last.message}") if isinstance(last, Draining) else last

@@ -1,0 +1,78 @@
+"""Which beginnings of prompts a node has probably cached, from what was sent to it.
+
+Owns the names of prompt blocks and the bounded memory of them, one per node and incarnation. Refuses to know nodes and loads.
+Pure, and the same in every process: two heads name a block alike.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from array import array
+from collections import OrderedDict
+from collections.abc import Sequence
+
+BLOCK_TOKENS = 16
+"""Tokens in one block; a node's own blocks may be of another length."""
+
+LONGEST_CHAIN = 2048
+"""Blocks named of one prompt: what lies beyond decides nothing."""
+
+HOME_BLOCKS = 4
+"""The blocks that name a conversation: enough to tell most from each other, and few enough to be there in its first turn."""
+
+Chain = tuple[bytes, ...]
+"""The names of a sequence's whole blocks: each is a hash of its tokens, of all before them, and of the cache salt."""
+
+
+def chain_of(tokens: Sequence[int], salt: str = "") -> Chain:
+    """Return the names of the whole blocks of `tokens`; sequences with the same beginning share the first names."""
+    ids = array("Q", tokens[: BLOCK_TOKENS * LONGEST_CHAIN]).tobytes()
+    block_bytes = BLOCK_TOKENS * array("Q").itemsize
+    name = _name(salt.encode())
+    names = []
+    for end in range(block_bytes, len(ids) + 1, block_bytes):
+        name = _name(name + ids[end - block_bytes : end])
+        names.append(name)
+    return tuple(names)
+
+
+def home_key(chain: Chain) -> bytes:
+    """Return what names the conversation that begins like this; the same for all its turns if the first is long enough."""
+    return chain[min(len(chain), HOME_BLOCKS) - 1] if chain else b""
+
+
+def _name(data: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=8).digest()
+
+
+class PrefixIndex:
+    """The block names that one node got, the least recently used forgotten beyond `capacity`."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._names: OrderedDict[bytes, None] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def matched_tokens(self, chain: Chain) -> int:
+        """Return how many tokens at the beginning of `chain` the node should have."""
+        for count, name in enumerate(chain):
+            if name not in self._names:
+                return count * BLOCK_TOKENS
+        return len(chain) * BLOCK_TOKENS
+
+    def insert(self, chain: Chain) -> None:
+        """Remember `chain`; its beginning is forgotten last, as without it the rest is no use."""
+        for name in reversed(chain):
+            self._names[name] = None
+            self._names.move_to_end(name)
+        self._forget(len(self._names) - self._capacity)
+
+    def correct(self, expected_tokens: int, cached_tokens: int) -> None:
+        """Forget as many of the oldest blocks as the node had less of a prompt than it should have had."""
+        self._forget((expected_tokens - cached_tokens) // BLOCK_TOKENS)
+
+    def _forget(self, count: int) -> None:
+        for _ in range(min(count, len(self._names))):
+            self._names.popitem(last=False)
