@@ -175,7 +175,8 @@ EVENTS: tuple[type[generation.GenerationEvent], ...] = (
 )
 """The classes of events; the place of each is its number on the wire."""
 
-_NUMBERS = {kind: number for number, kind in enumerate(EVENTS)}
+_CLASSES = dict(enumerate(EVENTS))
+_NUMBERS = {kind: number for number, kind in _CLASSES.items()}
 
 
 class Events(msgspec.Struct, array_like=True, frozen=True):
@@ -212,7 +213,7 @@ def poll_reply_of(answer: PollAnswer) -> link.PollReply:
     """Return the reply again; raises `WireRefused`."""
     try:
         sessions = tuple(_session_of(events) for events in answer.sessions)
-    except (msgspec.MsgspecError, IndexError) as error:
+    except (msgspec.MsgspecError, KeyError) as error:
         raise WireRefused(f"an event of the fleet cannot be read: {error}") from None
     return link.PollReply(
         incarnation=answer.incarnation,
@@ -227,7 +228,7 @@ def _session_of(events: Events) -> link.SessionEvents:
     return link.SessionEvents(
         key=events.key,
         start=events.start,
-        events=tuple(_decoder(EVENTS[number]).decode(event) for number, event in events.events),
+        events=tuple(_decoder(_CLASSES[number]).decode(event) for number, event in events.events),
         error=None if events.error is None else error_of(events.error),
     )
 
