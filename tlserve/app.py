@@ -9,6 +9,7 @@ The nursery tree of a server:
     |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
     |- watch_files               new keys and certificates, if there are files of them
     |- backend, one a model      its run, of an engine the thread; a failure ends the process after every stream was told
+    |- node of a fleet           NodeService.run, if the settings ask for it: one task per session
     |- API server                http.Server.serve: acceptors, one task per connection
     `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
 
@@ -28,12 +29,14 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.assembly import Assembled, assemble, health_handler, make_door, make_tracer, reloadings
+from tlserve.assembly import Assembled, assemble, health_handler, make_door, make_tracer, read_keys, reloadings
 from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
+from tlserve.fleet.node_service import NodeService
+from tlserve.fleet_node import beside_api, check_node, make_node
 from tlserve.hosting import HostedBackend, MakeModels
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
@@ -121,6 +124,7 @@ async def _open_ports(settings: Settings, door: Door, certificate: Certificate |
     """Bind every address, refuse an exposed one; the listeners are closed with `stack`, if nothing else did it."""
     api = await _open(settings.engine.http_listen, settings, stack)
     check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
+    check_node(settings, bound_addresses(api), read_keys(settings.access))
     return _Ports(api, await _open_health(settings, stack), certificate)
 
 
@@ -195,15 +199,19 @@ class _Host:
             make_api_handler(assembled.api),
             make_fault_renderer(assembled.api.new_id, assembled.api.log),
         )
-        server = Server(self._settings.http, handler, render_fault)
         running = self._running(assembled)
+        node = make_node(self._settings, running.api_addresses[0], assembled.backend)
+        if node is not None:
+            handler = beside_api(handler, node, self._settings.fleet)
+            await nursery.start(node.run)
+        server = Server(self._settings.http, handler, render_fault)
         for model in assembled.models:
             await nursery.start(self._run_backend, model.backend, server)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
-        return await self._run_drain(assembled, server)
+        return await self._run_drain(assembled, server, node, nursery)
 
     def _running(self, assembled: Assembled) -> Running:
         return Running(
@@ -237,11 +245,20 @@ class _Host:
 
     # --- end
 
-    async def _run_drain(self, assembled: Assembled, server: Server) -> int:
+    async def _run_drain(
+        self, assembled: Assembled, server: Server, node: NodeService | None, nursery: trio.Nursery
+    ) -> int:
         async def close() -> None:
             for model in assembled.models:
                 model.backend.close()
-            server.drain()
+            if node is not None:
+                node.close()
+                nursery.start_soon(_drain_after, node, server)
+            if node is None or not node.open_sessions:
+                server.drain()
+
+        def open_requests() -> int:
+            return server.open_requests + (0 if node is None else node.open_sessions)
 
         def cut() -> None:
             for model in assembled.models:
@@ -249,5 +266,11 @@ class _Host:
             server.cut(CUT_GRACE_S)
 
         return await self._drain.run(
-            close=close, open_requests=lambda: server.open_requests, wait_ended=self._all_answered.wait, cut=cut
+            close=close, open_requests=open_requests, wait_ended=self._all_answered.wait, cut=cut
         )
+
+
+async def _drain_after(node: NodeService, server: Server) -> None:
+    """Let the heads come for the rest of their sessions: each poll is a new request, which a drained server refuses."""
+    await node.wait_empty()
+    server.drain()

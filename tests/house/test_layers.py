@@ -14,7 +14,7 @@ LAYERS = (
     ("bench", "testing"),
     ("app",),
     ("banner",),
-    ("assembly", "local_models"),
+    ("assembly", "local_models", "fleet_node"),
     ("capacity", "hosting"),
     ("endpoints", "lifecycle"),
     ("access", "openai", "worker", "fleet"),

@@ -314,6 +314,24 @@ class TelemetrySettings:
     )
 
 
+@attrs.frozen(kw_only=True)
+class FleetSettings:
+    """The table `[fleet]`: this server as a node of a fleet, whose head reaches it below /v1/internal of the API's address."""
+
+    internal: bool = setting(
+        default=False, about="serve /v1/internal, by which a fleet's head uses this server as a node"
+    )
+    internal_key: str = setting(
+        "",
+        "the key that /v1/internal wants, and no other; give it as TL_FLEET__INTERNAL_KEY; empty: none, on this machine only",
+        check=check_key_strength,
+        is_secret=True,
+    )
+    lease_ms: int = setting(
+        10_000, "a session that no head asks for any more is dropped after this", unit="ms", low=100, high=86_400_000
+    )
+
+
 SERVER_KEYS = frozenset({"http_listen", "health_listen"})
 """The keys of [engine] that are the server's, not a model's: no [[models]] table has them."""
 
@@ -339,6 +357,7 @@ class Settings:
     cors: CorsSettings = CorsSettings()
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
+    fleet: FleetSettings = FleetSettings()
 
     @property
     def served(self) -> tuple[EngineSettings, ...]:

@@ -35,6 +35,9 @@ log = logging.getLogger("tlserve.fleet")
 REMEMBERED_SESSIONS = 65_536
 """Of that many sessions a node remembers the newest epoch, so that a late message of an old one starts nothing."""
 
+LAST_POLLS_S = 0.2
+"""How long a poll waits at a draining node that has no session of its head."""
+
 
 @attrs.frozen(kw_only=True)
 class NodeLimits:
@@ -123,7 +126,7 @@ class NodeService:
         unknown = self._acknowledge(head, acks)
         rest = self._rest(head)
         if not rest and not unknown:
-            rest = await self._wait_rest(head, min(max(0.0, wait_s), self._limits.longest_poll_s))
+            rest = await self._wait_rest(head, min(max(0.0, wait_s), self._longest_wait_s(head)))
         return PollReply(
             incarnation=self.incarnation,
             sessions=rest,
@@ -242,6 +245,10 @@ class NodeService:
     def _rest(self, head: str) -> tuple[SessionEvents, ...]:
         rests = (task.buffer.rest() for task in self._placements.get(head, {}).values())
         return tuple(rest for rest in rests if rest is not None)
+
+    def _longest_wait_s(self, head: str) -> float:
+        """Return how long a poll may wait: not long for nothing at a node that wants to go."""
+        return LAST_POLLS_S if self._draining and head not in self._placements else self._limits.longest_poll_s
 
     async def _wait_rest(self, head: str, wait_s: float) -> tuple[SessionEvents, ...]:
         """Return what there is as soon as there is something, or the node begins to drain, or the time is up."""
