@@ -11,13 +11,13 @@ from tlserve.chat.dialect import USUAL_FORM, Channel, ChannelText, ToolUse, Turn
 from tlserve.chat.dialects.mistral import MISTRAL
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.logprob_entries import TokenChoice
 from tlserve.chat.output_reader import (
     Answer,
     AnswerCall,
     CallDelta,
     Delta,
     OutputReader,
-    TokenChoice,
     fold,
     new_call_id,
 )

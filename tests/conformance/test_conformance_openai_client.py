@@ -141,7 +141,7 @@ def test_models_are_listed_and_retrieved(client):
         ({"model": "nobody"}, openai.NotFoundError, "model", "model_not_found"),
         ({"temperature": 3}, openai.BadRequestError, "temperature", None),
         ({"max_tokens": 5000}, openai.BadRequestError, "max_tokens", "context_length_exceeded"),
-        ({"frequency_penalty": 1.0}, openai.UnprocessableEntityError, "frequency_penalty", "unsupported_parameter"),
+        ({"functions": [{"name": "f"}]}, openai.UnprocessableEntityError, "functions", "unsupported_parameter"),
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])

@@ -38,11 +38,17 @@ def document_of_succ() -> dict[str, Any]:
     """Return the document, with the only model that is there, and what that takes.
 
     Its vectors have a size of their own, it does not think, and its context is too short for tools or a continued message.
+    Deadlines are left out, for whether they are met is no matter of form; so is best_of, which must be what n is.
     """
     document = copy.deepcopy(openapi_document())
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation["parameters"] = [p for p in operation["parameters"] if "Deadline" not in p.get("$ref", "")]
     for name, schema in document["components"]["schemas"].items():
         if name.endswith("Request"):
             schema["properties"]["model"] = {"type": "string", "const": "succ"}
+            for field in ("timeout", "best_of"):
+                schema["properties"].pop(field, None)
     document["components"]["schemas"]["EmbeddingsRequest"]["properties"]["dimensions"] = {
         "type": "integer",
         "const": 256,

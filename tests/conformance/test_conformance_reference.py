@@ -107,7 +107,7 @@ BAD_REQUESTS = [
     (CHAT, {"model": "succ", "messages": U, "top_p": 0}, 400, "top_p", None),
     (CHAT, {"model": "succ", "messages": U, "max_tokens": 0}, 400, "max_tokens", None),
     (CHAT, {"model": "succ", "messages": U, "stop": list("abcde")}, 400, "stop", None),
-    (CHAT, {"model": "succ", "messages": U, "n": 2}, 422, "n", "unsupported_parameter"),
+    (CHAT, {"model": "succ", "messages": U, "best_of": 2}, 422, "best_of", "unsupported_parameter"),
     ("/v1/completions", {"model": "succ", "prompt": "a", "best_of": 2}, 422, "best_of", "unsupported_parameter"),
     (CHAT, {"model": "succ", "messages": PICTURE}, 422, "messages[0].content", "unsupported_parameter"),
     (

@@ -35,6 +35,7 @@ async def test_the_hand_example_answers_bcd_with_every_field(open_api) -> None:
             "completion_tokens": 3,
             "total_tokens": 4,
             "prompt_tokens_details": {"cached_tokens": 0},
+            "completion_tokens_details": {"reasoning_tokens": 0},
         },
     }
     ChatCompletion.model_validate_json(answer.body, strict=True)

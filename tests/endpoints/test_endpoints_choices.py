@@ -65,6 +65,7 @@ async def test_every_prompt_has_its_choice_in_order_and_the_usage_is_their_sum(
         "completion_tokens": 3 * len(texts),
         "total_tokens": tokens + 3 * len(texts),
         "prompt_tokens_details": {"cached_tokens": len(texts)},
+        "completion_tokens_details": {"reasoning_tokens": 0},
     }
     Completion.model_validate_json(answer.body, strict=True)
 

@@ -23,7 +23,7 @@ THIRTEEN = [
     ({"messages": []}, 400, "messages", None),
     ({"model": "nope"}, 404, "model", "model_not_found"),
     ({"max_tokens": 1000}, 400, "max_tokens", "context_length_exceeded"),
-    ({"n": 2}, 422, "n", "unsupported_parameter"),
+    ({"n": 2, "best_of": 3}, 422, "best_of", "unsupported_parameter"),
     ({"functions": [{"name": "f"}]}, 422, "functions", "unsupported_parameter"),
     ({"tools": TOOLS, "tool_choice": "required"}, 422, "tool_choice", "unsupported_parameter"),
     ({"response_format": {"type": "json_object"}}, 422, "response_format", "unsupported_parameter"),
@@ -186,7 +186,7 @@ async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
     async with open_api(ScriptedBackend(Script(cached_tokens=1))) as api:
         await api.chat()
         await api.chat(stream=True)
-        await api.chat(n=2)
+        await api.chat(best_of=2)
         await api.get("/nowhere")
         records = api.records
     assert [(r.method, r.path, r.status) for r in records] == [
@@ -198,7 +198,7 @@ async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
     assert [(r.error, r.param) for r in records] == [
         (None, None),
         (None, None),
-        ("unsupported_parameter", "n"),
+        ("unsupported_parameter", "best_of"),
         ("not_found", None),
     ]
     for record in records[:2]:

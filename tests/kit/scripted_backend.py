@@ -1,15 +1,16 @@
 """A `generation.Backend` that plays scripts, in the event loop, at virtual times; no threads.
 
 By default it continues a prompt as the successor bigram does: after token t comes t + 1. A script says when the request
-leaves the queue, when each token comes, and where it fails; a gate holds it until the test opens it. The backend counts
-what is open, finished and aborted.
+leaves the queue, when each token comes, and where it fails; a gate holds it until the test opens it. A request that asks for
+its progress or for its prompt's log-probabilities gets them: made up, the same every time. The backend counts what is open,
+finished and aborted.
 
 Time passes only by trio's clock: all that is ready at once is one batch, at most `batch_tokens` long.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 
 import attrs
@@ -27,6 +28,9 @@ from tlserve.generation import (
     GenerationEvent,
     GenerationRequest,
     PrefillStarted,
+    Progress,
+    PromptLogprobs,
+    PromptToken,
     TokenEvent,
     TokenLogprob,
 )
@@ -42,13 +46,18 @@ def successors(request: GenerationRequest) -> tuple[int, ...]:
 
 @attrs.frozen(kw_only=True)
 class Script:
-    """How one request plays. Times in seconds of trio's clock; `fail_before` i raises instead of giving token i."""
+    """How one request plays. Times in seconds of trio's clock; `fail_before` i raises instead of giving token i.
+
+    `ahead` are the places in the queue that are told one after the other; the prompt is computed `chunk_tokens` at a time.
+    """
 
     tokens: tuple[int, ...] | Callable[[GenerationRequest], Sequence[int]] = successors
     queue_s: float = 0.0
     prefill_s: float = 0.0
     token_s: float = 0.0
     cached_tokens: int = 0
+    ahead: tuple[int, ...] = ()
+    chunk_tokens: int = 1 << 20
     batch_tokens: int = 1
     refusal: TlserveError | None = None
     failure: BaseException | None = None
@@ -133,7 +142,7 @@ class ScriptedBackend:
         if script.refusal is not None:
             raise script.refusal
         self.embedding_requests.append(request)
-        await trio.lowlevel.checkpoint()
+        await trio.sleep(script.queue_s)
         return tuple(self._embed_one(tokens) for tokens in request.inputs)
 
     def _embed_one(self, tokens: tuple[int, ...]) -> NDArray[np.float32]:
@@ -155,7 +164,7 @@ class ScriptedStream:
         self._script = script
         self._events = _events(request, script)
         self._next = 0
-        self._due = trio.current_time() + script.queue_s
+        self._due = trio.current_time() + self._events[0][0]
 
     def __aiter__(self) -> ScriptedStream:
         return self
@@ -168,12 +177,15 @@ class ScriptedStream:
             batch.append(await self._take())
         return batch
 
-    def _index(self) -> int:
-        """The index of the next event: `QUEUE` for `PrefillStarted`, then the tokens from 0."""
-        return self._next - 1
+    def _index(self) -> int | None:
+        """The index of the next event: `QUEUE` for `PrefillStarted`, that of a token, None for news in between."""
+        event = self._events[self._next][1]
+        if isinstance(event, TokenEvent):
+            return event.index
+        return QUEUE if isinstance(event, PrefillStarted) else None
 
     def _is_ready(self) -> bool:
-        gate = self._script.gates.get(self._index())
+        gate = self._gate()
         return self._due <= trio.current_time() and (gate is None or gate.is_set()) and not self._fails()
 
     def _fails(self) -> bool:
@@ -181,32 +193,73 @@ class ScriptedStream:
 
     async def _take(self) -> GenerationEvent:
         await trio.sleep_until(self._due)
-        if (gate := self._script.gates.get(self._index())) is not None:
+        if (gate := self._gate()) is not None:
             await gate.wait()
         if self._fails():
             self.state = "failed"
             assert self._script.failure is not None
             raise self._script.failure
-        event = self._events[self._next]
-        self._due = max(self._due, trio.current_time()) + (
-            self._script.token_s if self._next else self._script.prefill_s
-        )
+        _, event = self._events[self._next]
         self._next += 1
         if isinstance(event, TokenEvent) and event.finish is not None:
             self.state = "finished"
+        else:
+            self._due = max(self._due, trio.current_time()) + self._events[self._next][0]
         return event
 
+    def _gate(self) -> trio.Event | None:
+        index = self._index()
+        return None if index is None else self._script.gates.get(index)
 
-def _events(request: GenerationRequest, script: Script) -> tuple[GenerationEvent, ...]:
+
+Timed = tuple[float, GenerationEvent]
+"""The seconds between an event and the one before it, and the event."""
+
+
+def _events(request: GenerationRequest, script: Script) -> tuple[Timed, ...]:
+    return (*_queued(request, script), *_prefilled(request, script), *_drawn(request, script))
+
+
+def _queued(request: GenerationRequest, script: Script) -> Iterator[Timed]:
+    news = script.ahead if request.progress else ()
+    for number, ahead in enumerate(news):
+        yield script.queue_s / len(news) if number else 0.0, Progress(ahead=ahead)
+    yield script.queue_s / max(1, len(news)), PrefillStarted(script.cached_tokens)
+
+
+def _prefilled(request: GenerationRequest, script: Script) -> Iterator[Timed]:
+    size = len(request.prompt)
+    for start in range(0, size, script.chunk_tokens):
+        end = min(size, start + script.chunk_tokens)
+        if request.prompt_logprobs is not None and max(1, start) < end:
+            yield 0.0, _prompt_logprobs(request, max(1, start), end)
+        if request.progress:
+            yield script.prefill_s * (end - start) / size, Progress(done=end)
+
+
+def _prompt_logprobs(request: GenerationRequest, start: int, end: int) -> PromptLogprobs:
+    tokens = (PromptToken(request.prompt[i], -i / 8, _likely(request.prompt[i], request)) for i in range(start, end))
+    return PromptLogprobs(start, tuple(tokens))
+
+
+def _likely(token: int, request: GenerationRequest) -> tuple[TokenLogprob, ...]:
+    return tuple(TokenLogprob((token + rank) % 256, -0.25 - rank) for rank in range(request.prompt_logprobs or 0))
+
+
+def _drawn(request: GenerationRequest, script: Script) -> Iterator[Timed]:
     tokens = script.tokens(request) if callable(script.tokens) else script.tokens
-    events: list[GenerationEvent] = [PrefillStarted(script.cached_tokens)]
-    for index, token in enumerate(tokens[: request.max_tokens]):
+    wait_s = 0.0 if request.progress else script.prefill_s
+    for index, drawn in enumerate(tokens[: request.max_tokens]):
+        token = drawn
+        while index < request.min_tokens and token in request.stop_ids:
+            token = (token + 1) % 256
         finish = Finish.STOP if token in request.stop_ids else None
         if finish is None and index + 1 == request.max_tokens:
             finish = Finish.LENGTH
-        events.append(_event(request, index, token, finish))
+        yield wait_s, _event(request, index, token, finish)
+        wait_s = script.token_s
         if finish is not None:
-            return tuple(events)
+            return
     raise AssertionError("the script ended before a stop id or max_tokens")
 
 

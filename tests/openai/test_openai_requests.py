@@ -70,12 +70,21 @@ def test_every_served_chat_field_arrives() -> None:
         logprobs=True,
         top_logprobs=3,
         ignore_eos=True,
+        n=2,
+        min_tokens=3,
+        stop_token_ids=[5, 6],
+        include_stop_str_in_output=True,
+        return_token_ids=True,
+        cache_salt="mine",
+        timeout=1.5,
     )
     options = request.options
     assert (request.model, request.messages) == ("m", (Turn(Role.USER, "x"),))
     assert options.sampling_over(SamplingParams()) == SamplingParams(temperature=0.5, top_p=0.9, top_k=40, min_p=0.1)
     assert (options.max_tokens, options.seed, options.stop) == (7, -5, ("a", "b"))
     assert (options.stream, options.include_usage, options.logprobs, options.ignore_eos) == (True, True, 3, True)
+    assert (options.n, options.min_tokens, options.stop_token_ids, options.include_stop) == (2, 3, (5, 6), True)
+    assert (options.return_token_ids, options.cache_salt, options.timeout_s) == (True, "mine", 1.5)
     assert request.ignored == ()
 
 
@@ -87,6 +96,86 @@ def test_sampling_that_the_request_does_not_give_is_the_models_own() -> None:
 
 def test_top_k_of_minus_one_means_all() -> None:
     assert chat(top_k=-1).options.sampling == {"top_k": 0}
+
+
+def test_penalties_and_biases_arrive_biases_by_id_without_those_that_change_nothing() -> None:
+    asked = {"frequency_penalty": -0.5, "presence_penalty": 2, "repetition_penalty": 1.25}
+    request = chat(**asked, logit_bias={"10": 1, "9": -100, "0": 100, "3": 0})
+    assert request.options.sampling == {**asked, "logit_bias": ((0, 100.0), (9, -100.0), (10, 1.0))}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"repeat_penalty": 1.25}, 1.25),
+        ({"repeat_penalty": 0}, 1),
+        ({"repeat_penalty": 1}, 1),
+        ({"repeat_penalty": 0, "repetition_penalty": 1}, 1),
+        ({"repeat_penalty": 2, "repetition_penalty": 2.0}, 2),
+        ({"repeat_penalty": None, "repetition_penalty": 2}, 2),
+    ],
+)
+def test_the_repetition_penalty_has_two_names(given: dict[str, Any], expected: float) -> None:
+    assert chat(**given).options.sampling == {"repetition_penalty": expected}
+
+
+@pytest.mark.parametrize("given", [{"repeat_penalty": 0.001}, {"repeat_penalty": 2, "repetition_penalty": 1}])
+def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given: dict[str, Any]) -> None:
+    with pytest.raises(ClientError) as refused:
+        chat(**given)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == ("repeat_penalty", False)
+
+
+@pytest.mark.parametrize("name", ["", "-1", "05", "1.0", "1e3", "٣", "+5", " 5", "5\n", "<|im_end|>", "9" * 11])
+def test_a_bias_of_what_is_no_decimal_id_is_refused(name: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        chat(logit_bias={name: 1})
+    assert refused.value.param == "logit_bias"
+
+
+@pytest.mark.parametrize(
+    ("given", "usage", "continuous"),
+    [
+        ({}, False, False),
+        ({"include_usage": True}, True, False),
+        ({"continuous_usage_stats": True}, False, True),
+        ({"include_usage": True, "continuous_usage_stats": True}, True, True),
+        ({"include_usage": None, "continuous_usage_stats": None}, False, False),
+    ],
+)
+def test_usage_may_come_at_the_end_and_on_every_chunk(given: dict[str, Any], usage: bool, continuous: bool) -> None:
+    options = chat(stream=True, stream_options=given).options
+    assert (options.include_usage, options.continuous_usage) == (usage, continuous)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(0, 0), (20, 20), (None, None)])
+def test_completions_say_how_many_logprobs_they_want_by_a_number(given: Any, expected: Any) -> None:
+    assert completion(logprobs=given).options.logprobs == expected
+
+
+@pytest.mark.parametrize("given", [True, -1, 21, "5", 1.5])
+def test_a_wrong_number_of_logprobs_of_a_completion_is_refused(given: Any) -> None:
+    with pytest.raises(ClientError) as refused:
+        completion(logprobs=given)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == ("logprobs", False)
+
+
+def test_prompt_logprobs_do_not_go_with_a_stream() -> None:
+    assert completion(prompt_logprobs=0).options.prompt_logprobs == 0
+    for parse in (chat, completion):
+        with pytest.raises(ClientError) as refused:
+            parse(prompt_logprobs=0, stream=True)
+        assert refused.value.param == "prompt_logprobs"
+
+
+@pytest.mark.parametrize(("n", "best_of", "served"), [(1, 1, True), (3, 3, True), (1, 2, False), (2, 1, None)])
+def test_the_best_of_more_answers_than_are_asked_for_is_422_and_of_fewer_400(n: int, best_of: int, served: Any) -> None:
+    if served:
+        assert chat(n=n, best_of=best_of).options.n == n
+        return
+    with pytest.raises(ClientError) as refused:
+        chat(n=n, best_of=best_of)
+    assert (refused.value.param, isinstance(refused.value, Refusal)) == ("best_of", served is False)
 
 
 def test_the_newer_limit_wins_over_the_older() -> None:
@@ -256,9 +345,27 @@ WRONG = {
     "top_logprobs": [21, -1, True, 3],
     "ignore_eos": [1],
     "n": [0, -1, "1", True, 1.0, 129],
-    "logit_bias": [[], {"1": "x"}, {"1": 101}],
+    "best_of": [0, "1", 129],
+    "logit_bias": [
+        [],
+        {"1": "x"},
+        {"1": 101},
+        {"1": -101},
+        {"1": None},
+        {"x": 1},
+        dict.fromkeys(map(str, range(1025)), 1),
+    ],
     "frequency_penalty": [-2.1, "0"],
     "presence_penalty": [2.1, True],
+    "repetition_penalty": [0, -1, 101, "1", True],
+    "repeat_penalty": [-1, 101, "1", 0.001],
+    "min_tokens": [-1, 1.5, "1", True],
+    "stop_token_ids": [5, "5", ["5"], [-1], [1.5], [True], [1] * 1025],
+    "include_stop_str_in_output": [1, "true"],
+    "prompt_logprobs": [-1, 21, True, "0"],
+    "return_token_ids": [1],
+    "cache_salt": ["", 5, "x" * 257],
+    "timeout": [0, -1, "1", True],
     "tools": [{}, [1]],
     "tool_choice": [1],
     "response_format": ["json", {}, {"type": "xml"}, {"type": "json_schema"}],
@@ -278,7 +385,9 @@ def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str,
 
 
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "1" + "0" * 400 + ".5"])
-@pytest.mark.parametrize("field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n"])
+@pytest.mark.parametrize(
+    "field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n", "min_tokens", "timeout"]
+)
 def test_a_number_past_every_range_is_refused_by_its_field(field: str, number: str) -> None:
     body = json.dumps(CHAT)[:-1] + f', "{field}": {number}}}'
     if field == "max_completion_tokens" and number == "9" * 5000:
@@ -329,12 +438,10 @@ NOOPS = {
     "tool_choice": ["auto"],
     "function_call": ["none", "auto"],
     "response_format": [{"type": "text"}],
-    "logit_bias": [{}],
-    "frequency_penalty": [0, 0.0],
-    "presence_penalty": [0],
-    "repetition_penalty": [1, 1.0],
     "min_tokens": [0],
     "stop_token_ids": [[]],
+    "include_stop_str_in_output": [False],
+    "return_token_ids": [False],
     "parallel_tool_calls": [True, False],
     "chat_template_kwargs": [{}],
     "add_generation_prompt": [True],
@@ -353,23 +460,11 @@ def test_a_value_that_asks_for_nothing_is_served(field: str, value: Any) -> None
 
 
 LATER = {
-    "n": 2,
     "best_of": 2,
     "echo": True,
     "functions": [{"name": "f"}],
     "function_call": {"name": "f"},
     "response_format": {"type": "json_object"},
-    "logit_bias": {"1": 1},
-    "frequency_penalty": 0.1,
-    "presence_penalty": -0.1,
-    "repetition_penalty": 1.1,
-    "min_tokens": 1,
-    "stop_token_ids": [1],
-    "include_stop_str_in_output": True,
-    "prompt_logprobs": 0,
-    "return_token_ids": True,
-    "cache_salt": "x",
-    "timeout": 1,
     "structured_outputs": {"regex": "a"},
     "regex": "a",
     "choice": ["a"],
@@ -414,7 +509,7 @@ def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param:
         assert refused.value.param == param.replace("@", field)
 
 
-@pytest.mark.parametrize("fields", [{"logprobs": 0}, {"logprobs": 5}, {"suffix": "x"}, {"n": 2}, {"best_of": 2}])
+@pytest.mark.parametrize("fields", [{"suffix": "x"}, {"best_of": 2}, {"use_beam_search": True}])
 def test_what_completions_do_not_serve_is_422_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
         completion(**fields)

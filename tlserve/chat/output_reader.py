@@ -14,7 +14,6 @@ A control token is no text, unless the dialect's reader knows its spelling as a 
 from __future__ import annotations
 
 import secrets
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
@@ -32,27 +31,11 @@ from tlserve.chat.dialect import (
     ToolUse,
 )
 from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.logprob_entries import EntryQueue, LogprobEntry, TokenChoice
 from tlserve.generation import Finish, TokenEvent
 from tlserve.text.detokenizer import Detokenizer
 from tlserve.text.stop_strings import StopStrings
 from tlserve.text.tokenizer import Tokenizer
-
-
-@attrs.frozen
-class TokenChoice:
-    """A token that was or might have been drawn: its id, its raw bytes, its natural-log probability."""
-
-    token: int
-    bytes: bytes
-    logprob: float
-
-
-@attrs.frozen
-class LogprobEntry:
-    """One token of the answer and the likeliest at its place. The chosen bytes of all entries, joined, spell the content."""
-
-    chosen: TokenChoice
-    top: tuple[TokenChoice, ...] = ()
 
 
 @attrs.frozen
@@ -137,7 +120,7 @@ class OutputReader:
     """Reads the token events of one answer.
 
     `stopped` says that the answer has ended, by whatever cause: leave the backend's stream. `tokens` counts the events read, the
-    stop id among them: what usage calls completion tokens.
+    stop id among them: what usage calls completion tokens. The text of the first `min_tokens` of them completes no stop string.
     """
 
     def __init__(
@@ -148,18 +131,30 @@ class OutputReader:
         *,
         opening: Opening = FROM_NOTHING,
         tools: ToolUse | None = None,
+        min_tokens: int = 0,
+        include_stop: bool = False,
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """Raise ClientError for stop strings that are refused; `opening` and `tools` are the dialect's."""
+        """Raise ClientError for stop strings that are refused; `opening` and `tools` are the dialect's.
+
+        `include_stop`: the stop string that ends the answer is part of it.
+        """
         self.tokens = 0
         self.stopped = False
+        self._min_tokens = min_tokens
         self._tokenizer = tokenizer
         self._detokenizer = Detokenizer()
         self._dialect = dialect.open_reader(opening, tools)
         self._markers = _control_markers(tokenizer, self._dialect.markers)
         self._calls = _CallCounter(new_call_id)
-        self._stops = StopStrings(stops)
-        self._entries = _EntryQueue()
+        self._stops = StopStrings(stops, include=include_stop)
+        self._entries = EntryQueue()
+        self._reasoning = _ReasoningCounter()
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Return how many of `tokens` were reasoning, as far as it is known of them."""
+        return self._reasoning.tokens
 
     def feed(self, event: TokenEvent) -> Delta:
         """Return what `event` adds; nothing once the answer has ended.
@@ -170,6 +165,7 @@ class OutputReader:
         if self.stopped:
             return _NOTHING
         self.tokens += 1
+        self._reasoning.waiting += 1
         pieces = [] if event.finish is Finish.STOP else self._read(event)
         if event.finish is not None and not self._stops.stopped and not self._dialect.ended:
             pieces += self._read_tail()
@@ -194,9 +190,12 @@ class OutputReader:
     def _visible(self, pieces: Sequence[Piece]) -> list[Piece]:
         """Pass the content on through the stop strings; what follows a stop is dropped, of every channel."""
         visible: list[Piece] = []
+        if pieces:
+            self._reasoning.settle(pieces[0])
+        stopping = self.tokens > self._min_tokens
         for piece in pieces:
             if isinstance(piece, ChannelText) and piece.channel is Channel.CONTENT:
-                visible.append(ChannelText(Channel.CONTENT, self._stops.feed(piece.text)))
+                visible.append(ChannelText(Channel.CONTENT, self._stops.feed(piece.text, stopping=stopping)))
             elif not self._stops.stopped:
                 visible.append(piece)
         return visible
@@ -204,6 +203,8 @@ class OutputReader:
     def _end(self, pieces: list[Piece], finish: Finish | None) -> Delta:
         finish = Finish.STOP if self._stops.stopped or self._dialect.ended else finish
         self.stopped = finish is not None
+        if self.stopped:
+            self._reasoning.finish()
         content, reasoning = _texts(pieces)
         calls = self._calls.number(pieces)
         return Delta(
@@ -225,7 +226,7 @@ class OutputReader:
     def _entry(self, event: TokenEvent, logprob: float) -> LogprobEntry:
         chosen = TokenChoice(event.token, self._tokenizer.token_bytes(event.token), logprob)
         top = (TokenChoice(t.token, self._tokenizer.token_spelling(t.token), t.logprob) for t in event.top)
-        return LogprobEntry(chosen, tuple(top))
+        return LogprobEntry(chosen, tuple(top), self._entries.read)
 
 
 def _control_markers(tokenizer: Tokenizer, markers: Iterable[str]) -> Mapping[int, bytes]:
@@ -282,34 +283,24 @@ class _CallCounter:
             deltas.append(CallDelta(index, text))
 
 
-class _EntryQueue:
-    """Entries that wait for their text: each goes out with the character that its first byte belongs to.
+class _ReasoningCounter:
+    """Counts the `tokens` of the reasoning: each belongs where the first piece went that came with it, or next after it.
 
-    `read` counts the characters that the detokenizer gave so far.
+    So the tag that opens the reasoning is counted with it, and the one that closes it with what follows; what nothing follows
+    belongs to the last piece.
     """
 
     def __init__(self) -> None:
-        self.read = 0
-        self._waiting: deque[tuple[int, LogprobEntry]] = deque()
+        self.tokens = 0
+        self.waiting = 0
+        self._is_reasoning = False
 
-    @property
-    def are_waiting(self) -> bool:
-        """Say whether any entry waits."""
-        return bool(self._waiting)
+    def settle(self, piece: Piece) -> None:
+        """Let the tokens that wait be where `piece` is."""
+        self._is_reasoning = isinstance(piece, ChannelText) and piece.channel is Channel.REASONING
+        self.finish()
 
-    def append(self, entry: LogprobEntry) -> None:
-        """Add the entry of a token whose bytes come next."""
-        self._waiting.append((self.read, entry))
-
-    def take(self, held: int) -> tuple[LogprobEntry, ...]:
-        """Return the entries whose first character is out; `held` characters are not."""
-        out = []
-        while self._waiting and self._waiting[0][0] < self.read - held:
-            out.append(self._waiting.popleft()[1])
-        return tuple(out)
-
-    def take_all(self) -> tuple[LogprobEntry, ...]:
-        """Return all entries: the answer has ended, and nothing is held any more."""
-        out = tuple(entry for _, entry in self._waiting)
-        self._waiting.clear()
-        return out
+    def finish(self) -> None:
+        """Let the tokens that wait be where the last piece was."""
+        self.tokens += self.waiting if self._is_reasoning else 0
+        self.waiting = 0

@@ -46,6 +46,15 @@ def setting(
         repr=not is_secret,
         metadata={"about": about, "unit": unit, "is_path": is_path, "is_secret": is_secret, **bounds},
     )
+    repetition_penalty: float | None = setting(
+        None, "divides the logits of tokens that stand in prompt or answer; 1: off", unit="(1: off)", low=0.01, high=100
+    )
+    presence_penalty: float | None = setting(
+        None, "taken from the logits of tokens that stand in the answer; 0: off", unit="(0: off)", low=-2, high=2
+    )
+    frequency_penalty: float | None = setting(
+        None, "the same, once for each time that the token stands there; 0: off", unit="(0: off)", low=-2, high=2
+    )
 
 
 def _check_listen(text: str) -> None:
@@ -233,6 +242,13 @@ class HttpSettings:
     unix_socket_mode: str = setting("0600", "permissions of a Unix socket, in octal", check=_check_mode)
     ping_interval_ms: int = setting(
         15_000, "a stream without a token for this long gets the comment ': ping'", unit="ms", low=1, high=86_400_000
+    )
+    answer_timeout_ms: int = setting(
+        0,
+        "from a request's head to the end of its answer; then 504, or an error event in a stream; 0: no limit",
+        unit="ms",
+        low=0,
+        high=86_400_000,
     )
     drain_timeout_ms: int = setting(
         30_000,

@@ -1,8 +1,9 @@
 """A planned request -> its answer, whole or as a stream.
 
 Owns the order of what is sent: nothing while the request is queued (so that it can still be refused), the head when its first
-prefill starts, pieces as they come, all that is ready together in one write, and the end. Both forms read the same deltas.
-Refuses to know routes and bodies: what chat and completions differ in is the plan's shape.
+prefill starts, pieces as they come, all that is ready together in one write, and the end. A stream that asked for its progress
+gets its head once it is admitted, and comments up to its first token. Both forms read the same parts. Refuses to know routes
+and bodies: what chat and completions differ in is the plan's shape.
 
 A fault after the head becomes one error event and `[DONE]`. The backend's block is left before the last write, so that a
 reader that is slow at the end holds nothing.
@@ -12,14 +13,18 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack
 
+import attrs
 import trio
 
-from tlserve.chat.output_reader import Delta, fold
+from tlserve.chat.output_reader import fold
 from tlserve.endpoints.call import Call, describe_fault, log_unforeseen
 from tlserve.endpoints.choices import Ready, open_choices
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.planning import Plan
+from tlserve.endpoints.reading import Part
+from tlserve.generation import Progress
 from tlserve.http import sse
+from tlserve.openai.documents import NO_EXTRAS, Extras, Usage
 
 
 async def answer(api: ApiContext, call: Call, plan: Plan) -> None:
@@ -27,17 +32,35 @@ async def answer(api: ApiContext, call: Call, plan: Plan) -> None:
     if plan.options.stream:
         await _Stream(api, call, plan).run()
     else:
-        await _answer_whole(call, plan)
+        await _answer_whole(api, call, plan)
 
 
-async def _answer_whole(call: Call, plan: Plan) -> None:
-    deltas: list[list[Delta]] = [[] for _ in plan.choices]
-    async with open_choices(plan.served.backend, plan.choices) as batches:
+async def _answer_whole(api: ApiContext, call: Call, plan: Plan) -> None:
+    parts: list[list[Part]] = [[] for _ in plan.choices]
+    async with open_choices(plan.served.backend, plan.choices, plan.deadline) as batches:
         async for ready in batches:
             for index, gained in ready:
-                deltas[index] += gained
-    answers = [fold(gained) for gained in deltas]
-    await call.send(plan.shape.document(plan.head, answers, plan.usage(), plan.options.logprobs is not None))
+                parts[index] += gained
+    size_bytes = _DOCUMENT_BYTES * sum(len(choice.request.prompt) for choice in plan.choices)
+    if plan.options.prompt_logprobs is None:
+        await call.send(_document(plan, parts))
+    else:
+        await call.send(await api.offload.run(size_bytes, lambda: _document(plan, parts)))
+
+
+_DOCUMENT_BYTES = 100
+"""What one token of a prompt with log-probabilities takes in a document, at least."""
+
+
+def _document(plan: Plan, parts: list[list[Part]]) -> bytes:
+    answers = [fold(part.delta for part in own) for own in parts]
+    extras = [_extras(plan, index, own) for index, own in enumerate(parts)]
+    return plan.shape.document(plan.head, answers, plan.usage(), plan.options.logprobs is not None, extras)
+
+
+def _extras(plan: Plan, index: int, parts: list[Part]) -> Extras:
+    tokens = [token for part in parts for token in part.tokens] if plan.options.return_token_ids else None
+    return attrs.evolve(plan.prompt_extras(index), token_ids=tokens)
 
 
 class _Stream:
@@ -49,6 +72,8 @@ class _Stream:
         self._chunks = plan.shape.chunks(plan.head, plan.options.include_usage)
         self._ping_interval_ms = api.settings.ping_interval_ms
         self._events: sse.EventStream | None = None
+        self._opened = False
+        self._sent = _Sent(plan)
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -64,12 +89,14 @@ class _Stream:
     async def _relay(self, stack: AsyncExitStack) -> bytes:
         """Send what comes; return the events that are to be sent after the backend was left."""
         unsent = b""
-        async with open_choices(self._plan.served.backend, self._plan.choices) as batches:
+        plan = self._plan
+        async with open_choices(plan.served.backend, plan.choices, plan.deadline) as batches:
+            if plan.progress:
+                self._events = await self._open(stack)
             async for ready in batches:
-                unsent = self._write(ready)
+                unsent = self._progress(ready) + self._opening() + self._write(ready)
                 if self._events is None:
                     self._events = await self._open(stack)
-                    unsent = self._opening() + unsent
                 if unsent and not batches.ended:
                     await self._events.send_raw(unsent)
                     unsent = b""
@@ -82,12 +109,32 @@ class _Stream:
         events = sse.EventStream(responder, ping_interval_ms=self._ping_interval_ms, headers=headers)
         return await stack.enter_async_context(events)
 
+    def _progress(self, ready: Ready) -> bytes:
+        """Return the news of the first choice as a comment, unless a token tells more."""
+        news = self._plan.choices[0].reading.take_progress() if self._plan.progress else None
+        if news is None or self._sent.tokens or any(part.tokens for _, parts in ready for part in parts):
+            return b""
+        return sse.comment(progress_words(news, len(self._plan.choices[0].request.prompt)))
+
     def _opening(self) -> bytes:
-        openings = map(self._chunks.opening, range(len(self._plan.choices)))
+        """Return the chunks that name the roles, once, when the first prefill has started."""
+        if self._opened or not any(choice.reading.started for choice in self._plan.choices):
+            return b""
+        self._opened = True
+        openings = map(self._opening_of, range(len(self._plan.choices)))
         return b"".join(sse.event(opening) for opening in openings if opening is not None)
 
+    def _opening_of(self, index: int) -> bytes | None:
+        extras = self._plan.prompt_extras(index) if index == 0 else NO_EXTRAS
+        return self._chunks.opening(index, extras, self._sent.usage())
+
     def _write(self, ready: Ready) -> bytes:
-        return b"".join(sse.event(self._chunks.piece(delta, index)) for index, deltas in ready for delta in deltas)
+        return b"".join(sse.event(self._piece(index, part)) for index, parts in ready for part in parts)
+
+    def _piece(self, index: int, part: Part) -> bytes:
+        extras = self._sent.extras(index, part)
+        self._sent.add(index, part)
+        return self._chunks.piece(part.delta, index, extras, self._sent.usage())
 
     def _usage(self) -> bytes:
         return sse.event(self._chunks.usage(self._plan.usage())) if self._plan.options.include_usage else b""
@@ -101,3 +148,39 @@ class _Stream:
         answer = describe_fault(error)
         self._call.note_error(answer)
         return sse.event(answer.document())
+
+
+class _Sent:
+    """What of each choice was sent: chunks tell of it, and not of what is only ready."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._reasoning = [0] * len(plan.choices)
+        self._begun: set[int] = set()
+        self.tokens = 0
+
+    def add(self, index: int, part: Part) -> None:
+        """Count a part."""
+        self._begun.add(index)
+        self.tokens += len(part.tokens)
+        self._reasoning[index] = part.reasoning_tokens
+
+    def extras(self, index: int, part: Part) -> Extras:
+        """Return what the chunk of a part says besides, the prompt's ids in the first one of a choice."""
+        if not self._plan.options.return_token_ids:
+            return NO_EXTRAS
+        own = NO_EXTRAS if index in self._begun else self._plan.prompt_extras(index)
+        return attrs.evolve(own, token_ids=part.tokens)
+
+    def usage(self) -> Usage | None:
+        """Return the usage up to what was sent last, if each chunk is to tell it."""
+        if not self._plan.options.continuous_usage:
+            return None
+        return attrs.evolve(self._plan.usage(), completion=self.tokens, reasoning=sum(self._reasoning))
+
+
+def progress_words(news: Progress, prompt_tokens: int) -> str:
+    """Return the words of a progress comment: who waits before the request, or how much of its prompt is there."""
+    if news.ahead is not None:
+        return f"progress queue={news.ahead}"
+    return f"progress prefill={news.done}/{prompt_tokens}"

@@ -8,7 +8,7 @@ take 16.
 
 from __future__ import annotations
 
-from tlserve.errors import ContextLengthExceeded
+from tlserve.errors import ClientError, ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
 
 COMPLETION_TOKENS = 16
@@ -38,6 +38,15 @@ def plan_max_tokens(
             param=options.max_tokens_field,
         )
     return options.max_tokens
+
+
+def check_min_tokens(options: GenerationOptions, max_tokens: int) -> None:
+    """Refuse an answer that would have to be longer than it may be."""
+    if options.min_tokens > max_tokens:
+        raise ClientError(
+            f"min_tokens is {options.min_tokens}, and the answer has at most {max_tokens} tokens; send at most that",
+            param="min_tokens",
+        )
 
 
 def seed_bits(seed: int) -> int:

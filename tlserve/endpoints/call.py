@@ -37,7 +37,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,3}")
 
 @attrs.define(eq=False)
 class Call:
-    """A request, its responder, and what is known of it so far. `notes` are fields of the log record."""
+    """A request, its responder, and what is known of it so far. `notes` are fields of the log record; `began`: work was done."""
 
     request: Request
     responder: Responder
@@ -50,6 +50,7 @@ class Call:
     entry: Entry = attrs.field(factory=Entry)
     span: RequestSpan | None = None
     takes_tokens: bool = False
+    began: bool = False
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return what every answer to this request carries."""
@@ -65,8 +66,9 @@ class Call:
 
     def used_tokens(self) -> int:
         """Return the tokens that this request has cost: none if it only counts them, or never left the queue."""
-        begun = self.takes_tokens and ("queue_ms" in self.notes or self.status == 200)
-        return int(self.notes.get("prompt_tokens", 0) + self.notes.get("completion_tokens", 0)) if begun else 0
+        if not (self.takes_tokens and self.began):
+            return 0
+        return int(self.notes.get("prompt_tokens", 0) + self.notes.get("completion_tokens", 0))
 
     async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
         """Send a whole answer."""

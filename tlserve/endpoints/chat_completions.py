@@ -11,8 +11,9 @@ from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answering import answer
 from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, check_headers, plan_answer
-from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.incoming import read_generation
+from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, plan_answer
+from tlserve.endpoints.served import Served
 from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import REASONING_NAMES, chat_document
 from tlserve.openai.requests import ChatRequest, parse_chat, refuse_ignored
@@ -27,20 +28,18 @@ SHAPE = Shape(
 
 async def chat_completions(api: ApiContext, call: Call) -> None:
     """Answer with the assistant's next turn."""
-    priority = check_headers(call)
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_chat(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
-    check_generates(served)
+    incoming = await read_generation(api, call, parse_chat)
+    served, request = incoming.served, incoming.request
     call.ignored = ignored_names(served, request)
-    prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
+    with incoming.deadline.obeyed():
+        prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
     asked = Asked(
         served=served,
         named=request.model,
         options=request.options,
         prompts=[AskedPrompt(ids=prompt.ids, place="messages", opening=prompt.opening)],
-        priority=priority,
+        headers=incoming.headers,
+        deadline=incoming.deadline,
         dialect=served.dialect,
         tools=request.tools.use,
     )

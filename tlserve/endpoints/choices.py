@@ -1,16 +1,18 @@
 """The choices of one request on their way: admitted together, read as they become ready.
 
-Owns the permits (each choice has its own; all are admitted or none is), leaving the backend as soon as a choice has ended, and
-the joining of what is ready at the same time. Refuses to know what becomes of the deltas.
+Owns the permits (each choice has its own; all are admitted or none is), leaving the backend as soon as a choice has ended or its
+deadline has passed, and the joining of what is ready at the same time. Refuses to know what becomes of the parts.
 
-The nursery of several choices (one choice needs none):
+The nursery of several choices, or of one with a deadline, which must be able to end while a write is under way (one choice
+without a deadline needs none):
 
     open_choices
-    `- _pump, one a choice      its backend's block; deltas, or the error that ended it, go into the channel
+    `- _pump, one a choice      its backend's block; parts, or the error that ended it, go into the channel
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Protocol
@@ -18,12 +20,13 @@ from typing import Protocol
 import attrs
 import trio
 
-from tlserve.chat.output_reader import Delta
+from tlserve.endpoints.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.planning import Choice
+from tlserve.endpoints.reading import Part
 from tlserve.errors import single_cause
 from tlserve.generation import Backend, TokenStream
 
-Ready = list[tuple[int, list[Delta]]]
+Ready = list[tuple[int, list[Part]]]
 """What became ready together: the index of a choice, and what it gained. The list may be empty of text: it started."""
 
 
@@ -42,12 +45,15 @@ class Batches(Protocol):
 
 
 @asynccontextmanager
-async def open_choices(backend: Backend, choices: Sequence[Choice]) -> AsyncIterator[Batches]:
+async def open_choices(
+    backend: Backend, choices: Sequence[Choice], deadline: Deadline = NO_DEADLINE
+) -> AsyncIterator[Batches]:
     """Admit all `choices` and give what they gain, until all have ended; leaving the block aborts what is left.
 
-    Raises what the backend raises, on entering as while reading.
+    Raises what the backend raises, and DeadlineExceeded, on entering as while reading.
     """
-    if len(choices) == 1:
+    deadline.check()
+    if len(choices) == 1 and deadline.at == math.inf:
         async with backend.generate(choices[0].request) as tokens:
             yield _One(choices[0], tokens)
         return
@@ -55,7 +61,7 @@ async def open_choices(backend: Backend, choices: Sequence[Choice]) -> AsyncIter
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[_Gained](len(choices))
             for index, choice in enumerate(choices):
-                await nursery.start(_pump, backend, index, choice, send)
+                await nursery.start(_pump, backend, _Place(index, choice, deadline), send)
             yield _Several(receive, len(choices))
             nursery.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -66,30 +72,47 @@ async def open_choices(backend: Backend, choices: Sequence[Choice]) -> AsyncIter
 @attrs.frozen(eq=False)
 class _Gained:
     index: int
-    deltas: list[Delta] = attrs.field(factory=list)
+    parts: list[Part] = attrs.field(factory=list)
     ended: bool = False
     error: Exception | None = None
 
 
+@attrs.frozen(eq=False)
+class _Place:
+    """One choice, where it stands, and when it must have ended."""
+
+    index: int
+    choice: Choice
+    deadline: Deadline
+
+
 async def _pump(
-    backend: Backend,
-    index: int,
-    choice: Choice,
-    send: trio.MemorySendChannel[_Gained],
-    *,
-    task_status: trio.TaskStatus[None],
+    backend: Backend, place: _Place, send: trio.MemorySendChannel[_Gained], *, task_status: trio.TaskStatus[None]
 ) -> None:
-    """Relay one choice; what the backend refuses on entering is raised to whoever starts this."""
-    async with backend.generate(choice.request) as tokens:
-        task_status.started()
-        try:
-            async for batch in tokens:
-                await send.send(_Gained(index, choice.reading.feed(batch), choice.reading.ended))
-                if choice.reading.ended:
-                    return
-            check_ended(choice)
-        except Exception as error:
-            await send.send(_Gained(index, error=error))
+    """Relay one choice; what the backend refuses on entering is raised to whoever starts this.
+
+    A later error is sent after the backend was left: the reader may be slow to take it.
+    """
+    admitted = False
+    try:
+        with place.deadline.obeyed():
+            async with backend.generate(place.choice.request) as tokens:
+                admitted = True
+                task_status.started()
+                await _relay(tokens, place, send)
+    except Exception as error:
+        if not admitted:
+            raise
+        await send.send(_Gained(place.index, error=error))
+
+
+async def _relay(tokens: TokenStream, place: _Place, send: trio.MemorySendChannel[_Gained]) -> None:
+    reading = place.choice.reading
+    async for batch in tokens:
+        await send.send(_Gained(place.index, reading.feed(batch), reading.ended))
+        if reading.ended:
+            return
+    check_ended(place.choice)
 
 
 class _One:
@@ -145,7 +168,7 @@ class _Several:
         """Return `gained` and all that is ready behind it; an error ends the list and is raised after it."""
         ready: Ready = []
         while gained.error is None:
-            ready.append((gained.index, gained.deltas))
+            ready.append((gained.index, gained.parts))
             self._open -= gained.ended
             try:
                 gained = self._receive.receive_nowait()

@@ -13,8 +13,9 @@ from tlserve.endpoints.answering import answer
 from tlserve.endpoints.budget import COMPLETION_TOKENS
 from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, check_headers, plan_answer
-from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.incoming import read_generation
+from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, plan_answer
+from tlserve.endpoints.served import Served
 from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
@@ -31,15 +32,19 @@ SHAPE = Shape(
 
 async def completions(api: ApiContext, call: Call) -> None:
     """Answer with the continuation of every prompt."""
-    priority = check_headers(call)
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_completion(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
-    check_generates(served)
     specials = is_asked(call.request.headers, SPECIAL_TOKENS)
-    prompts = await api.offload.run(len(body), lambda: encode_prompts(served, request, specials))
-    asked = Asked(served=served, named=request.model, options=request.options, prompts=prompts, priority=priority)
+    incoming = await read_generation(api, call, parse_completion)
+    served, request = incoming.served, incoming.request
+    with incoming.deadline.obeyed():
+        prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
+    asked = Asked(
+        served=served,
+        named=request.model,
+        options=request.options,
+        prompts=prompts,
+        headers=incoming.headers,
+        deadline=incoming.deadline,
+    )
     await answer(api, call, plan_answer(api, call, asked, SHAPE))
 
 
@@ -49,7 +54,7 @@ def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -
         AskedPrompt(
             ids=_ids(served, prompt, specials),
             place=prompt.place,
-            echo=_echo(served, prompt) if request.echo else "",
+            echo=_echo(served, prompt) if request.echo else None,
         )
         for prompt in request.prompts
     )

@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 
 from tlserve.endpoints.call import Call, read_priority
 from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.deadline import plan_deadline, read_deadline_s
+from tlserve.endpoints.incoming import read_incoming
 from tlserve.endpoints.served import Served, check_embeds
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
@@ -28,21 +30,28 @@ Vector = NDArray[np.float32]
 
 async def embeddings(api: ApiContext, call: Call) -> None:
     """Answer with one vector per input, in order."""
-    priority = read_priority(call.request.headers)
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_embeddings(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
-    call.notes["model"] = served.model_id
+    priority, header_s = read_priority(call.request.headers), read_deadline_s(call.request.headers)
+    incoming = await read_incoming(api, call, parse_embeddings)
+    served, request = incoming.served, incoming.request
     check_embeds(served)
     check_dimensions(request.dimensions, served)
-    inputs = await api.offload.run(len(body), lambda: _encode(served, request))
-    tokens = sum(map(len, inputs))
+    deadline = plan_deadline(call.started_s, header_s, request.timeout_s, api.settings.answer_timeout_ms)
+    with deadline.obeyed():
+        inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request))
+        vectors = await _embed(call, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=call.id))
+        size_bytes = sum(vector.nbytes for vector in vectors)
+        document = await api.offload.run(size_bytes, lambda: _document(request, vectors, sum(map(len, inputs))))
+    await call.send(document)
+
+
+async def _embed(call: Call, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
+    """Return the vectors; the call's key pays for them."""
+    tokens = sum(map(len, request.inputs))
     call.notes["prompt_tokens"] = tokens
     call.reserve_tokens(tokens)
-    vectors = await served.backend.embed(EmbeddingRequest(inputs=inputs, priority=priority, request_id=call.id))
-    size_bytes = sum(vector.nbytes for vector in vectors)
-    await call.send(await api.offload.run(size_bytes, lambda: _document(request, vectors, tokens)))
+    vectors = await served.backend.embed(request)
+    call.began = True
+    return vectors
 
 
 def _document(request: EmbeddingsRequest, vectors: Iterable[Vector], prompt_tokens: int) -> bytes:

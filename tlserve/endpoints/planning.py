@@ -15,15 +15,19 @@ import attrs
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.output_reader import Answer, OutputReader
-from tlserve.endpoints.budget import plan_max_tokens, seed_bits
-from tlserve.endpoints.call import Call, is_asked, read_priority, refuse_kv_handle
+from tlserve.chat.prompt_entries import PromptEntries
+from tlserve.endpoints.asked_headers import NO_HEADERS, AskedHeaders
+from tlserve.endpoints.budget import check_min_tokens, plan_max_tokens, seed_bits
+from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.reading import Reading
+from tlserve.endpoints.deadline import NO_DEADLINE, Deadline
+from tlserve.endpoints.reading import Echo, Reading
 from tlserve.endpoints.served import Served
+from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest
 from tlserve.openai.chunks import Chunks
-from tlserve.openai.documents import AnswerHead, Usage
+from tlserve.openai.documents import AnswerHead, Extras, Usage
 from tlserve.openai.options import GenerationOptions
 
 
@@ -31,13 +35,13 @@ from tlserve.openai.options import GenerationOptions
 class Shape:
     """In what chat and completions differ, once there is a prompt. `default_tokens` None: as many as fit.
 
-    `chunks` takes whether the usage is asked for, `document` whether log-probabilities are.
+    `chunks` takes whether the usage is asked for, `document` whether log-probabilities are, and what each choice says besides.
     """
 
     id_prefix: str
     default_tokens: int | None
     chunks: Callable[[AnswerHead, bool], Chunks]
-    document: Callable[[AnswerHead, Sequence[Answer], Usage, bool], bytes]
+    document: Callable[[AnswerHead, Sequence[Answer], Usage, bool, Sequence[Extras]], bytes]
 
 
 @attrs.frozen(kw_only=True)
@@ -47,7 +51,7 @@ class AskedPrompt:
     ids: Sequence[int]
     place: str
     opening: Opening = FROM_NOTHING
-    echo: str = ""
+    echo: str | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -58,7 +62,8 @@ class Asked:
     named: str
     options: GenerationOptions
     prompts: Sequence[AskedPrompt]
-    priority: int = 0
+    headers: AskedHeaders = NO_HEADERS
+    deadline: Deadline = NO_DEADLINE
     dialect: Dialect = PLAIN
     tools: ToolUse | None = None
 
@@ -80,6 +85,8 @@ class Plan:
     options: GenerationOptions
     head: AnswerHead
     shape: Shape
+    deadline: Deadline
+    progress: bool = False
 
     def usage(self) -> Usage:
         """Return what all choices cost so far; a prompt counts once, however many choices it has."""
@@ -89,14 +96,17 @@ class Plan:
             prompt=sum(usage.prompt for usage in prompts),
             completion=sum(usage.completion for usage in usages),
             cached=sum(usage.cached for usage in prompts),
+            reasoning=sum(usage.reasoning for usage in usages),
         )
 
-
-def check_headers(call: Call) -> int:
-    """Refuse headers that cannot be honoured, before the body is read; return the priority."""
-    refuse_kv_handle(call.request.headers)
-    is_asked(call.request.headers, "X-TL-Return-Seed")
-    return read_priority(call.request.headers)
+    def prompt_extras(self, index: int) -> Extras:
+        """Return what the choice `index` says of its prompt, if that was asked for: its ids and log-probabilities."""
+        own, first = self.choices[index], self.choices[index - index % self.options.n]
+        top, entries = self.options.prompt_logprobs, first.reading.prompt_entries
+        return Extras(
+            prompt_token_ids=own.request.prompt if self.options.return_token_ids else None,
+            prompt_logprobs=None if top is None or entries is None else entries.entries(top),
+        )
 
 
 def plan_answer(api: ApiContext, call: Call, asked: Asked, shape: Shape) -> Plan:
@@ -104,6 +114,7 @@ def plan_answer(api: ApiContext, call: Call, asked: Asked, shape: Shape) -> Plan
     info = asked.served.backend.info()
     call.notes.update(model=asked.served.model_id, prompt_tokens=sum(len(prompt.ids) for prompt in asked.prompts))
     _check_count(asked, info)
+    _check_ids(asked, info)
     seed = api.draw_seed() if asked.options.seed is None else asked.options.seed
     choices = [
         _choice(call, asked, prompt, number, seed, max_tokens)
@@ -111,7 +122,7 @@ def plan_answer(api: ApiContext, call: Call, asked: Asked, shape: Shape) -> Plan
         for number in range(asked.options.n)
     ]
     call.reserve_tokens(call.notes["prompt_tokens"] + len(choices) * (asked.options.max_tokens or 0))
-    if is_asked(call.request.headers, "X-TL-Return-Seed"):
+    if asked.headers.returns_seed:
         call.extra_headers.append(("X-TL-Seed", str(seed)))
     return Plan(
         served=asked.served,
@@ -119,6 +130,8 @@ def plan_answer(api: ApiContext, call: Call, asked: Asked, shape: Shape) -> Plan
         options=asked.options,
         head=_head(api, asked.named, info, shape),
         shape=shape,
+        deadline=asked.deadline,
+        progress=asked.headers.progress,
     )
 
 
@@ -131,43 +144,81 @@ def _check_count(asked: Asked, info: BackendInfo) -> None:
         )
 
 
+def _check_ids(asked: Asked, info: BackendInfo) -> None:
+    """Refuse ids that the vocabulary does not have; those of control tokens are the caller's to steer."""
+    biased = [token for token, _ in asked.options.sampling.get("logit_bias", ())]
+    check_ids(biased, info.vocabulary_size, "logit_bias")
+    check_ids(asked.options.stop_token_ids, info.vocabulary_size, "stop_token_ids")
+
+
 def _choice(call: Call, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int) -> Choice:
-    served = asked.served
-    reader = OutputReader(
-        served.tokenizer, asked.options.stop, asked.dialect, opening=prompt.opening, tools=asked.tools
+    request = _request(asked, prompt, number, seed, max_tokens, call.id)
+    wants_entries = request.prompt_logprobs is not None
+    reading = Reading(
+        _reader(asked, prompt),
+        len(prompt.ids),
+        call,
+        echo=Echo() if prompt.echo is None else Echo(prompt.echo, asked.options.logprobs),
+        prompt_entries=PromptEntries(asked.served.tokenizer, prompt.ids) if wants_entries else None,
     )
-    return Choice(
-        request=_request(asked, prompt, number, seed, max_tokens, call.id),
-        reading=Reading(reader, len(prompt.ids), call, echo=prompt.echo),
+    return Choice(request=request, reading=reading)
+
+
+def _reader(asked: Asked, prompt: AskedPrompt) -> OutputReader:
+    options = asked.options
+    return OutputReader(
+        asked.served.tokenizer,
+        options.stop,
+        asked.dialect,
+        opening=prompt.opening,
+        tools=asked.tools,
+        min_tokens=options.min_tokens,
+        include_stop=options.include_stop,
     )
 
 
 def _budget(asked: Asked, prompt: AskedPrompt, info: BackendInfo, shape: Shape) -> int:
     if not prompt.ids:
         raise ClientError(f"{prompt.place} gives an empty prompt; send some text", param=prompt.place)
-    return plan_max_tokens(
+    max_tokens = plan_max_tokens(
         asked.options,
         prompt_tokens=len(prompt.ids),
         context_tokens=info.context_tokens,
         default=shape.default_tokens,
         prompt_field=prompt.place,
     )
+    check_min_tokens(asked.options, max_tokens)
+    return max_tokens
 
 
 def _request(
     asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int, request_id: str
 ) -> GenerationRequest:
+    options = asked.options
     return GenerationRequest(
         prompt=tuple(prompt.ids),
         max_tokens=max_tokens,
         seed=seed_bits(seed),
         choice=number,
-        sampling=asked.options.sampling_over(asked.served.default_sampling),
-        stop_ids=frozenset() if asked.options.ignore_eos else asked.served.eos_ids,
-        logprobs=asked.options.logprobs,
-        priority=asked.priority,
+        sampling=options.sampling_over(asked.served.default_sampling),
+        stop_ids=(frozenset() if options.ignore_eos else asked.served.eos_ids) | frozenset(options.stop_token_ids),
+        min_tokens=options.min_tokens,
+        logprobs=options.logprobs,
+        prompt_logprobs=_prompt_logprobs(options, number, echoes=prompt.echo is not None),
+        priority=asked.headers.priority,
+        cache_salt=options.cache_salt,
+        progress=asked.headers.progress,
         request_id=request_id,
     )
+
+
+def _prompt_logprobs(options: GenerationOptions, number: int, *, echoes: bool) -> int | None:
+    """Return how many likeliest tokens the prompt's log-probabilities need: a prompt's first choice tells them for all.
+
+    An echo has its own, for it may be sent before that of another choice.
+    """
+    asked = [options.prompt_logprobs if number == 0 else None, options.logprobs if echoes else None]
+    return max((top for top in asked if top is not None), default=None)
 
 
 def _head(api: ApiContext, named: str, info: BackendInfo, shape: Shape) -> AnswerHead:

@@ -1,32 +1,69 @@
-"""Batches of token events -> deltas of one answer, with everything that is counted on the way.
+"""Batches of events -> the parts of one answer, with everything that is counted on the way.
 
-Owns the usage and the log record's view of an answer. Refuses to know how it is read (`tlserve.chat`) and sent.
+Owns the usage, the prompt's echo and log-probabilities, and the log record's view of an answer. Refuses to know how it is read
+(`tlserve.chat`) and sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import attrs
+
+from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output_reader import Delta, OutputReader
+from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.endpoints.call import Call
-from tlserve.generation import GenerationEvent, PrefillStarted, TokenEvent
+from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
 from tlserve.openai.documents import Usage
+
+
+@attrs.frozen
+class Part:
+    """A delta that shows, the ids of the tokens that it took and of those that showed nothing before it.
+
+    `reasoning_tokens` are those of the answer so far.
+    """
+
+    delta: Delta
+    tokens: tuple[int, ...] = ()
+    reasoning_tokens: int = 0
+
+
+@attrs.frozen
+class Echo:
+    """What an answer begins with: its prompt. `logprobs` None: only the text, else with so many likeliest beside each token."""
+
+    text: str = ""
+    logprobs: int | None = None
 
 
 class Reading:
     """The reading of one answer to a prompt of `prompt_tokens`; once it `ended`, no further batch need be fed.
 
-    `echo` is what the answer begins with. The notes of a call that has several answers are their sums, and its times those of
-    the first.
+    The notes of a call that has several answers are their sums, and its times those of the first. `prompt_entries` collect the
+    log-probabilities of the prompt, where they were asked for.
     """
 
-    def __init__(self, reader: OutputReader, prompt_tokens: int, call: Call, *, echo: str = "") -> None:
+    def __init__(
+        self,
+        reader: OutputReader,
+        prompt_tokens: int,
+        call: Call,
+        *,
+        echo: Echo = Echo(),
+        prompt_entries: PromptEntries | None = None,
+    ) -> None:
+        self.prompt_entries = prompt_entries
+        self.started = False
         self._reader = reader
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
         self._call = call
         call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
         self._echo = echo
+        self._unshown: list[int] = []
+        self._progress: Progress | None = None
 
     @property
     def ended(self) -> bool:
@@ -35,29 +72,77 @@ class Reading:
 
     def usage(self) -> Usage:
         """Return what the answer cost so far."""
-        return Usage(prompt=self._prompt_tokens, completion=self._reader.tokens, cached=self._cached_tokens)
+        return Usage(
+            prompt=self._prompt_tokens,
+            completion=self._reader.tokens,
+            cached=self._cached_tokens,
+            reasoning=self._reader.reasoning_tokens,
+        )
 
-    def feed(self, batch: Sequence[GenerationEvent]) -> list[Delta]:
-        """Return what `batch` adds, one delta per token that shows; events behind the end of the answer do not count."""
+    def take_progress(self) -> Progress | None:
+        """Return the latest news of the request's way to its first token, once; None if there is none."""
+        progress, self._progress = self._progress, None
+        return progress
+
+    def feed(self, batch: Sequence[GenerationEvent]) -> list[Part]:
+        """Return what `batch` adds, one part per token that shows; events behind the end of the answer do not count."""
         before = self._reader.tokens
-        deltas = [delta for event in batch if not (delta := self._feed_one(event)).is_empty]
+        parts: list[Part] = []
+        for event in batch:
+            self._feed_one(event, parts)
         self._note_sum("completion_tokens", self._reader.tokens - before)
-        if deltas and deltas[-1].finish is not None:
-            self._call.notes["finish"] = deltas[-1].finish.value
-        return deltas
+        if parts and parts[-1].delta.finish is not None:
+            self._call.notes["finish"] = parts[-1].delta.finish.value
+        return parts
 
-    def _feed_one(self, event: GenerationEvent) -> Delta:
-        if isinstance(event, PrefillStarted):
-            self._cached_tokens = event.cached_tokens
-            self._note_sum("cached_tokens", event.cached_tokens)
-            self._call.notes.setdefault("queue_ms", self._call.elapsed_ms())
-            return Delta(content=self._echo)
-        return self._read(event) if isinstance(event, TokenEvent) else Delta()
+    def _feed_one(self, event: GenerationEvent, parts: list[Part]) -> None:
+        if isinstance(event, TokenEvent):
+            self._read(event, parts)
+        elif isinstance(event, PrefillStarted):
+            self._start(event)
+            if self._echo.logprobs is None:
+                self._add_echo(parts)
+        elif isinstance(event, Progress):
+            self._progress = event
+        elif self.prompt_entries is not None:
+            self.prompt_entries.feed(event)
 
-    def _read(self, event: TokenEvent) -> Delta:
+    def _start(self, event: PrefillStarted) -> None:
+        self.started = True
+        self._call.began = True
+        self._cached_tokens = event.cached_tokens
+        self._note_sum("cached_tokens", event.cached_tokens)
+        self._call.notes.setdefault("queue_ms", self._call.elapsed_ms())
+
+    def _add_echo(self, parts: list[Part]) -> None:
+        """Begin the answer with its prompt; the log-probabilities of that are complete when the first token comes."""
+        echo, self._echo = self._echo, attrs.evolve(self._echo, logprobs=None)
+        entries: tuple[LogprobEntry, ...] = ()
+        if echo.logprobs is not None and self.prompt_entries is not None:
+            entries = self.prompt_entries.entries_in(echo.text, echo.logprobs)
+        if echo.text or entries:
+            parts.append(Part(Delta(content=echo.text, logprobs=entries)))
+
+    def _read(self, event: TokenEvent, parts: list[Part]) -> None:
         if self._reader.tokens == 0:
             self._call.notes.setdefault("first_token_ms", self._call.elapsed_ms())
-        return self._reader.feed(event)
+        if self._reader.stopped:
+            return
+        if self._echo.logprobs is not None:
+            self._add_echo(parts)
+        delta = self._reader.feed(event)
+        self._unshown.append(event.token)
+        if not delta.is_empty:
+            parts.append(Part(self._placed(delta), tuple(self._unshown), self._reader.reasoning_tokens))
+            self._unshown.clear()
+
+    def _placed(self, delta: Delta) -> Delta:
+        """Return `delta` with its entries' places counted from the beginning of the echo."""
+        shift = len(self._echo.text)
+        if not (shift and delta.logprobs):
+            return delta
+        entries = (attrs.evolve(entry, offset=entry.offset + shift) for entry in delta.logprobs)
+        return attrs.evolve(delta, logprobs=tuple(entries))
 
     def _note_sum(self, name: str, more: int) -> None:
         self._call.notes[name] = self._call.notes.get(name, 0) + more

@@ -12,6 +12,7 @@ from tlserve.chat.prompt import encode_completion
 from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
 from tlserve.endpoints.chat_completions import encode_prompt, ignored_names
 from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.incoming import read_incoming
 from tlserve.endpoints.served import Served, check_generates
 from tlserve.endpoints.token_ids import check_ids, spelled_text
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
@@ -28,12 +29,9 @@ from tlserve.text.tokenizer import framed
 async def tokenize(api: ApiContext, call: Call) -> None:
     """Answer with the ids and their count."""
     specials = is_asked(call.request.headers, SPECIAL_TOKENS)
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_tokenize(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
-    call.notes["model"] = served.model_id
-    await call.send(await api.offload.run(len(body), lambda: _tokenize(served, request, specials)))
+    incoming = await read_incoming(api, call, parse_tokenize)
+    served, request = incoming.served, incoming.request
+    await call.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
 
 
 def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes:
@@ -45,12 +43,9 @@ def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes
 
 async def detokenize(api: ApiContext, call: Call) -> None:
     """Answer with the text that token ids spell."""
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_detokenize(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
-    call.notes["model"] = served.model_id
-    await call.send(await api.offload.run(len(body), lambda: _detokenize(served, request)))
+    incoming = await read_incoming(api, call, parse_detokenize)
+    served, request = incoming.served, incoming.request
+    await call.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request)))
 
 
 def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
@@ -60,12 +55,10 @@ def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
 
 async def count_input_tokens(api: ApiContext, call: Call) -> None:
     """Answer with the number of tokens that a chat body's prompt has."""
-    body, rules = await api.read_body(call)
-    request = await api.offload.run(len(body), lambda: parse_chat(body, rules))
-    call.ignored = request.ignored
-    served = api.catalogue.pick(request.model)
+    incoming = await read_incoming(api, call, parse_chat)
+    served, request = incoming.served, incoming.request
     check_generates(served)
     call.ignored = ignored_names(served, request)
-    prompt = await api.offload.run(len(body), lambda: encode_prompt(served, request))
-    call.notes.update(model=served.model_id, prompt_tokens=len(prompt.ids))
+    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
+    call.notes["prompt_tokens"] = len(prompt.ids)
     await call.send(input_tokens_document(len(prompt.ids)))

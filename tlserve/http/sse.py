@@ -1,7 +1,7 @@
 """Server-sent events: how an event is written, and a stream of them that is never silent for long.
 
-Owns the bytes between events and the pings. Refuses to know what the payloads say. Only `data:` lines and the comment
-`: ping` are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
+Owns the bytes between events, the comments and the pings. Refuses to know what the payloads say. Only `data:` lines and
+comments, such as `: ping`, are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ def event(payload: str | bytes) -> bytes:
     return b"data: " + data + b"\n\n"
 
 
+def comment(words: str) -> bytes:
+    """Write a comment, which readers of events pass over; `words` are one line of ASCII."""
+    return b": " + words.encode("ascii") + b"\n\n"
+
+
 class EventStream:
     """An answer made of events: `async with EventStream(responder, ping_interval_ms=15_000) as events`.
 
@@ -52,7 +57,7 @@ class EventStream:
         await self.send_raw(b"".join(map(event, payloads)))
 
     async def send_raw(self, data: bytes) -> None:
-        """Send events that are already written, such as `DONE`, in one write."""
+        """Send events and comments that are already written, such as `DONE`, in one write."""
         if self._ping_done is not None:
             await self._ping_done.wait()
         self._sending = True

@@ -44,6 +44,11 @@ def list_of(schema: Schema) -> Schema:
     return {"type": "array", "items": schema}
 
 
+def map_of(schema: Schema) -> Schema:
+    """Return the schema of an object whose members, whatever their names, are of one kind."""
+    return {"type": "object", "additionalProperties": schema}
+
+
 def closed(**members: Schema) -> Schema:
     """Return the schema of an object that has exactly these members."""
     return {"type": "object", "additionalProperties": False, "required": list(members), "properties": members}
@@ -72,6 +77,9 @@ _CALL: Schema = closed(id=TEXT, type=const("function"), function=closed(name=TEX
 _CALL_PIECE: Schema = with_optional(
     closed(index=COUNT, function=with_optional(closed(arguments=TEXT), name=TEXT)), id=TEXT, type=const("function")
 )
+_TOKEN_IDS: dict[str, Schema] = {"token_ids": list_of(COUNT)}
+_PROMPT_IDS: dict[str, Schema] = {"prompt_token_ids": list_of(COUNT)}
+_PROMPT_LOGPROBS: dict[str, Schema] = {"prompt_logprobs": ref("PromptLogprobs")}
 _CAN: Schema = {"anyOf": [{"const": True}, {"type": "string", "minLength": 1}]}
 _TOKEN = {"token": TEXT, "logprob": NUMBER, "bytes": list_of({"type": "integer", "minimum": 0, "maximum": 255})}
 
@@ -89,51 +97,94 @@ ANSWERS: Mapping[str, Schema] = {
         completion_tokens=COUNT,
         total_tokens=COUNT,
         prompt_tokens_details=closed(cached_tokens=COUNT),
+        completion_tokens_details=closed(reasoning_tokens=COUNT),
     ),
     "Logprobs": closed(
         content=list_of(closed(**_TOKEN, top_logprobs=list_of(closed(**_TOKEN)))), refusal=or_null(TEXT)
     ),
-    "ChatCompletion": closed(
-        **_head("chat.completion"),
-        choices=list_of(
-            closed(
-                index=COUNT,
-                message=with_optional(
-                    closed(role=const("assistant"), content=or_null(TEXT), refusal=NULL),
-                    **_REASONING,
-                    tool_calls=list_of(_CALL),
-                ),
-                logprobs=or_null(ref("Logprobs")),
-                finish_reason=CHAT_FINISH,
-            )
+    "CompletionLogprobs": closed(
+        tokens=list_of(TEXT),
+        token_logprobs=list_of(or_null(NUMBER)),
+        top_logprobs=list_of(or_null(map_of(NUMBER))),
+        text_offset=list_of(COUNT),
+    ),
+    "PromptLogprobs": list_of(
+        or_null(map_of(closed(logprob=NUMBER, rank=or_null(COUNT), decoded_token=TEXT))),
+    ),
+    "ChatCompletion": with_optional(
+        closed(
+            **_head("chat.completion"),
+            choices=list_of(
+                with_optional(
+                    closed(
+                        index=COUNT,
+                        message=with_optional(
+                            closed(role=const("assistant"), content=or_null(TEXT), refusal=NULL),
+                            **_REASONING,
+                            tool_calls=list_of(_CALL),
+                        ),
+                        logprobs=or_null(ref("Logprobs")),
+                        finish_reason=CHAT_FINISH,
+                    ),
+                    **_TOKEN_IDS,
+                )
+            ),
+            usage=ref("Usage"),
         ),
-        usage=ref("Usage"),
+        **_PROMPT_IDS,
+        **_PROMPT_LOGPROBS,
     ),
     "Completion": closed(
         **_head("text_completion"),
-        choices=list_of(closed(index=COUNT, text=TEXT, logprobs=NULL, finish_reason=FINISH)),
+        choices=list_of(
+            with_optional(
+                closed(index=COUNT, text=TEXT, logprobs=or_null(ref("CompletionLogprobs")), finish_reason=FINISH),
+                **_TOKEN_IDS,
+                **_PROMPT_IDS,
+                **_PROMPT_LOGPROBS,
+            )
+        ),
         usage=ref("Usage"),
     ),
     "ChatCompletionChunk": with_optional(
         closed(
             **_head("chat.completion.chunk"),
             choices=list_of(
-                closed(
-                    index=COUNT,
-                    delta=with_optional(
-                        closed(), role=const("assistant"), content=TEXT, **_REASONING, tool_calls=list_of(_CALL_PIECE)
+                with_optional(
+                    closed(
+                        index=COUNT,
+                        delta=with_optional(
+                            closed(),
+                            role=const("assistant"),
+                            content=TEXT,
+                            **_REASONING,
+                            tool_calls=list_of(_CALL_PIECE),
+                        ),
+                        logprobs=or_null(ref("Logprobs")),
+                        finish_reason=or_null(CHAT_FINISH),
                     ),
-                    logprobs=or_null(ref("Logprobs")),
-                    finish_reason=or_null(CHAT_FINISH),
+                    **_TOKEN_IDS,
                 )
             ),
         ),
         usage=or_null(ref("Usage")),
+        **_PROMPT_IDS,
     ),
     "CompletionChunk": with_optional(
         closed(
             **_head("text_completion"),
-            choices=list_of(closed(index=COUNT, text=TEXT, logprobs=NULL, finish_reason=or_null(FINISH))),
+            choices=list_of(
+                with_optional(
+                    closed(
+                        index=COUNT,
+                        text=TEXT,
+                        logprobs=or_null(ref("CompletionLogprobs")),
+                        finish_reason=or_null(FINISH),
+                    ),
+                    **_TOKEN_IDS,
+                    **_PROMPT_IDS,
+                )
+            ),
         ),
         usage=or_null(ref("Usage")),
     ),

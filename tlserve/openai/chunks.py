@@ -9,38 +9,44 @@ asked for, absent when it was not.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
+from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output_reader import CallDelta, Delta
-from tlserve.openai.documents import REASONING_NAMES, AnswerHead, Usage, encode, finish_reason, logprobs_fields
+from tlserve.openai.documents import NO_EXTRAS, REASONING_NAMES, AnswerHead, Extras, Usage, encode, finish_reason
+from tlserve.openai.logprobs import chat_logprobs, completion_logprobs
 
 
 @attrs.frozen(kw_only=True)
 class Chunks:
     """The chunks of one answer: what is the same in each, ready as bytes.
 
-    `start` opens the list of choices, `end` closes it and the document; `before` and `after` stand around the text.
+    `start` opens the list of choices, `end` closes it and the document; `before` and `after` stand around the text. `logprobs` is
+    the form of log-probabilities. The prompt's ids stand in the document, or in its choice where choices have each their own.
     """
 
     start: bytes
     before: bytes
     after: bytes
     end: bytes
+    logprobs: Callable[[Sequence[LogprobEntry] | None], dict[str, Any] | None]
     role: bytes | None = None
+    prompt_ids_in_choice: bool = False
     reasoning_names: Sequence[str] = REASONING_NAMES
 
-    def opening(self, choice: int = 0) -> bytes | None:
+    def opening(self, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes | None:
         """Return the chunk that names the role, if this kind of answer has one."""
-        return None if self.role is None else self._start(choice) + self.role + self.end
+        return None if self.role is None else self._start(choice) + self.role + b"}" + self._end(extras, usage)
 
-    def piece(self, delta: Delta, choice: int = 0) -> bytes:
-        """Return a chunk of text; the last one of a choice says why it ended."""
+    def piece(self, delta: Delta, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes:
+        """Return a chunk of text; the last one of a choice says why it ended. `usage` is what the request cost so far."""
+        tail = self._tail(delta) + self._choice_end(extras) + self._end(extras, usage)
         if delta.reasoning or delta.calls:
-            return self._start(choice) + b'"delta":' + encode(self._fields(delta)) + _tail(delta) + self.end
-        return self._start(choice) + self.before + encode(delta.content) + self.after + _tail(delta) + self.end
+            return self._start(choice) + b'"delta":' + encode(self._fields(delta)) + tail
+        return self._start(choice) + self.before + encode(delta.content) + self.after + tail
 
     def _fields(self, delta: Delta) -> dict[str, Any]:
         """Return a delta that is not content alone; it has the members that gain something."""
@@ -51,6 +57,26 @@ class Chunks:
             fields["tool_calls"] = list(map(_call_fields, delta.calls))
         return fields
 
+    def _tail(self, delta: Delta) -> bytes:
+        if delta.finish is None and not delta.logprobs:
+            return _PLAIN_TAIL
+        logprobs = encode(self.logprobs(delta.logprobs or None))
+        reason = encode(finish_reason(delta.finish, delta.called))
+        return b',"logprobs":' + logprobs + b',"finish_reason":' + reason
+
+    def _choice_end(self, extras: Extras) -> bytes:
+        if extras is NO_EXTRAS:
+            return b"}"
+        prompt = extras.of_prompt() if self.prompt_ids_in_choice else {}
+        return _members({**prompt, **extras.of_answer()}) + b"}"
+
+    def _end(self, extras: Extras, usage: Usage | None) -> bytes:
+        if extras is NO_EXTRAS and usage is None:
+            return self.end
+        prompt = {} if self.prompt_ids_in_choice else extras.of_prompt()
+        end = self.end[:-1] if usage is None else b'],"usage":' + encode(usage.fields())
+        return end + _members(prompt) + b"}"
+
     def _start(self, choice: int) -> bytes:
         return self.start + b'{"index":%d,' % choice
 
@@ -59,15 +85,12 @@ class Chunks:
         return self.start + b'],"usage":' + encode(usage.fields()) + b"}"
 
 
-_PLAIN_TAIL = b',"logprobs":null,"finish_reason":null}'
+_PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'
 
 
-def _tail(delta: Delta) -> bytes:
-    if delta.finish is None and not delta.logprobs:
-        return _PLAIN_TAIL
-    logprobs = encode(logprobs_fields(delta.logprobs or None))
-    reason = encode(finish_reason(delta.finish, delta.called))
-    return b',"logprobs":' + logprobs + b',"finish_reason":' + reason + b"}"
+def _members(fields: dict[str, Any]) -> bytes:
+    """Return further members of an object that is not closed yet."""
+    return b"," + encode(fields)[1:-1] if fields else b""
 
 
 def _call_fields(piece: CallDelta) -> dict[str, Any]:
@@ -87,6 +110,7 @@ def chat_chunks(head: AnswerHead, include_usage: bool, *, reasoning_names: Seque
         before=b'"delta":{"content":',
         after=b"}",
         end=end,
+        logprobs=chat_logprobs,
         role=role,
         reasoning_names=reasoning_names,
     )
@@ -95,7 +119,14 @@ def chat_chunks(head: AnswerHead, include_usage: bool, *, reasoning_names: Seque
 def completion_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
     """Return the chunks of a text completion: pieces only."""
     start, end = _frame(head, "text_completion", include_usage)
-    return Chunks(start=start, before=b'"text":', after=b"", end=end)
+    return Chunks(
+        start=start,
+        before=b'"text":',
+        after=b"",
+        end=end,
+        logprobs=completion_logprobs,
+        prompt_ids_in_choice=True,
+    )
 
 
 def _frame(head: AnswerHead, kind: str, include_usage: bool) -> tuple[bytes, bytes]:

@@ -18,8 +18,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.chat.output_reader import Answer, AnswerCall, LogprobEntry, TokenChoice
+from tlserve.chat.logprob_entries import LogprobEntry
+from tlserve.chat.output_reader import Answer, AnswerCall
 from tlserve.generation import Finish
+from tlserve.openai.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 
 encode = msgspec.json.encode
 
@@ -52,11 +54,12 @@ class AnswerHead:
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """What an answer cost, in tokens; `cached` of the prompt's came from the prefix cache."""
+    """What an answer cost, in tokens; `cached` of the prompt's came from the prefix cache, `reasoning` are part of the answer."""
 
     prompt: int
     completion: int
     cached: int = 0
+    reasoning: int = 0
 
     def fields(self) -> dict[str, Any]:
         """Return the `usage` object."""
@@ -65,22 +68,30 @@ class Usage:
             "completion_tokens": self.completion,
             "total_tokens": self.prompt + self.completion,
             "prompt_tokens_details": {"cached_tokens": self.cached},
+            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
         }
 
 
-def _choice_fields(choice: TokenChoice) -> dict[str, Any]:
-    """Return one likelihood; `token` shows U+FFFD where the bytes are not whole characters, `bytes` are raw."""
-    text = choice.bytes.decode(errors="replace")
-    return {"token": text, "logprob": choice.logprob, "bytes": list(choice.bytes)}
+@attrs.frozen(kw_only=True)
+class Extras:
+    """What is said of a choice beyond the public API, each None unless it was asked for."""
+
+    token_ids: Sequence[int] | None = None
+    prompt_token_ids: Sequence[int] | None = None
+    prompt_logprobs: Sequence[LogprobEntry] | None = None
+
+    def of_answer(self) -> dict[str, Any]:
+        """Return the member of the choice."""
+        return {} if self.token_ids is None else {"token_ids": self.token_ids}
+
+    def of_prompt(self) -> dict[str, Any]:
+        """Return the members that tell of the prompt."""
+        ids = {} if self.prompt_token_ids is None else {"prompt_token_ids": self.prompt_token_ids}
+        entries = self.prompt_logprobs
+        return ids if entries is None else {**ids, "prompt_logprobs": prompt_logprobs(entries)}
 
 
-def _entry_fields(entry: LogprobEntry) -> dict[str, Any]:
-    return {**_choice_fields(entry.chosen), "top_logprobs": [_choice_fields(other) for other in entry.top]}
-
-
-def logprobs_fields(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | None:
-    """Return the `logprobs` of a chat choice; None where they were not asked for."""
-    return None if entries is None else {"content": [_entry_fields(entry) for entry in entries], "refusal": None}
+NO_EXTRAS = Extras()
 
 
 def chat_document(
@@ -88,19 +99,26 @@ def chat_document(
     answers: Sequence[Answer],
     usage: Usage,
     with_logprobs: bool,
+    extras: Sequence[Extras] = (),
     *,
     reasoning_names: Sequence[str] = REASONING_NAMES,
 ) -> bytes:
-    """Return a `chat.completion` whose choices are `answers`, which have ended."""
-    choices = [_chat_choice(index, answer, with_logprobs, reasoning_names) for index, answer in enumerate(answers)]
-    return encode({**head.fields("chat.completion"), "choices": choices, "usage": usage.fields()})
+    """Return a `chat.completion` whose choices are `answers`, which have ended; `extras` are empty, or one of each."""
+    extras = extras or [NO_EXTRAS] * len(answers)
+    choices = [
+        {**_chat_choice(index, answer, with_logprobs, reasoning_names), **extra.of_answer()}
+        for index, (answer, extra) in enumerate(zip(answers, extras, strict=True))
+    ]
+    return encode(
+        {**head.fields("chat.completion"), "choices": choices, "usage": usage.fields(), **extras[0].of_prompt()}
+    )
 
 
 def _chat_choice(index: int, answer: Answer, with_logprobs: bool, reasoning_names: Sequence[str]) -> dict[str, Any]:
     return {
         "index": index,
         "message": _message(answer, reasoning_names),
-        "logprobs": logprobs_fields(answer.logprobs) if with_logprobs else None,
+        "logprobs": chat_logprobs(answer.logprobs if with_logprobs else None),
         "finish_reason": finish_reason(answer.finish, answer.called),
     }
 
@@ -121,13 +139,24 @@ def _call_fields(call: AnswerCall) -> dict[str, Any]:
 
 
 def completion_document(
-    head: AnswerHead, answers: Sequence[Answer], usage: Usage, with_logprobs: bool = False
+    head: AnswerHead,
+    answers: Sequence[Answer],
+    usage: Usage,
+    with_logprobs: bool = False,
+    extras: Sequence[Extras] = (),
 ) -> bytes:
-    """Return a `text_completion` whose choices are `answers`, which have ended; log-probabilities are not served."""
-    assert not with_logprobs
+    """Return a `text_completion` whose choices are `answers`, which have ended; `extras` are empty, or one of each."""
+    extras = extras or [NO_EXTRAS] * len(answers)
     choices = [
-        {"index": index, "text": answer.content, "logprobs": None, "finish_reason": finish_reason(answer.finish)}
-        for index, answer in enumerate(answers)
+        {
+            "index": index,
+            "text": answer.content,
+            "logprobs": completion_logprobs(answer.logprobs if with_logprobs else None),
+            "finish_reason": finish_reason(answer.finish),
+            **extra.of_prompt(),
+            **extra.of_answer(),
+        }
+        for index, (answer, extra) in enumerate(zip(answers, extras, strict=True))
     ]
     return encode({**head.fields("text_completion"), "choices": choices, "usage": usage.fields()})
 

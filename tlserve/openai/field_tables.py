@@ -25,11 +25,20 @@ NotNegative = Annotated[int, Meta(ge=0)]
 Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Count = Annotated[int, Meta(ge=1, le=128)]
 Penalty = Annotated[float, Meta(ge=-2, le=2)]
+Logprobs = Annotated[int, Meta(ge=0, le=20)]
 AnyObject = dict[str, Any]
 Stops = Text | Annotated[list[Text], Meta(max_length=4)]
 Inputs = str | list[str | NotNegative | list[NotNegative]]
 
 _TEXT_SCHEMA = {"type": "string", "minLength": 1}
+MAX_BIASES = 1024
+MAX_STOP_IDS = 1024
+_BIASES_SCHEMA = {
+    "type": "object",
+    "maxProperties": MAX_BIASES,
+    "propertyNames": {"pattern": "^(0|[1-9][0-9]{0,9})$"},
+    "additionalProperties": {"type": "number", "minimum": -100, "maximum": 100},
+}
 _IDS_SCHEMA = {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}
 _INPUTS_SCHEMA = {
     "anyOf": [
@@ -80,20 +89,29 @@ _SAMPLING: Table = {
     "max_tokens": served(Positive, "an integer of at least 1"),
     "stream": served(bool, "true or false"),
     "stream_options": served(dict[str, Raw], "an object"),
-    "n": later(Count, "1", 1),
-    "best_of": later(Count, "1", 1),
-    "frequency_penalty": later(Penalty, "0", 0),
-    "presence_penalty": later(Penalty, "0", 0),
-    "repetition_penalty": later(Annotated[float, Meta(gt=0)], "1", 1),
-    "repeat_penalty": later(Annotated[float, Meta(gt=0)], "1", 1),
-    "logit_bias": later(dict[str, Annotated[float, Meta(ge=-100, le=100)]], "{}", when=_is_empty),
-    "min_tokens": later(NotNegative, "0", 0),
-    "stop_token_ids": later(list[int], "[]", when=_is_empty),
-    "include_stop_str_in_output": later(bool, "false", False),
-    "prompt_logprobs": later(NotNegative, ""),
-    "return_token_ids": later(bool, "false", False),
-    "cache_salt": later(str, "", ""),
-    "timeout": later(Annotated[float, Meta(gt=0)], ""),
+    "n": served(Count, "an integer from 1 to 128"),
+    "best_of": served(Count, "the same as n: the best of more answers is not looked for, 422"),
+    "frequency_penalty": served(Penalty, "a number from -2 to 2"),
+    "presence_penalty": served(Penalty, "a number from -2 to 2"),
+    "repetition_penalty": served(Annotated[float, Meta(ge=0.01, le=100)], "a number from 0.01 to 100; 1 is off"),
+    "repeat_penalty": served(
+        Annotated[float, Meta(ge=0, le=100)],
+        "a number from 0.01 to 100; 0 and 1 are off; the same as repetition_penalty",
+    ),
+    "logit_bias": served(
+        Annotated[dict[str, Annotated[float, Meta(ge=-100, le=100)]], Meta(max_length=MAX_BIASES)],
+        f"an object of at most {MAX_BIASES} token ids in decimal, each with a number from -100 to 100",
+        schema=_BIASES_SCHEMA,
+    ),
+    "min_tokens": served(NotNegative, "an integer from 0 to max_tokens"),
+    "stop_token_ids": served(
+        Annotated[list[NotNegative], Meta(max_length=MAX_STOP_IDS)], f"a list of at most {MAX_STOP_IDS} token ids"
+    ),
+    "include_stop_str_in_output": served(bool, "true or false"),
+    "prompt_logprobs": served(Logprobs, "an integer from 0 to 20, without stream"),
+    "return_token_ids": served(bool, "true or false"),
+    "cache_salt": served(Annotated[str, Meta(min_length=1, max_length=256)], "a string of 1 to 256 characters"),
+    "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
     "structured_outputs": later(AnyObject, "{}", when=_is_empty),
     "regex": later(str, "", ""),
     "choice": later(list[str], "[]", when=_is_empty),
@@ -117,15 +135,15 @@ _MODEL: Table = {"model": served(Text, "the id of a served model", required=True
 CHAT: Table = {
     **_MODEL,
     "messages": served(
-        Annotated[list[dict[str, Raw]], Meta(min_length=1)],
+        list[dict[str, Raw]],
         "a list of at least one message",
         required=True,
-        quick=Annotated[list[PlainMessage], Meta(min_length=1)],
+        quick=list[PlainMessage],
     ),
     **_SAMPLING,
     "max_completion_tokens": served(Positive, "an integer of at least 1"),
     "logprobs": served(bool, "true or false"),
-    "top_logprobs": served(Annotated[int, Meta(ge=0, le=20)], "an integer from 0 to 20, with logprobs true"),
+    "top_logprobs": served(Logprobs, "an integer from 0 to 20, with logprobs true"),
     **_ACCOUNT,
     "tools": served(
         Annotated[list[AnyObject], Meta(max_length=MAX_TOOLS)],
@@ -170,7 +188,7 @@ COMPLETION: Table = {
     "prompt": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     **_SAMPLING,
     "echo": served(bool, "true or false"),
-    "logprobs": later(Annotated[int, Meta(ge=0, le=20)], ""),
+    "logprobs": served(Logprobs, "an integer from 0 to 20"),
     "suffix": later(str, "", ""),
     **_ACCOUNT,
 }
@@ -180,6 +198,7 @@ EMBEDDINGS: Table = {
     "input": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     "encoding_format": served(Literal["float", "base64"], '"float" or "base64"'),
     "dimensions": served(Positive, "an integer of at least 1"),
+    "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
     "user": inert(str, "a string"),
 }
 
@@ -193,6 +212,6 @@ DETOKENIZE: Table = {**_MODEL, "tokens": served(list[NotNegative], "a list of to
 
 STREAM_OPTIONS: Table = {
     "include_usage": served(bool, "true or false"),
-    "continuous_usage_stats": later(bool, "false", False),
+    "continuous_usage_stats": served(bool, "true or false"),
     "include_obfuscation": inert(bool, "true or false"),
 }

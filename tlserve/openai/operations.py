@@ -29,12 +29,14 @@ STATUSES: Mapping[int, str] = {
     431: "the headers are larger, or more, than the limits",
     500: "a fault of the server",
     503: "no room before the queue's deadline, or shutting down; see Retry-After",
+    504: "the request's deadline passed before its answer was complete",
 }
 RETRIED = (429, 503)
 """The statuses that say when to try again."""
 
 _READING = (200, 400, 401, 403, 413, 415, 417, 429, 431, 500, 503)
 _POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 500, 503)
+_WORKING = (*_POSTING, 504)
 
 
 @attrs.frozen
@@ -54,6 +56,15 @@ HEADERS: Mapping[str, Header] = {
     ),
     "X-TL-Strict": Header(_SWITCH, "1: an unknown field is 400 instead of being ignored"),
     "X-TL-Return-Seed": Header(_SWITCH, "1: the answer's X-TL-Seed repeats it as `seed`"),
+    "X-TL-Deadline-Ms": Header(
+        {"type": "integer", "minimum": 1, "maximum": 999_999_999_999},
+        "milliseconds from the request's arrival to the end of its answer; then 504, or an error event in a stream",
+    ),
+    "X-TL-Progress": Header(
+        _SWITCH,
+        "1: a stream begins once it is admitted, and tells of the queue and the prompt in comments up to its first token; "
+        "what fails from then on is an error event",
+    ),
     "X-TL-Special-Tokens": Header(_SWITCH, "1: the text may spell control tokens"),
 }
 
@@ -88,7 +99,9 @@ BODIES: Mapping[str, Table] = {
     "DetokenizeRequest": field_tables.DETOKENIZE,
 }
 
-_GENERATING = ("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Return-Seed")
+_GENERATING = (
+    *("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Return-Seed", "X-TL-Deadline-Ms", "X-TL-Progress"),
+)
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
@@ -97,6 +110,7 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="ChatRequest",
         headers=_GENERATING,
         chunk="ChatCompletionChunk",
+        statuses=_WORKING,
     ),
     ("POST", "/v1/completions"): Operation(
         summary="Continue one or several prompts; the choices of prompt i are i * n to i * n + n - 1.",
@@ -104,12 +118,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="CompletionRequest",
         headers=(*_GENERATING, "X-TL-Special-Tokens"),
         chunk="CompletionChunk",
+        statuses=_WORKING,
     ),
     ("POST", "/v1/embeddings"): Operation(
         summary="Turn texts or token ids into unit vectors, in order.",
         answer="Embeddings",
         body="EmbeddingsRequest",
-        headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict"),
+        headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Deadline-Ms"),
+        statuses=_WORKING,
     ),
     ("POST", "/v1/chat/completions/input_tokens"): Operation(
         summary="Count the prompt tokens that the same chat would have.",

@@ -8,17 +8,19 @@ Source: the public API reference of chat completions and completions; what it la
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
-from tlserve.errors import ClientError
+from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.fields import read_fields
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
+_TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 @attrs.frozen(kw_only=True)
@@ -26,20 +28,28 @@ class GenerationOptions:
     """What chat and completions have in common.
 
     `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
-    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each. `n`
-    answers are made for each prompt.
+    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each; so are
+    `prompt_logprobs`. `n` answers are made for each prompt. `timeout_s` counts from the request's arrival.
     """
 
     sampling: Mapping[str, Any] = attrs.field(factory=dict)
     seed: int | None = None
     max_tokens: int | None = None
     max_tokens_field: str = "max_tokens"
+    min_tokens: int = 0
     stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
     ignore_eos: bool = False
     logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    return_token_ids: bool = False
     n: int = 1
     stream: bool = False
     include_usage: bool = False
+    continuous_usage: bool = False
+    cache_salt: str = ""
+    timeout_s: float | None = None
 
     def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
         """Return `defaults` with what the request gave laid over them."""
@@ -49,8 +59,7 @@ class GenerationOptions:
 def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:
     """Return the generation options, and the unknown names inside `stream_options`."""
     stream = given.get("stream", False)
-    if "stream_options" in given and not stream:
-        raise ClientError("stream_options goes only with stream true; leave it out", param="stream_options")
+    _check_together(given, stream)
     stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
     field = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
     options = GenerationOptions(
@@ -58,21 +67,72 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
         seed=given.get("seed"),
         max_tokens=given.get(field),
         max_tokens_field=field,
+        min_tokens=given.get("min_tokens", 0),
         stop=_stops(given.get("stop", ())),
+        stop_token_ids=tuple(given.get("stop_token_ids", ())),
+        include_stop=given.get("include_stop_str_in_output", False),
         ignore_eos=given.get("ignore_eos", False),
         logprobs=_logprobs(given),
+        prompt_logprobs=given.get("prompt_logprobs"),
+        return_token_ids=given.get("return_token_ids", False),
         n=given.get("n", 1),
         stream=stream,
         include_usage=stream_options.given.get("include_usage", False),
+        continuous_usage=stream_options.given.get("continuous_usage_stats", False),
+        cache_salt=given.get("cache_salt", ""),
+        timeout_s=given.get("timeout"),
     )
     return options, stream_options.unknown
+
+
+def _check_together(given: Mapping[str, Any], stream: bool) -> None:
+    """Refuse fields that do not go with each other."""
+    if "stream_options" in given and not stream:
+        raise ClientError("stream_options goes only with stream true; leave it out", param="stream_options")
+    if "prompt_logprobs" in given and stream:
+        raise ClientError(
+            "prompt_logprobs does not go with stream true; leave one of them out", param="prompt_logprobs"
+        )
+    best_of, n = given.get("best_of"), given.get("n", 1)
+    if best_of is not None and best_of > n:
+        raise Refusal(f"best_of is not served beyond n ({n}); leave it out, and take all n answers", param="best_of")
+    if best_of is not None and best_of < n:
+        raise ClientError(f"best_of is {best_of}, and n asks for {n} answers; leave best_of out", param="best_of")
 
 
 def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
     sampling = {name: given[name] for name in _SAMPLING_FIELDS if name in given}
     if "top_k" in sampling:
         sampling["top_k"] = max(0, sampling["top_k"])
+    if "logit_bias" in sampling:
+        sampling["logit_bias"] = _biases(sampling["logit_bias"])
+    if "repeat_penalty" in given:
+        sampling["repetition_penalty"] = _repetition_penalty(given)
     return sampling
+
+
+def _repetition_penalty(given: Mapping[str, Any]) -> float:
+    """Return the penalty that came under its other name; under both names it must be the same."""
+    penalty = float(given["repeat_penalty"] or 1)
+    if penalty < 0.01:
+        raise ClientError(f"repeat_penalty is {penalty}; send a number from 0.01 to 100, or 0", param="repeat_penalty")
+    if given.get("repetition_penalty", penalty) != penalty:
+        raise ClientError(
+            "repeat_penalty and repetition_penalty are two names of one thing and differ; send one of them",
+            param="repeat_penalty",
+        )
+    return penalty
+
+
+def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
+    """Return the biases by id, without those that change nothing."""
+    for name in given:
+        if not _TOKEN_ID.fullmatch(name):
+            raise ClientError(
+                f"logit_bias has the key {name[:40]!r}; send token ids in decimal, which /v1/tokenize tells",
+                param="logit_bias",
+            )
+    return tuple(sorted((int(name), float(bias)) for name, bias in given.items() if bias))
 
 
 def _stops(stop: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
@@ -80,8 +140,12 @@ def _stops(stop: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _logprobs(given: Mapping[str, Any]) -> int | None:
+    """Return how many are asked for: completions say a number, chat says whether, and the number by another field."""
+    asked = given.get("logprobs", False)
+    if isinstance(asked, int) and not isinstance(asked, bool):
+        return asked
     top = given.get("top_logprobs", 0)
-    if given.get("logprobs"):
+    if asked:
         return int(top)
     if top:
         raise ClientError("top_logprobs goes only with logprobs true; send both, or neither", param="top_logprobs")

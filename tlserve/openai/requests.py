@@ -62,6 +62,7 @@ class EmbeddingsRequest:
     inputs: tuple[Input, ...]
     as_base64: bool = False
     dimensions: int | None = None
+    timeout_s: float | None = None
     ignored: tuple[str, ...] = ()
 
 
@@ -98,6 +99,8 @@ DEFAULT_RULES = BodyRules()
 def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     """Parse a body of POST /v1/chat/completions; raises ClientError that names the field."""
     values = _read(body, field_tables.CHAT, rules)
+    if not values.given["messages"]:
+        raise ClientError("messages is empty; send at least one message", param="messages")
     turns, unknown_in_turns = read_turns(values.given["messages"])
     options, unknown_in_options = read_options(values.given)
     ignored = _ignored((*values.unknown, *unknown_in_options, *unknown_in_turns), rules)
@@ -151,6 +154,7 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
         inputs=read_inputs(values.given["input"], "input"),
         as_base64=values.given.get("encoding_format") == "base64",
         dimensions=values.given.get("dimensions"),
+        timeout_s=values.given.get("timeout"),
         ignored=_ignored(values.unknown, rules),
     )
 

@@ -25,27 +25,31 @@ class StopStrings:
     and have not been released; after a match, also those that were dropped.
     """
 
-    def __init__(self, stops: Sequence[str] = ()) -> None:
-        """Raise ClientError for too many, an empty, or an overlong string."""
+    def __init__(self, stops: Sequence[str] = (), *, include: bool = False) -> None:
+        """Raise ClientError for too many, an empty, or an overlong string; `include`: the one that is met is released too."""
         _check(stops)
+        self._include = include
         self.stopped = False
         self.held = 0
         self._automaton = _Automaton(stops) if stops else None
         self._waiting = ""
         self._state = 0
 
-    def feed(self, text: str) -> str:
-        """Return the text that no stop string can contain any more."""
+    def feed(self, text: str, *, stopping: bool = True) -> str:
+        """Return the text that no stop string can contain any more.
+
+        `stopping` false: what is complete within `text` stops nothing; what only begins in it may, later.
+        """
         if self._automaton is None:
             return text
         self.held += len(text)
         if self.stopped:
             return ""
         waiting = self._waiting + text
-        end, self._state, match_chars = self._automaton.walk(self._state, text)
+        end, self._state, match_chars = self._automaton.walk(self._state, text, stopping)
         if match_chars:
             self.stopped = True
-            return self._release(waiting, len(self._waiting) + end - match_chars)
+            return self._release(waiting, len(self._waiting) + end - (0 if self._include else match_chars))
         return self._release(waiting, len(waiting) - self._automaton.depth[self._state])
 
     def finish(self) -> str:
@@ -82,13 +86,13 @@ class _Automaton:
             self._add(stop)
         self._link()
 
-    def walk(self, state: int, text: str) -> tuple[int, int, int]:
+    def walk(self, state: int, text: str, stopping: bool) -> tuple[int, int, int]:
         """Read `text` from `state`; return (characters read, state, length of the match that ended it, or 0)."""
         children, match = self._children, self.match
         for read, character in enumerate(text, 1):
             following = children[state].get(character)
             state = self._step(state, character) if following is None else following
-            if match[state]:
+            if match[state] and stopping:
                 return read, state, match[state]
         return len(text), state, 0
 

@@ -1,0 +1,94 @@
+"""A call's body -> the parsed request and the model that it names: what every route with a body does first.
+
+Owns the order: headers are refused before the body is read, the body is parsed off the loop where it is large, and only then is
+the model looked for. Refuses to know what the routes do with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+import attrs
+
+from tlserve.endpoints.asked_headers import AskedHeaders, read_asked_headers
+from tlserve.endpoints.call import Call
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.deadline import Deadline, plan_deadline
+from tlserve.endpoints.served import Served, check_generates
+from tlserve.openai.options import GenerationOptions
+from tlserve.openai.requests import BodyRules
+
+
+class Parsed(Protocol):
+    """What every parsed body says: the model, and the names of what is not known here."""
+
+    @property
+    def model(self) -> str:
+        """Return the model as the request names it."""
+
+    @property
+    def ignored(self) -> tuple[str, ...]:
+        """Return what no table holds."""
+
+
+class ParsedGeneration(Parsed, Protocol):
+    """What every parsed body says that asks for tokens."""
+
+    @property
+    def options(self) -> GenerationOptions:
+        """Return what chat and completions have in common."""
+
+
+Request = TypeVar("Request", bound=Parsed)
+Generating = TypeVar("Generating", bound=ParsedGeneration)
+
+
+@attrs.frozen
+class Incoming(Generic[Request]):
+    """A request that was read; the work that it asks for grows with `size_bytes`, its body's."""
+
+    request: Request
+    served: Served
+    size_bytes: int
+
+
+async def read_incoming(api: ApiContext, call: Call, parse: Callable[[bytes, BodyRules], Request]) -> Incoming[Request]:
+    """Read and parse the body, and pick its model; note both in the call. Raises ClientError and ModelNotFound."""
+    body, rules = await api.read_body(call)
+    request = await api.offload.run(len(body), lambda: parse(body, rules))
+    call.ignored = request.ignored
+    served = api.catalogue.pick(request.model)
+    call.notes["model"] = served.model_id
+    return Incoming(request, served, len(body))
+
+
+@attrs.frozen(kw_only=True)
+class IncomingGeneration(Generic[Generating]):
+    """A request for tokens that was read, what its headers ask for, and when its answer must be there."""
+
+    request: Generating
+    served: Served
+    size_bytes: int
+    headers: AskedHeaders
+    deadline: Deadline
+
+
+async def read_generation(
+    api: ApiContext, call: Call, parse: Callable[[bytes, BodyRules], Generating]
+) -> IncomingGeneration[Generating]:
+    """Check the headers, read the body, and pick a model that generates; raises what `read_incoming` does, and Refusal."""
+    headers = read_asked_headers(call.request.headers)
+    incoming = await read_incoming(api, call, parse)
+    check_generates(incoming.served)
+    headers.check(incoming.request.options.stream)
+    deadline = plan_deadline(
+        call.started_s, headers.deadline_s, incoming.request.options.timeout_s, api.settings.answer_timeout_ms
+    )
+    return IncomingGeneration(
+        request=incoming.request,
+        served=incoming.served,
+        size_bytes=incoming.size_bytes,
+        headers=headers,
+        deadline=deadline,
+    )

@@ -1,0 +1,79 @@
+r"""Log-probabilities as JSON, in the three forms that the API has.
+
+Owns the forms: that of chat, the older one of completions, and that of a prompt. Refuses to know how an answer came about.
+
+Source: the public API reference of chat (`logprobs.content`) and of completions (`logprobs`, whose tokens that are no text by
+themselves are written `bytes:\xe2\x80`); the `prompt_logprobs` of vLLM.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from tlserve.chat.logprob_entries import LogprobEntry, TokenChoice
+
+
+def chat_logprobs(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | None:
+    """Return the `logprobs` of a chat choice; None where they were not asked for."""
+    return None if entries is None else {"content": [_chat_entry(entry) for entry in entries], "refusal": None}
+
+
+def _chat_entry(entry: LogprobEntry) -> dict[str, Any]:
+    return {**_chat_token(entry.chosen), "top_logprobs": [_chat_token(other) for other in entry.top]}
+
+
+def _chat_token(choice: TokenChoice) -> dict[str, Any]:
+    """Return one likelihood; `token` shows U+FFFD where the bytes are not whole characters, `bytes` are raw."""
+    return {"token": _shown(choice), "logprob": choice.logprob, "bytes": list(choice.bytes)}
+
+
+def _shown(choice: TokenChoice) -> str:
+    return choice.bytes.decode(errors="replace")
+
+
+def completion_logprobs(entries: Sequence[LogprobEntry] | None) -> dict[str, Any] | None:
+    """Return the `logprobs` of a completion's choice; None where they were not asked for.
+
+    `top_logprobs` have the token itself besides the likeliest, as the public API has it. Of tokens that are written alike the
+    likelier one is told. Offsets count characters of the choice's text.
+    """
+    if entries is None:
+        return None
+    return {
+        "tokens": [_written(entry.chosen) for entry in entries],
+        "token_logprobs": [entry.chosen.logprob for entry in entries],
+        "top_logprobs": [_top(entry) for entry in entries],
+        "text_offset": [entry.offset for entry in entries],
+    }
+
+
+def _top(entry: LogprobEntry) -> dict[str, float | None] | None:
+    if entry.chosen.logprob is None:
+        return None
+    likelihoods: dict[str, float | None] = {}
+    for choice in (*entry.top, entry.chosen):
+        likelihoods.setdefault(_written(choice), choice.logprob)
+    return likelihoods
+
+
+def _written(choice: TokenChoice) -> str:
+    """Return the text of a token, or its bytes if they are not whole characters: then text would not tell one from another."""
+    try:
+        return choice.bytes.decode()
+    except UnicodeDecodeError:
+        return "bytes:" + "".join(f"\\x{byte:02x}" for byte in choice.bytes)
+
+
+def prompt_logprobs(entries: Iterable[LogprobEntry]) -> list[dict[str, Any] | None]:
+    """Return a prompt's log-probabilities: for each token id -> likelihood of itself and the likeliest; null for the first."""
+    return [None if entry.chosen.logprob is None else _by_id(entry) for entry in entries]
+
+
+def _by_id(entry: LogprobEntry) -> dict[str, Any]:
+    ranks = {choice.token: rank for rank, choice in enumerate(entry.top, 1)}
+    choices = {choice.token: choice for choice in (entry.chosen, *entry.top)}
+    return {
+        str(token): {"logprob": choice.logprob, "rank": ranks.get(token), "decoded_token": _shown(choice)}
+        for token, choice in choices.items()
+    }
