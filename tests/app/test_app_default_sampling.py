@@ -25,7 +25,7 @@ def qwen2(tmp_path):
     shutil.copy(KIN.parent / "tokenizers" / "qwen2.json", directory / "tokenizer.json")
     (directory / "tokenizer_config.json").write_text(json.dumps({"eos_token": "<|im_end|>"}))
     (directory / "chat_template.jinja").write_text(TEMPLATE)
-    (directory / "generation_config.json").write_text(json.dumps({"do_sample": False, "repetition_penalty": 1.1}))
+    (directory / "generation_config.json").write_text(json.dumps({"do_sample": False, "typical_p": 0.9}))
     return directory
 
 
@@ -51,10 +51,12 @@ def test_the_operator_wins_over_the_makers_and_the_request_over_both(qwen2):
 
 
 def test_each_value_is_the_operators_or_the_makers():
-    makers = SamplingParams(temperature=0.6, top_p=0.9, top_k=20)
+    makers = SamplingParams(temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.1)
     assert default_sampling(SamplingSettings(), makers) == makers
-    operator = SamplingSettings(temperature=0.0, min_p=0.1)
-    assert default_sampling(operator, makers) == SamplingParams(temperature=0, top_p=0.9, top_k=20, min_p=0.1)
+    operator = SamplingSettings(temperature=0.0, min_p=0.1, presence_penalty=0.5)
+    assert default_sampling(operator, makers) == SamplingParams(
+        temperature=0, top_p=0.9, top_k=20, min_p=0.1, repetition_penalty=1.1, presence_penalty=0.5
+    )
 
 
 def test_a_wish_that_is_not_served_is_in_the_log(qwen2, caplog):
@@ -62,5 +64,5 @@ def test_a_wish_that_is_not_served_is_in_the_log(qwen2, caplog):
         load(EngineSettings(model_dir=str(qwen2), threads=1))
     messages = [record.getMessage() for record in caplog.records if record.name == "tlserve"]
     assert messages == [
-        "tiny-qwen: generation_config.json asks for repetition_penalty 1.1, which is not served: answers are drawn without it"
+        "tiny-qwen: generation_config.json asks for typical_p 0.9, which is not served: answers are drawn without it"
     ]

@@ -106,6 +106,11 @@ def test_a_directory_without_a_template_says_none(llama):
         ({"do_sample": False, "temperature": 0.6, "top_k": 5}, SamplingParams(temperature=0, top_k=5)),
         ({"temperature": None, "top_p": None, "do_sample": None}, SamplingParams()),
         ({"temperature": 1, "top_p": 1}, SamplingParams()),
+        (
+            {"repetition_penalty": 1.1, "presence_penalty": 1.5},
+            SamplingParams(repetition_penalty=1.1, presence_penalty=1.5),
+        ),
+        ({"frequency_penalty": -0.5, "repetition_penalty": None}, SamplingParams(frequency_penalty=-0.5)),
     ],
 )
 def test_the_makers_sampling_is_the_default(llama, document, sampling):
@@ -114,11 +119,17 @@ def test_the_makers_sampling_is_the_default(llama, document, sampling):
 
 
 def test_wishes_that_are_not_served_are_noted_and_harmless_ones_are_not(llama):
-    wishes = {"repetition_penalty": 1.1, "no_repeat_ngram_size": 0, "typical_p": 1.0, "num_beams": 4, "top_h": None}
+    wishes = {
+        "encoder_repetition_penalty": 1.1,
+        "no_repeat_ngram_size": 0,
+        "typical_p": 1.0,
+        "num_beams": 4,
+        "top_h": None,
+    }
     put(llama, "generation_config.json", wishes)
     notes = load_model(llama, threads=1).notes
     assert [note.split(",")[0] for note in notes] == [
-        "generation_config.json asks for repetition_penalty 1.1",
+        "generation_config.json asks for encoder_repetition_penalty 1.1",
         "generation_config.json asks for num_beams 4",
     ]
 
@@ -133,6 +144,8 @@ def test_wishes_that_are_not_served_are_noted_and_harmless_ones_are_not(llama):
         ("top_k", -1),
         ("top_p", 0),
         ("top_p", 1.1),
+        ("repetition_penalty", 0),
+        ("presence_penalty", 3),
         ("min_p", 2),
         ("do_sample", "no"),
     ],

@@ -1,7 +1,8 @@
 """How a model's makers would have its tokens drawn: the sampling fields of generation_config.json.
 
 Owns which fields are taken, and that every other one that would change an answer is said aloud instead of being dropped in
-silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`.
+silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`; presence and frequency penalties
+are not in the former, and some models' files have them all the same.
 """
 
 from __future__ import annotations
@@ -19,10 +20,12 @@ _BOUNDS: Mapping[str, tuple[float, float, str]] = {
     "top_k": (0, 1 << 20, "a whole number from 0"),
     "top_p": (1e-6, 1, "a number above 0, at most 1"),
     "min_p": (0, 1, "a number from 0 to 1"),
+    "repetition_penalty": (0.01, 100, "a number from 0.01 to 100"),
+    "presence_penalty": (-2, 2, "a number from -2 to 2"),
+    "frequency_penalty": (-2, 2, "a number from -2 to 2"),
 }
 
 _WITHOUT_EFFECT: Mapping[str, object] = {
-    "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "no_repeat_ngram_size": 0,
     "num_beams": 1,
