@@ -1,7 +1,7 @@
 """The seam for model families: what the text of an answer means, and what the template of the family wants.
 
-Owns the channels, the pieces that a reader gives, and the protocols of a dialect and its reader. The dialects themselves are in
-`tlserve.chat.dialects`, one module each. Refuses to know tokens and JSON documents.
+Owns the channels, the pieces that a reader gives, the form of calls, and the protocols of a dialect and its reader. The dialects
+themselves are in `tlserve.chat.dialects`, one module each. Refuses to know tokens and JSON documents.
 """
 
 from __future__ import annotations
@@ -50,6 +50,16 @@ class CallClosed:
 
 Piece = ChannelText | CallOpened | CallArguments | CallClosed
 
+
+@attrs.frozen
+class PlacedSchema:
+    """A JSON schema, its place in the request, and the pattern of blanks between its parts; None: at most one space."""
+
+    place: str
+    schema: Any
+    blanks: str | None = None
+
+
 _NO_SCHEMAS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
 
 
@@ -58,11 +68,19 @@ class ToolUse:
     """The tools that a request offers, as a reader needs them: name -> JSON schema of the arguments.
 
     `parallel` false: the answer ends with its first call. `hidden`: calls are read, and left out, for none may be made.
+
+    `enforced` None: the model calls as it likes. Else name -> what is enforced of the schema, with its place, and calls are of
+    these tools alone; those in `strict` are held to all of it. `required`: the answer is calls and nothing else. `named`: the
+    request chose the tool, so that the end of its call is the answer's stop.
     """
 
     schemas: Mapping[str, Mapping[str, Any]] = _NO_SCHEMAS
     parallel: bool = True
     hidden: bool = False
+    enforced: Mapping[str, PlacedSchema] | None = None
+    strict: frozenset[str] = frozenset()
+    required: bool = False
+    named: bool = False
 
 
 @attrs.frozen
@@ -107,6 +125,38 @@ class DialectReader(Protocol):
         """Return what was held back."""
 
 
+@attrs.frozen
+class Tags:
+    """What begins and ends the reasoning."""
+
+    begin: str
+    end: str
+
+
+class Slot(enum.Enum):
+    """What a call form leaves open."""
+
+    NAME = "name"
+    ARGUMENTS = "arguments"
+
+
+@attrs.frozen(kw_only=True)
+class CallForm:
+    """How a family writes calls, so that they can be forced; what its reader takes for calls, too.
+
+    Each is a row of parts: texts, each of which is one token where the vocabulary has that as a special token, and slots.
+    `before` stands in front of the first call, `between` two of them, and `after` behind the last. `bare`: calls have no marker,
+    and only the characters of `bare` at the very beginning of an answer can open them. `as_tags`: arguments are tags, not JSON.
+    """
+
+    call: tuple[str | Slot, ...]
+    before: tuple[str, ...] = ()
+    between: tuple[str, ...] = ()
+    after: tuple[str, ...] = ()
+    bare: str = ""
+    as_tags: bool = False
+
+
 def _same(call_id: str) -> str:
     return call_id
 
@@ -137,8 +187,15 @@ class Dialect(Protocol):
     def form(self) -> TurnForm:
         """Return how its template wants earlier calls."""
 
+    @property
+    def reasoning(self) -> Tags | None:
+        """Return the tags around the reasoning, None if it has none."""
+
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Say whether a model with this template and these special tokens speaks it."""
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:
+        """Return how calls are written by a model with these special tokens."""
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for one answer; `opening` may have begun the reasoning. `tools` None: there are no calls."""

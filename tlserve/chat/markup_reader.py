@@ -11,21 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-import attrs
-
-from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, ToolUse
+from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, Tags, ToolUse
 from tlserve.chat.regions import Region
 
 _BLANKS = " \t\n\r"
 OpenRegion = Callable[[], Region]
-
-
-@attrs.frozen
-class Tags:
-    """What begins and ends the reasoning."""
-
-    begin: str
-    end: str
 
 
 THINK = Tags("<think>", "</think>")

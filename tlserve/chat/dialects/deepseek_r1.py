@@ -14,7 +14,17 @@ from functools import partial
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Slot,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
 from tlserve.chat.markup_reader import THINK, MarkupReader
 from tlserve.chat.regions import NamedRegion
 
@@ -24,6 +34,14 @@ SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001 - the model's own spelling
 _HEAD = re.compile(rf"\s*function{SEPARATOR}([^\s<>{{]+)\s*(?:```(?:json)?\s*)?")
 
 _FORM = TurnForm(arguments_as_text=True, null_content=True)
+
+
+_CALLS = CallForm(
+    before=(ALL_BEGIN,),
+    call=(BEGIN, "function", SEPARATOR, Slot.NAME, "\n```json\n", Slot.ARGUMENTS, "\n```", END),
+    between=("\n",),
+    after=(ALL_END,),
+)
 
 
 def _name_of(head: str) -> str:
@@ -37,10 +55,15 @@ class DeepSeekR1Dialect:
 
     name: str = "deepseek_r1"
     form: TurnForm = _FORM
+    reasoning: Tags | None = THINK
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match by the template."""
         return ALL_BEGIN in template_source and THINK.end in template_source
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return a fenced block behind the name."""
+        return _CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for reasoning, content and calls."""

@@ -11,11 +11,28 @@ from functools import partial
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    USUAL_FORM,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Slot,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
 from tlserve.chat.markup_reader import MarkupReader, OpenRegion
 from tlserve.chat.regions import JsonRegion
 
 BEGIN, END = "<tool_call>", "</tool_call>"
+
+
+HERMES_CALLS = CallForm(
+    call=(BEGIN, '\n{"name": "', Slot.NAME, '", "arguments": ', Slot.ARGUMENTS, "}\n", END),
+    between=("\n",),
+)
 
 
 def hermes_regions(tools: ToolUse | None) -> Mapping[str, OpenRegion]:
@@ -29,10 +46,15 @@ class HermesDialect:
 
     name: str = "hermes"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match by the template."""
         return BEGIN in template_source
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return JSON between the tags."""
+        return HERMES_CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for content and calls."""

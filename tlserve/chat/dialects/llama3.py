@@ -11,13 +11,27 @@ from functools import partial
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    USUAL_FORM,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Slot,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
 from tlserve.chat.markup_reader import MarkupReader
 from tlserve.chat.pythonic import PythonicRegion
 from tlserve.chat.regions import EitherRegion, JsonRegion, Region
 
 TAG = "<|python_tag|>"
 _HEADER = "<|start_header_id|>"
+
+
+_CALLS = CallForm(call=('{"name": "', Slot.NAME, '", "parameters": ', Slot.ARGUMENTS, "}"), between=("; ",), bare="{[")
 
 
 def _as_json(tools: ToolUse, begin: str) -> Region:
@@ -44,10 +58,15 @@ class Llama3Dialect:
 
     name: str = "llama3"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Match by the headers of its turns, in the template or the vocabulary."""
         return _HEADER in template_source and (_HEADER in special_tokens or "ipython" in template_source)
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return JSON and nothing else."""
+        return _CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for content, or calls."""
@@ -56,7 +75,7 @@ class Llama3Dialect:
         return MarkupReader(
             opening=opening,
             regions={TAG: partial(_either, tools, TAG)},
-            bare=dict.fromkeys("{[", partial(_either, tools, "")),
+            bare=dict.fromkeys(_CALLS.bare, partial(_either, tools, "")),
             tools=tools,
         )
 

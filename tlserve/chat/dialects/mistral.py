@@ -14,7 +14,17 @@ from functools import partial
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Slot,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
 from tlserve.chat.markup_reader import MarkupReader, OpenRegion
 from tlserve.chat.regions import EitherRegion, JsonRegion, NamedRegion, Region
 
@@ -56,14 +66,28 @@ class MistralDialect:
 
     name: str = "mistral"
     form: TurnForm = _FORM
+    reasoning: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Match by the template, or by the token."""
         return BEGIN in template_source or (BEGIN in special_tokens and "[INST]" in template_source)
 
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:
+        """Return the newer form where the vocabulary has its token."""
+        return _NAMED if _ARGUMENTS in special_tokens else _LIST
+
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for content and calls."""
         return _MistralReader(opening=opening, regions=_regions(tools), tools=tools)
+
+
+_LIST = CallForm(
+    before=(BEGIN, "["),
+    call=('{"name": "', Slot.NAME, '", "arguments": ', Slot.ARGUMENTS, "}"),
+    between=(", ",),
+    after=("]",),
+)
+_NAMED = CallForm(call=(BEGIN, Slot.NAME, _ARGUMENTS, Slot.ARGUMENTS))
 
 
 def _regions(tools: ToolUse | None) -> Mapping[str, OpenRegion]:

@@ -13,16 +13,18 @@ import attrs
 from tlserve.chat.dialect import (
     FROM_NOTHING,
     USUAL_FORM,
+    CallForm,
     Channel,
     ChannelText,
     Dialect,
     DialectReader,
     Opening,
     Piece,
+    Tags,
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.dialects.hermes import hermes_regions
+from tlserve.chat.dialects.hermes import HERMES_CALLS, hermes_regions
 from tlserve.chat.markup_reader import MarkupReader
 
 
@@ -48,10 +50,15 @@ class PlainDialect:
 
     name: str = "plain"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match every model."""
         return True
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return the form of `hermes`, which the prompt asks for."""
+        return HERMES_CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader to which everything is content, besides calls of the tools that are offered."""

@@ -9,8 +9,18 @@ from collections.abc import Mapping
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
-from tlserve.chat.dialects.hermes import BEGIN, hermes_regions
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    USUAL_FORM,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
+from tlserve.chat.dialects.hermes import BEGIN, HERMES_CALLS, hermes_regions
 from tlserve.chat.markup_reader import THINK, MarkupReader
 
 
@@ -20,10 +30,15 @@ class Qwen3Dialect:
 
     name: str = "qwen3"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = THINK
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match by the template."""
         return THINK.end in template_source and BEGIN in template_source
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return the form of `hermes`."""
+        return HERMES_CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for reasoning, content and calls."""

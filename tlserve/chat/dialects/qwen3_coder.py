@@ -10,10 +10,25 @@ from functools import partial
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    USUAL_FORM,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Slot,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
 from tlserve.chat.dialects.hermes import BEGIN, END
 from tlserve.chat.markup_reader import THINK, MarkupReader
 from tlserve.chat.regions import XmlRegion
+
+_CALLS = CallForm(
+    call=(BEGIN, "\n<function=", Slot.NAME, ">\n", Slot.ARGUMENTS, "</function>\n", END), between=("\n",), as_tags=True
+)
 
 
 @attrs.frozen
@@ -22,10 +37,15 @@ class Qwen3CoderDialect:
 
     name: str = "qwen3_coder"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = THINK
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match by the template."""
         return "<function=" in template_source and BEGIN in template_source
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return a tag around each argument."""
+        return _CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for content and calls, and for reasoning where the model or the prompt begins it."""

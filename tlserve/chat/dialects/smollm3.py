@@ -10,8 +10,18 @@ from collections.abc import Mapping
 
 import attrs
 
-from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Dialect, DialectReader, Opening, ToolUse, TurnForm
-from tlserve.chat.dialects.hermes import hermes_regions
+from tlserve.chat.dialect import (
+    FROM_NOTHING,
+    USUAL_FORM,
+    CallForm,
+    Dialect,
+    DialectReader,
+    Opening,
+    Tags,
+    ToolUse,
+    TurnForm,
+)
+from tlserve.chat.dialects.hermes import HERMES_CALLS, hermes_regions
 from tlserve.chat.markup_reader import THINK, MarkupReader
 
 
@@ -21,10 +31,15 @@ class SmolLM3Dialect:
 
     name: str = "smollm3"
     form: TurnForm = USUAL_FORM
+    reasoning: Tags | None = THINK
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match by the template."""
         return THINK.end in template_source and "/no_think" in template_source
+
+    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
+        """Return the form of `hermes`."""
+        return HERMES_CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for reasoning, content and calls."""

@@ -1,0 +1,1 @@
+"""Structured output: what an answer must match, as data, and the masks that make it so."""

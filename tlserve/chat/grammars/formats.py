@@ -1,0 +1,57 @@
+"""What the content of an answer must match, as a client says it: a schema, a regular expression, some choices, a grammar.
+
+Owns the way from each of them to a fragment of a grammar. Refuses to know requests and tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import attrs
+
+from tlserve.chat.dialect import PlacedSchema
+from tlserve.chat.grammars.lark import quoted, slashed
+from tlserve.chat.grammars.schemas import checked_schema
+from tlserve.chat.grammars.source import NOTHING
+from tlserve.chat.grammars.user_lark import checked_lark
+from tlserve.errors import ClientError
+
+ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
+
+
+@attrs.frozen(kw_only=True)
+class AnswerFormat:
+    """A rule, in terms of further grammars and schemas; `field` of the request asked for it."""
+
+    field: str
+    rule: str
+    larks: Mapping[str, str] = NOTHING
+    schemas: Mapping[str, PlacedSchema] = NOTHING
+
+
+def schema_format(schema: Any, place: str, field: str, blanks: str | None = None) -> AnswerFormat:
+    """Return the format of JSON that matches `schema`; raises ClientError for what cannot be enforced."""
+    placed = PlacedSchema(place, checked_schema(schema, place, field), blanks)
+    return AnswerFormat(field=field, rule="@answer", schemas={"answer": placed})
+
+
+def regex_format(pattern: str, field: str) -> AnswerFormat:
+    """Return the format of text that matches `pattern` from its beginning to its end."""
+    if not pattern:
+        raise ClientError(f"{field} is empty; send a regular expression", param=field)
+    return AnswerFormat(field=field, rule=slashed(pattern))
+
+
+def choice_format(choices: Sequence[str], field: str) -> AnswerFormat:
+    """Return the format of text that is one of `choices`."""
+    if not choices or not all(choices):
+        raise ClientError(f"{field} must be a list of texts, none of them empty", param=field)
+    lark = "start: CHOICE\nCHOICE: " + " | ".join(map(quoted, dict.fromkeys(choices)))
+    return AnswerFormat(field=field, rule="@answer", larks={"answer": lark})
+
+
+def lark_format(grammar: str, field: str) -> AnswerFormat:
+    """Return the format of text that `grammar`, in Lark or GBNF, produces; raises ClientError for what is not served."""
+    lark, schemas = checked_lark(grammar, field)
+    return AnswerFormat(field=field, rule="@answer", larks={"answer": lark}, schemas=schemas)

@@ -1,0 +1,142 @@
+"""The keywords of JSON schema: which are enforced, which say nothing of values, and what each takes.
+
+Owns the tables. Whether a keyword is enforced was found by experiment: constrained random walks, judged by a validator
+(`tests/chat/test_chat_schema_walks.py`). Refuses to know where a keyword stands. Source: JSON Schema 2020-12, Validation and
+Core; the OpenAPI document for `discriminator` and `nullable`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import attrs
+
+TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
+FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})
+NARROWED = {
+    "time": "^[^:]*:[^:]*:[0-5]",
+    "date-time": "^[^:]*:[^:]*:[0-5]",
+    "email": "^[^@]{1,64}@[^@]{1,255}$",
+}
+"""Formats of which the compiler knows a little more than there is: leap seconds that are none, and parts that are too long."""
+
+LARGEST = 2**53
+"""Integers beyond it are not held exactly."""
+
+MAX_COUNT = 2**20
+MAX_FRACTION_DIGITS = 9
+
+ANNOTATIONS = frozenset(
+    {
+        *("title", "description", "default", "examples", "example", "deprecated", "readOnly", "writeOnly"),
+        *("$comment", "$schema", "$anchor", "contentMediaType", "contentEncoding", "contentSchema", "discriminator"),
+    }
+)
+"""Keywords that say nothing of which values are right."""
+
+HARMLESS: Mapping[str, Any] = {
+    "uniqueItems": False,
+    "nullable": False,
+    "unevaluatedProperties": True,
+    "unevaluatedItems": True,
+}
+"""Keywords that are not enforced, with the value that asks for nothing."""
+
+HINTS = {
+    "nullable": 'send "type": [..., "null"]',
+    "additionalItems": "send prefixItems and items",
+    "dependencies": "leave it out",
+    "$id": "leave it out",
+}
+
+KNOWN = frozenset(
+    {
+        *(
+            "not",
+            "if",
+            "then",
+            "else",
+            "dependentRequired",
+            "dependentSchemas",
+            "contains",
+            "minContains",
+            "maxContains",
+        ),
+        *("uniqueItems", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "$id", "id", "$dynamicRef"),
+        *("$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary", *HINTS),
+    }
+)
+"""Keywords that a schema may have and that cannot be enforced."""
+
+
+@attrs.frozen
+class Value:
+    """What a keyword's value must be, in words and as a check."""
+
+    words: str
+    is_right: Callable[[Any], bool]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= LARGEST
+
+
+def _is_step(value: Any) -> bool:
+    return _is_number(value) and value > 0 and round(value, MAX_FRACTION_DIGITS) == value
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= MAX_COUNT
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_names(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _are_types(value: Any) -> bool:
+    return value in TYPES if _is_text(value) else _are_names(value) and bool(value) and set(value) <= set(TYPES)
+
+
+def is_exact(value: Any) -> bool:
+    """Say whether every number in a value is held exactly."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return _is_number(value)
+    members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return all(map(is_exact, members))
+
+
+_NUMBER = Value("a number of at most 2^53", _is_number)
+_COUNT = Value(f"an integer from 0 to {MAX_COUNT}", _is_count)
+_EXACT = Value("a value whose numbers are at most 2^53", is_exact)
+
+PLAIN: Mapping[str, Value] = {
+    "type": Value(f"one of {', '.join(TYPES)}, or a list of them", _are_types),
+    "const": _EXACT,
+    "enum": Value(
+        "a list of at least one value, numbers at most 2^53", lambda v: isinstance(v, list) and bool(v) and is_exact(v)
+    ),
+    "minimum": _NUMBER,
+    "maximum": _NUMBER,
+    "exclusiveMinimum": _NUMBER,
+    "exclusiveMaximum": _NUMBER,
+    "multipleOf": Value(f"a number above 0 of at most {MAX_FRACTION_DIGITS} digits behind the point", _is_step),
+    "minLength": _COUNT,
+    "maxLength": _COUNT,
+    "minItems": _COUNT,
+    "maxItems": _COUNT,
+    "minProperties": _COUNT,
+    "maxProperties": _COUNT,
+    "required": Value("a list of names", _are_names),
+    "format": Value(f"one of {', '.join(sorted(FORMATS))}", lambda value: _is_text(value) and value in FORMATS),
+}
+"""Keywords whose values hold no schemas."""
+
+ONE_SCHEMA = ("items", "additionalProperties")
+LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+NAMED = ("properties", "patternProperties", "$defs", "definitions")
+"""Keywords that hold one schema, a list of them, and schemas by name."""

@@ -1,0 +1,38 @@
+"""The patterns of JSON schemas, which are ECMAScript's, as regular expressions of the compiler, which are Rust's.
+
+Owns the differences that would silently change the meaning: the dot, which stops at more line ends in ECMAScript, and the
+characters that mean something inside a Rust class and nothing inside one of ECMAScript. What the compiler does not know at all
+(looking around, going back) it refuses by itself. Source: ECMA-262, "Patterns"; the documentation of the crate `regex`.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PARTS = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|.", re.DOTALL)
+_DOT = r"[^\n\r\u2028\u2029]"
+_IN_CLASS = re.compile(r"\\.|[\[&~]", re.DOTALL)
+_UNKNOWN = re.compile(r"\(\?(?:<?[=!]|[a-zA-Z])|\\[1-9bBk]")
+
+
+def as_rust(pattern: str) -> str:
+    """Return the Rust spelling of an ECMAScript pattern."""
+    return "".join(map(_part, _PARTS.findall(pattern)))
+
+
+def _part(part: str) -> str:
+    if part == ".":
+        return _DOT
+    if part[0] == "[" and len(part) > 1:
+        return "[" + _IN_CLASS.sub(_in_class, part[1:])
+    return part
+
+
+def _in_class(found: re.Match[str]) -> str:
+    text = found[0]
+    return text if text[0] == "\\" else "\\" + text
+
+
+def is_beyond(pattern: str) -> bool:
+    """Say whether a pattern has what no automaton can do: looking around, going back, flags, borders of words."""
+    return _UNKNOWN.search(pattern) is not None

@@ -1,0 +1,92 @@
+"""Grammars that clients write, in Lark as llguidance has it, or in the GBNF of llama.cpp.
+
+Owns what of them is refused: control tokens, which answers are not to be made of; grammars by name, of which there are none;
+and attributes of rules that would be ignored here, or make it impossible to take tokens back. The schemas inside are checked
+as any other. Refuses to know what the rest means: the compiler says what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import attrs
+
+from tlserve.chat.dialect import PlacedSchema
+from tlserve.chat.grammars.schemas import checked_schema
+from tlserve.errors import ClientError
+
+_PIECE = re.compile(
+    r"""(?P<string>"(?:\\.|[^"\\\n])*"i?)
+      | (?P<comment>//[^\n]*|\#[^\n]*)
+      | (?P<regex>/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n])+/[a-z]*)
+      | (?P<json>%json\s*(?=\{))
+      | (?P<options>%(?:llguidance|regex)\s*(?=\{))
+      | (?P<token><[^<>\s]+>)
+      | (?P<grammar>@[\w-]+)
+      | (?P<attribute>\b(?:max_tokens|temperature|stop)\s*=)
+      | (?P<other>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_REFUSED = {
+    "token": "asks for a control token, and answers are text",
+    "grammar": "names another grammar, and there is none",
+    "attribute": "has an attribute that is not served",
+}
+_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+_DECODER = json.JSONDecoder()
+
+
+@attrs.define
+class _Reading:
+    """A client's grammar on its way to one of ours."""
+
+    field: str
+    text: str
+    schemas: dict[str, PlacedSchema] = attrs.field(factory=dict)
+
+    def pieces(self) -> Iterator[str]:
+        at = 0
+        while at < len(self.text):
+            found = _PIECE.match(self.text, at)
+            assert found is not None
+            at, kind = found.end(), found.lastgroup
+            if kind in _REFUSED:
+                raise ClientError(f"{self.field}: {found[0][:60]} {_REFUSED[kind]}; leave it out", param=self.field)
+            if kind in ("json", "options"):
+                value, at = self._value(at)
+                yield self._schema(value) if kind == "json" else found[0] + json.dumps(value, ensure_ascii=False)
+            elif kind != "comment":
+                yield found[0]
+
+    def _value(self, at: int) -> tuple[object, int]:
+        try:
+            return _DECODER.raw_decode(self.text, at)
+        except ValueError as fault:
+            raise ClientError(f"{self.field}: what follows % is no JSON: {fault}", param=self.field) from None
+
+    def _schema(self, schema: object) -> str:
+        name = f"schema_{len(self.schemas)}"
+        place = f"{self.field}: %json"
+        self.schemas[name] = PlacedSchema(place, checked_schema(schema, place, self.field))
+        return f"@{name} "
+
+
+def checked_lark(grammar: str, field: str) -> tuple[str, dict[str, PlacedSchema]]:
+    """Return `grammar` in Lark, and the schemas that it names; raises ClientError for what is refused."""
+    if not grammar.strip():
+        raise ClientError(f"{field} is empty; send a grammar in Lark or GBNF", param=field)
+    reading = _Reading(field, _as_lark(grammar, field))
+    return "".join(reading.pieces()), reading.schemas
+
+
+def _as_lark(grammar: str, field: str) -> str:
+    if not _GBNF.search(grammar):
+        return grammar
+    from llguidance.gbnf_to_lark import gbnf_to_lark
+
+    try:
+        return str(gbnf_to_lark(grammar))
+    except Exception as fault:  # the converter raises what it likes
+        raise ClientError(f"{field} is no GBNF: {str(fault)[:200]}", param=field) from None
