@@ -365,3 +365,67 @@ def test_ids_of_calls_are_random_and_long():
 def test_the_entries_of_reasoning_and_calls_go_out_too():
     found = answer(BYTES, events(b"<think>a</think>b" + NOW, logprobs=True), (), QWEN3, TOOLS)
     assert b"".join(entry.chosen.bytes for entry in found.logprobs) == b"<think>a</think>b" + NOW
+
+
+# --- stops and the least length (S1) ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "content", "finish"),
+    [
+        (0, "a", Finish.STOP),
+        (2, "a", Finish.STOP),  # "bc" is complete with the third token
+        (3, "abcda", Finish.STOP),
+        (6, "abcda", Finish.STOP),  # it only begins within the first six
+        (7, "abcdabc", Finish.LENGTH),
+        (9, "abcdabc", Finish.LENGTH),
+    ],
+)
+def test_a_stop_string_is_looked_for_only_behind_the_least_number_of_tokens(min_tokens, content, finish):
+    reader = OutputReader(BYTES, ["bc"], min_tokens=min_tokens)
+    found = fold(reader.feed(event) for event in events(b"abcdabc"))
+    assert found == Answer(content=content, finish=finish)
+
+
+def test_a_stop_string_that_is_included_has_its_entries_and_what_is_behind_it_has_none():
+    reader = OutputReader(BYTES, ["cd"], include_stop=True)
+    found = fold(reader.feed(event) for event in events(b"abcdef", logprobs=True))
+    assert (found.content, found.finish) == ("abcd", Finish.STOP)
+    assert bytes(byte for entry in found.logprobs for byte in entry.chosen.bytes) == b"abcd"
+
+
+# --- places of entries, and tokens by channel -------------------------------------------------------------------------------
+
+
+@given(st.text("abé漢👩", min_size=1, max_size=10))
+def test_an_entry_knows_the_place_of_its_character(text):
+    found = answer(BYTES, events(list(text.encode()), logprobs=True))
+    places = [place for place, character in enumerate(text) for _ in character.encode()]
+    assert [entry.offset for entry in found.logprobs] == places
+
+
+def reasoning_tokens(text, dialect=QWEN3, finish=Finish.LENGTH, tools=None):
+    reader = OutputReader(BYTES, (), dialect, tools=tools)
+    for event in events(text, finish):
+        reader.feed(event)
+    return reader.reasoning_tokens, reader.tokens
+
+
+@pytest.mark.parametrize(
+    ("text", "reasoning"),
+    [
+        (b"<think>ab</think>c", len(b"<think>ab")),  # the closing tag goes with what follows it
+        (b"<think>ab", len(b"<think>ab")),
+        (b"<think>ab</think>", len(b"<think>ab</think>")),  # which nothing follows here
+        (b"no thought", 0),
+        (b"<thin", 0),
+        ("<think>漢".encode(), len("<think>漢".encode())),
+        (b"<think>ab</think>" + NOW, len(b"<think>ab")),
+    ],
+)
+def test_tokens_are_counted_in_the_channel_that_they_were_in(text, reasoning):
+    assert reasoning_tokens(text, tools=TOOLS) == (reasoning, len(text))
+
+
+def test_without_a_channel_for_it_nothing_is_reasoning():
+    assert reasoning_tokens(b"<think>ab</think>c", PLAIN) == (0, 18)

@@ -7,7 +7,15 @@ import trio.testing
 
 from tests.kit.scripted_backend import INFO, QUEUE, Counts, Script, ScriptedBackend
 from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, NoCapacity, Overloaded
-from tlserve.generation import EmbeddingRequest, Finish, GenerationRequest, PrefillStarted, TokenEvent
+from tlserve.generation import (
+    EmbeddingRequest,
+    Finish,
+    GenerationRequest,
+    PrefillStarted,
+    Progress,
+    PromptLogprobs,
+    TokenEvent,
+)
 
 REQUEST = GenerationRequest(prompt=(97,), max_tokens=3, seed=0)
 
@@ -123,3 +131,40 @@ async def test_embeddings_are_unit_vectors_in_the_order_of_the_inputs() -> None:
     first, second = await ScriptedBackend().embed(EmbeddingRequest(inputs=((0,), (1, 1))))
     assert first.tolist() == [1, 0, 0, 0]
     assert second.tolist() == [0, 1, 0, 0]
+
+
+async def test_progress_is_told_to_those_who_ask_up_to_the_first_token(autojump_clock: trio.testing.MockClock) -> None:
+    backend = ScriptedBackend(Script(queue_s=4, ahead=(2, 0), prefill_s=6, chunk_tokens=2))
+    start, seen = trio.current_time(), []
+    async with backend.generate(attrs.evolve(REQUEST, prompt=(1, 2, 3), max_tokens=1, progress=True)) as tokens:
+        async for batch in tokens:
+            seen += [(round(trio.current_time() - start, 6), event) for event in batch]
+    assert seen == [
+        (0, Progress(ahead=2)),
+        (2, Progress(ahead=0)),
+        (4, PrefillStarted()),
+        (8, Progress(done=2)),
+        (10, Progress(done=3)),
+        (10, TokenEvent(0, 4, finish=Finish.LENGTH)),
+    ]
+
+
+@pytest.mark.parametrize(("chunk_tokens", "starts"), [(1, [1, 2]), (2, [1, 2]), (9, [1])])
+async def test_the_prompts_logprobs_come_in_order_without_that_of_the_first_token(
+    chunk_tokens: int, starts: list[int]
+) -> None:
+    request = attrs.evolve(REQUEST, prompt=(1, 2, 3), prompt_logprobs=1)
+    batches = await collect(ScriptedBackend(Script(chunk_tokens=chunk_tokens)), request)
+    told = [event for batch in batches for event in batch if isinstance(event, PromptLogprobs)]
+    assert [event.start for event in told] == starts
+    assert [token.token for event in told for token in event.tokens] == [2, 3]
+    assert isinstance(batches[0][0], PrefillStarted)
+
+
+async def test_the_least_number_of_tokens_are_none_of_the_stop_ids() -> None:
+    request = attrs.evolve(REQUEST, stop_ids=frozenset({98, 99}), min_tokens=1)
+    assert await collect(ScriptedBackend(), request) == [
+        [PrefillStarted()],
+        [TokenEvent(0, 100)],
+        [TokenEvent(1, 99, finish=Finish.STOP)],
+    ]

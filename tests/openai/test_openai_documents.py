@@ -17,6 +17,7 @@ from tlserve.generation import Finish
 from tlserve.openai.chunks import chat_chunks, completion_chunks
 from tlserve.openai.documents import (
     AnswerHead,
+    Extras,
     ModelCard,
     Usage,
     chat_document,
@@ -89,6 +90,48 @@ def test_a_completion_has_chunks_of_text_and_no_role() -> None:
     assert chunks.opening() is None
     parsed = Completion.model_validate_json(chunks.piece(Delta(content="é", finish=Finish.STOP)), strict=True)
     assert (parsed.object, parsed.choices[0].text, parsed.choices[0].finish_reason) == ("text_completion", "é", "stop")
+
+
+EXTRAS = Extras(token_ids=(5, 6), prompt_token_ids=(7,), prompt_logprobs=(ENTRY,))
+
+
+def test_what_is_said_beyond_the_public_api_stands_in_the_chat_and_its_choices() -> None:
+    answer = Answer(content="hi", finish=Finish.STOP)
+    document = json.loads(chat_document(HEAD, [answer, answer], USAGE, False, [EXTRAS, EXTRAS]))
+    assert [choice["token_ids"] for choice in document["choices"]] == [[5, 6], [5, 6]]
+    assert (document["prompt_token_ids"], len(document["prompt_logprobs"])) == ([7], 1)
+    plain = json.loads(chat_document(HEAD, [answer], USAGE, False))
+    assert not {"prompt_token_ids", "prompt_logprobs", "token_ids"} & {*plain, *plain["choices"][0]}
+    ChatCompletion.model_validate(document)
+
+
+def test_what_is_said_beyond_the_public_api_stands_in_the_choices_of_completions() -> None:
+    answer = Answer(content="hi", finish=Finish.STOP, logprobs=(ENTRY,))
+    document = json.loads(completion_document(HEAD, [answer], USAGE, True, [EXTRAS]))
+    (choice,) = document["choices"]
+    assert (choice["token_ids"], choice["prompt_token_ids"], len(choice["prompt_logprobs"])) == ([5, 6], [7], 1)
+    assert choice["logprobs"]["text_offset"] == [0]
+    Completion.model_validate(document)
+
+
+@pytest.mark.parametrize("include_usage", [True, False])
+def test_a_chunk_may_carry_ids_and_what_the_request_cost_so_far(include_usage: bool) -> None:
+    extras = Extras(token_ids=(5,), prompt_token_ids=(7, 8))
+    chat, text = chat_chunks(HEAD, include_usage), completion_chunks(HEAD, include_usage)
+    opening = json.loads(chat.opening(0, extras, USAGE) or b"")
+    assert (opening["prompt_token_ids"], opening["usage"]) == ([7, 8], USAGE.fields())
+    for delta in (Delta(content="x"), Delta(reasoning="r"), Delta(content="x", finish=Finish.STOP, logprobs=(ENTRY,))):
+        piece = json.loads(chat.piece(delta, 0, Extras(token_ids=(5,)), USAGE))
+        assert (piece["choices"][0]["token_ids"], piece["usage"]) == ([5], USAGE.fields())
+        ChatCompletionChunk.model_validate(piece)
+        unpriced = json.loads(chat.piece(delta, 0, Extras(token_ids=(5,))))
+        assert unpriced.get("usage", "absent") == (None if include_usage else "absent")
+    (choice,) = json.loads(text.piece(Delta(content="x", logprobs=(ENTRY,)), 0, extras))["choices"]
+    assert (choice["token_ids"], choice["prompt_token_ids"], choice["logprobs"]["tokens"]) == (
+        [5],
+        [7, 8],
+        [r"bytes:\xc3"],
+    )
 
 
 @given(st.lists(st.floats(-1, 1, width=32), min_size=1, max_size=9))

@@ -35,6 +35,7 @@ def run_stops(stops):
 
 
 STOPS = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4)
+PIECES = st.lists(st.text("abc", max_size=3), max_size=8)
 
 
 @given(st.text("abc", max_size=20), STOPS)
@@ -125,3 +126,29 @@ def test_text_stream_holds_back_stop_prefixes():
 def test_a_text_stream_gives_the_same_at_every_split(data, stops):
     text = assert_same_at_every_split(data, run_text(lambda: TextStream(stops)), count=4)
     assert text == text_before_stop(data.decode("utf-8", "replace"), stops)
+
+
+# --- when they count, and whether they are shown -----------------------------------------------------------------------------
+
+
+@given(PIECES, STOPS, st.integers(0, 6))
+def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only_begins_then_does(pieces, stops, free):
+    matcher = StopStrings(stops)
+    released = "".join(matcher.feed(piece, stopping=number >= free) for number, piece in enumerate(pieces))
+    text, soon = "".join(pieces), len("".join(pieces[:free]))
+    expected, stopped = text, False
+    for end in range(len(text), soon, -1):
+        met = [len(stop) for stop in stops if text[:end].endswith(stop)]
+        if met:
+            expected, stopped = text[: end - max(met)], True
+    assert (released + matcher.finish(), matcher.stopped) == (expected, stopped)
+
+
+@given(PIECES, STOPS)
+def test_a_stop_string_that_is_included_is_released_and_nothing_behind_it(pieces, stops):
+    cut, whole = StopStrings(stops), StopStrings(stops, include=True)
+    without = "".join(map(cut.feed, pieces)) + cut.finish()
+    shown = "".join(map(whole.feed, pieces)) + whole.finish()
+    assert (whole.stopped, shown.startswith(without)) == (cut.stopped, True)
+    assert (shown[len(without) :] in stops) if cut.stopped else (shown == without)
+    assert whole.held == (len("".join(pieces)) - len(shown) if cut.stopped else 0)

@@ -126,7 +126,10 @@ class _Stream:
 
     def _opening_of(self, index: int) -> bytes | None:
         extras = self._plan.prompt_extras(index) if index == 0 else NO_EXTRAS
-        return self._chunks.opening(index, extras, self._sent.usage())
+        opening = self._chunks.opening(index, extras, self._sent.usage())
+        if opening is not None:
+            self._sent.begun.add(index)
+        return opening
 
     def _write(self, ready: Ready) -> bytes:
         return b"".join(sse.event(self._piece(index, part)) for index, parts in ready for part in parts)
@@ -151,17 +154,17 @@ class _Stream:
 
 
 class _Sent:
-    """What of each choice was sent: chunks tell of it, and not of what is only ready."""
+    """What of each choice was sent: chunks tell of it, and not of what is only ready. `begun` are those that were heard of."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._reasoning = [0] * len(plan.choices)
-        self._begun: set[int] = set()
+        self.begun: set[int] = set()
         self.tokens = 0
 
     def add(self, index: int, part: Part) -> None:
         """Count a part."""
-        self._begun.add(index)
+        self.begun.add(index)
         self.tokens += len(part.tokens)
         self._reasoning[index] = part.reasoning_tokens
 
@@ -169,7 +172,7 @@ class _Sent:
         """Return what the chunk of a part says besides, the prompt's ids in the first one of a choice."""
         if not self._plan.options.return_token_ids:
             return NO_EXTRAS
-        own = NO_EXTRAS if index in self._begun else self._plan.prompt_extras(index)
+        own = NO_EXTRAS if index in self.begun else self._plan.prompt_extras(index)
         return attrs.evolve(own, token_ids=part.tokens)
 
     def usage(self) -> Usage | None:
