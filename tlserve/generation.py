@@ -1,6 +1,6 @@
 """The contract between the front (HTTP, OpenAI documents, text) and whatever produces tokens.
 
-Owns the request, the events, and the protocols `Backend`, `TokenConstraint` and `GrammarCompiler`. The engine thread
+Owns the request, the events, and the protocols of backends, constraints and compilers of grammars. The engine thread
 (`tlserve.worker`) and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Refuses to
 know text, HTTP, threads and trio: token ids in, token ids out.
 
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 @attrs.frozen(kw_only=True)
 class SamplingParams:
-    """How one token is drawn from the logits; applied in the order of the fields, in float64.
+    """How one token is drawn from the logits; applied in the order of the fields, in float64 (an edited logit is rounded once).
 
     `repetition_penalty` divides the positive logits of the tokens that stand in prompt or answer, and multiplies the negative
     ones; 1 is off. `presence_penalty` is taken from the logit of each token that stands in the answer, `frequency_penalty` once
@@ -62,14 +62,24 @@ class Grammar:
     source: str
 
 
+class CompiledGrammar(Protocol):
+    """A grammar that is ready to be used, any number of times."""
+
+    def start(self) -> TokenConstraint:
+        """Return a fresh constraint; quick."""
+
+
 class GrammarCompiler(Protocol):
     """Makes constraints of grammars; made by `chat`, used by a backend beside its engine, on any thread."""
 
-    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> TokenConstraint:
-        """Return a fresh constraint that allows `stop_ids` where the answer may end; slow unless it is known already.
+    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> CompiledGrammar:
+        """Return `grammar` compiled, its constraints allowing `stop_ids` where the answer may end; slow.
 
-        Raises ClientError for a grammar that cannot be compiled within its time and size.
+        Raises ClientError for a grammar that cannot be compiled, or is too large.
         """
+
+    def field(self, grammar: Grammar) -> str:
+        """Return the field of the request that asked for `grammar`, for messages."""
 
 
 @attrs.frozen(kw_only=True)
@@ -79,10 +89,11 @@ class GenerationRequest:
     `logprobs` None: no log-probabilities are computed; k >= 0: the drawn token's, and the k best beside it, all from
     the raw distribution (before temperature and filters). `stop_ids` end the answer; the one drawn is reported as a token
     with `finish` STOP and is never part of the text. `max_tokens` counts `emitted` too. The first `min_tokens` tokens of the
-    answer are none of `stop_ids`.
+    answer are none of `stop_ids`, unless the grammar allows nothing else: then the answer ends.
 
-    `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place. Requests with
-    different `cache_salt` never find each other's blocks in the prefix cache. `progress`: `Progress` events are wanted.
+    `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place; a request with
+    `emitted` was told them before. Requests with different `cache_salt` never find each other's blocks in the prefix cache.
+    `progress`: `Progress` events are wanted.
     """
 
     prompt: tuple[int, ...]

@@ -3,6 +3,7 @@
 import math
 
 import attrs
+import numpy as np
 import pytest
 
 from tests.kit.alternating import ALTERNATING, Alternating
@@ -96,6 +97,49 @@ def test_an_engine_without_work_does_nothing():
     assert not engine.has_work
     assert engine.step() == []
     assert engine.statistics().steps_total == 0
+
+
+# --- the shortest answer
+
+
+SUCCESSORS = attrs.evolve(REQUEST, prompt=(97,), max_tokens=6, stop_ids=frozenset({99, 101}))
+
+
+def test_no_answer_ends_by_a_stop_token_before_its_shortest_length():
+    assert [e.token for e in alone(SUCCESSORS, succ_model())] == [98, 99]
+    for shortest in range(1, 7):
+        tokens = alone(attrs.evolve(SUCCESSORS, min_tokens=shortest), succ_model())
+        assert len(tokens) >= shortest
+        assert not [event for event in tokens[:shortest] if event.token in SUCCESSORS.stop_ids]
+
+
+def test_the_shortest_length_counts_what_was_emitted():
+    request = attrs.evolve(SUCCESSORS, min_tokens=2, emitted=(98, 100))
+    assert alone(request, succ_model())[0].token == 101
+
+
+class Ends:
+    """Allows nothing but 99, a stop token."""
+
+    def mask(self):
+        return np.array([0, 0, 0, 1 << 3], np.uint32)
+
+    def accept(self, token):
+        assert token == 99
+
+    def rollback(self, count):
+        raise AssertionError
+
+
+def test_an_answer_that_its_constraint_lets_only_end_ends_before_its_shortest_length():
+    engine = small(succ_model())
+    key = engine.add_request(attrs.evolve(SUCCESSORS, min_tokens=5), Ends())
+    assert tokens_of(events_of(engine, key)) == [TokenEvent(0, 99, finish=Finish.STOP)]
+
+
+def test_where_every_token_ends_the_answer_one_of_them_does():
+    request = attrs.evolve(SUCCESSORS, stop_ids=frozenset(range(10_000)), min_tokens=5)
+    assert alone(request, succ_model()) == [TokenEvent(0, 98, finish=Finish.STOP)]
 
 
 # --- embeddings
@@ -323,6 +367,60 @@ def test_a_constraint_that_breaks_ends_its_own_request_and_no_other():
     happened = run_to_end(engine)
     assert [type(event) for event in happened[bad]] == [PrefillStarted, TokenEvent, TokenEvent, Failed]
     assert tokens_of(happened[good]) == alone(REQUEST)
+
+
+FORETOLD = (1, 4, 13, 40, 60, 59, 56, 47, 20, 0, 1, 4, 13, 40)
+"""What goes on by itself, and for five tokens as the alternating constraint wants it."""
+
+
+class Watched(Alternating):
+    """Counts how often it is asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = 0
+
+    def mask(self):
+        self.asked += 1
+        return super().mask()
+
+
+def test_a_constraint_is_asked_once_for_each_row_that_can_count():
+    request = constrained(sampling=GREEDY, prompt=FORETOLD)
+    engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
+    constraint = Watched()
+    key = engine.add_request(request, constraint)
+    tokens = tokens_of(events_of(engine, key))
+    statistics = engine.statistics()
+    assert tokens == alone(request, HashModel(pull=12.0))
+    assert statistics.accepted_tokens_total > 0
+    assert len(tokens) <= constraint.asked <= len(tokens) + statistics.drafted_tokens_total
+
+
+@pytest.mark.parametrize("fail_at", range(9))
+def test_a_constraint_that_breaks_under_drafts_ends_its_request_where_it_would_without_them(fail_at):
+    request = constrained(sampling=GREEDY, prompt=FORETOLD)
+    found = []
+    for speculative in ("none", "prompt_lookup"):
+        engine = small(HashModel(pull=12.0), speculative=speculative, speculative_tokens=8)
+        key = engine.add_request(request, Alternating(fail_at=fail_at))
+        found.append([event for event in events_of(engine, key) if isinstance(event, TokenEvent | Failed)])
+    assert len(found[0]) == fail_at + 1
+    assert [str(event) for event in found[0]] == [str(event) for event in found[1]]
+
+
+class Forgetful(Alternating):
+    def rollback(self, count):
+        raise RuntimeError("it was not written down")
+
+
+def test_a_constraint_that_cannot_take_drafts_back_ends_its_own_request():
+    engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
+    key = engine.add_request(constrained(sampling=GREEDY, prompt=FORETOLD), Forgetful())
+    other = engine.add_request(REQUEST)
+    happened = run_to_end(engine)
+    assert isinstance(happened[key][-1], Failed)
+    assert len(tokens_of(happened[other])) == 5
 
 
 # --- speculation

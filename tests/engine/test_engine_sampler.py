@@ -9,7 +9,9 @@ import pytest
 from tests.kit import naive_sampler as naive
 from tests.kit.engine_runs import random_sampling
 from tlserve.engine import sampler
-from tlserve.engine.constraint import ConstraintFailed, mask_of
+from tlserve.engine.constraint import ConstraintFailed, all_but, allows, mask_of, narrowed
+from tlserve.engine.draws import Run
+from tlserve.engine.logit_edits import open_edits
 from tlserve.generation import GenerationRequest, SamplingParams
 
 GOLDEN_DRAWS = [
@@ -32,9 +34,10 @@ class Mask:
         return self.words
 
 
-def request(sampling=None, *, seed=0, choice=0, logprobs=None, **fields):
+def request(sampling=None, *, seed=0, choice=0, logprobs=None, prompt=(0,), emitted=(), **fields):
     return GenerationRequest(
-        prompt=(1,),
+        prompt=prompt,
+        emitted=emitted,
         max_tokens=8,
         seed=seed,
         choice=choice,
@@ -44,8 +47,12 @@ def request(sampling=None, *, seed=0, choice=0, logprobs=None, **fields):
 
 
 def draw(logits, asked, index, constraint=None):
-    mask = None if constraint is None else mask_of(constraint)
-    return sampler.draw(logits, asked, index, mask)
+    masks = () if constraint is None else (mask_of(constraint),)
+    run = Run(asked, index, masks=masks, edits=open_edits(asked))
+    drawn = sampler.NumpySampler().draw(logits[None], [run])[0]
+    if drawn.fault is not None:
+        raise drawn.fault
+    return drawn.draws[0]
 
 
 def random_logits(rng, size):
@@ -58,19 +65,23 @@ def random_logits(rng, size):
 def test_a_draw_is_the_one_of_the_naive_sampler(seed):
     rng = random.Random(seed)
     logits = random_logits(rng, rng.choice([1, 2, 61, 300, 1500]))
-    sampling = random_sampling(rng)
-    allowed = rng.sample(range(len(logits)), rng.randrange(1, len(logits) + 1)) if rng.random() < 0.4 else None
-    constraint = Mask(allowed, len(logits)) if allowed else None
-    got = draw(logits, request(sampling, seed=seed, choice=seed % 3), seed % 50, constraint)
+    size = len(logits)
+    sampling = random_sampling(rng, size)
+    allowed = rng.sample(range(size), rng.randrange(1, size + 1)) if rng.random() < 0.4 else None
+    constraint = Mask(allowed, size) if allowed else None
+    prompt, answer = (tuple(rng.choices(range(size), k=rng.randrange(20))) for _ in "ab")
+    asked = request(sampling, seed=seed, choice=seed % 3, prompt=prompt, emitted=answer)
+    got = draw(logits, asked, seed % 50, constraint)
     u = naive.uniform(seed, seed % 3, seed % 50)
-    assert got.token == naive.draw_token(logits.tolist(), sampling, u, allowed)
+    edited = naive.edited(logits.tolist(), sampling, prompt, answer)
+    assert got.token == naive.draw_token(edited, sampling, u, allowed)
 
 
 @pytest.mark.parametrize("seed", range(30))
 def test_logprobs_have_the_bits_of_the_naive_sum_over_the_raw_distribution(seed):
     rng = random.Random(seed)
     logits = random_logits(rng, rng.choice([1, 61, 1500]))
-    got = draw(logits, request(random_sampling(rng), seed=seed, logprobs=5), 0)
+    got = draw(logits, request(random_sampling(rng, len(logits)), seed=seed, logprobs=5), 0)
     raw = logits.tolist()
     log_total = sampler.fixed_math.log(naive.total(naive.weights_of(raw, 1.0)))
     expected = [(raw[i] - max(raw)) - log_total for i in range(len(raw))]
@@ -188,6 +199,22 @@ def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_coun
     logits = np.zeros(4, dtype=np.float32)
     with pytest.raises(ConstraintFailed):
         draw(logits, request(), 0, Mask([30], 64))
+
+
+def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
+    assert all_but([], 40) is None
+    assert all_but([40, 99, -1], 40) is None
+    assert all_but(range(40), 40) is None
+    kept = all_but([3, 39], 40)
+    assert [i for i in range(64) if allows(kept, i)] == [i for i in range(39) if i != 3]
+
+
+def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
+    ends, others = Mask([3], 40).words, all_but([3], 40)
+    assert narrowed(ends, others) is ends
+    assert narrowed(None, others) is others
+    assert narrowed(ends, None) is ends
+    assert narrowed(Mask([2, 3], 40).words, others).tolist() == Mask([2], 40).words.tolist()
 
 
 def test_the_answer_of_a_fixed_row_is_the_one_it_had_when_this_was_written():

@@ -236,3 +236,44 @@ def test_the_hit_ratio_counts_every_prompt_token_that_was_not_computed():
     statistics = eng.statistics()
     assert (statistics.prefix_cache_queries_total, statistics.prefix_cache_hits_total) == (82, 40)
     assert statistics.prefix_cache_hit_ratio == 40 / 82
+
+
+# --- choices of one prompt, and salts
+
+
+def choices(count, prompt_tokens, **fields):
+    prompt = tuple(i % 61 for i in range(prompt_tokens))
+    return [GenerationRequest(prompt=prompt, max_tokens=4, seed=3, choice=i, **fields) for i in range(count)]
+
+
+@pytest.mark.parametrize("cache", ["hash", "radix"])
+@pytest.mark.parametrize("chunk", [0, 16, 256])
+def test_the_choices_of_one_prompt_share_its_blocks_and_compute_it_once(cache, chunk):
+    eng = engine(prefix_cache=cache, prefill_chunk=chunk)
+    for each in choices(8, 41):
+        eng.add_request(each)
+    rows = used = 0
+    while eng.has_work:
+        eng.step()
+        rows += eng.statistics().batch_tokens
+        used = max(used, eng.statistics().kv_used)
+    assert rows == 40 + 8 + 8 * 3  # the common blocks, the last token of each, and what is drawn but the last
+    assert used == 10 + 8
+
+
+def test_without_a_cache_each_choice_computes_the_whole_prompt():
+    eng = engine(prefix_cache="none")
+    for each in choices(3, 41):
+        eng.add_request(each)
+    assert rows_computed(eng) == 3 * (41 + 3)
+
+
+@pytest.mark.parametrize("cache", ["hash", "radix"])
+def test_requests_of_different_salts_neither_find_nor_wait_for_each_others_blocks(cache):
+    eng = engine(prefix_cache=cache, prefill_chunk=0)
+    for salt in ("one", "two", "one", ""):
+        eng.add_request(choices(1, 41, cache_salt=salt)[0])
+    assert len(started_by_step(eng, 1)[0]) == 3
+    while eng.has_work:
+        eng.step()
+    assert eng.statistics().prefix_cache_hits_total == 40

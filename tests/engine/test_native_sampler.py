@@ -4,15 +4,19 @@ import math
 import random
 import struct
 
+import attrs
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from tests.kit.engine_runs import random_edits
+from tlserve.engine import native_sampler
 from tlserve.engine.constraint import ConstraintFailed
 from tlserve.engine.draws import NotSampled, Run
-from tlserve.engine.native_sampler import NativeSampler, _pack_row, make_sampler
+from tlserve.engine.logit_edits import EDIT, open_edits
+from tlserve.engine.native_sampler import VERSION, NativeSampler, _pack_row, make_sampler
 from tlserve.engine.sampler import NumpySampler
 from tlserve.generation import GenerationRequest, SamplingParams
 from tlserve.kernels.native import load_native
@@ -32,9 +36,10 @@ def _draw_bits(draw):
     return draw.token, draw.logprob and draw.logprob.hex(), [(t.token, t.logprob.hex()) for t in draw.top]
 
 
-def agree(logits, runs, threads=1):
-    native = NativeSampler(NATIVE, logits.shape[1], threads)
+def agree(logits, runs, threads=1, widest_bits=512):
+    native, before = NativeSampler(NATIVE, logits.shape[1], threads, widest_bits=widest_bits), logits.tobytes()
     ours = bits(native.draw(logits, runs))
+    assert logits.tobytes() == before
     assert ours == bits(TRUTH.draw(logits, runs))
     return ours
 
@@ -43,6 +48,12 @@ def request(seed=0, choice=0, logprobs=None, **fields):
     return GenerationRequest(
         prompt=(1,), max_tokens=8, seed=seed, choice=choice, logprobs=logprobs, sampling=SamplingParams(**fields)
     )
+
+
+def open_at(asked, rng, size):
+    """Return the edits of a random prompt and answer."""
+    prompt, answer = (tuple(rng.choices(range(size), k=rng.randrange(200))) for _ in "ab")
+    return open_edits(attrs.evolve(asked, prompt=prompt, emitted=answer))
 
 
 def mask_of(rng, size):
@@ -76,8 +87,9 @@ def random_row(rng, size):
     return values
 
 
-def random_request(rng):
+def random_request(rng, size):
     return request(
+        **random_edits(rng, size),
         seed=rng.choice([0, -1, 2**64 - 1, rng.randrange(2**64)]),
         choice=rng.choice([0, 1, 2**40]),
         logprobs=rng.choice([None, 0, 1, 5, 20, 100]),
@@ -89,11 +101,13 @@ def random_request(rng):
 
 
 def random_run(rng, size):
-    asked, index = random_request(rng), rng.choice([0, 1, 1000, 2**40])
-    if rng.random() < 0.3:
-        return Run(asked, index, rng.choice([1, 2]), mask=mask_of(rng, size))
+    asked, index = random_request(rng, size), rng.choice([0, 1, 1000, 2**40])
+    if rng.random() < 0.1:
+        return Run(attrs.evolve(asked, prompt_logprobs=rng.choice([0, 1, 20])), index, given=rng.randrange(size))
     drafts = tuple(rng.randrange(size) for _ in range(rng.choice([0, 0, 1, 4])))
-    return Run(asked, index, 1 + len(drafts), drafts)
+    rows = 1 + len(drafts)
+    masks = tuple(rng.choice([None, mask_of(rng, size)]) for _ in range(rows)) if rng.random() < 0.3 else ()
+    return Run(asked, index, rows, drafts, masks, open_at(asked, rng, size))
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -102,7 +116,7 @@ def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
     rng = random.Random(f"{size}/{seed}")
     runs = [random_run(rng, size) for _ in range(rng.randrange(1, 12))]
     logits = np.stack([random_row(rng, size) for _ in range(sum(run.rows for run in runs))])
-    agree(logits, runs, threads=rng.choice([1, 2, 3]))
+    agree(logits, runs, threads=rng.choice([1, 2, 3]), widest_bits=rng.choice([128, 256, 512]))
 
 
 @given(
@@ -113,14 +127,21 @@ def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
         top_k=st.integers(0, 250),
         top_p=st.floats(0, 1, exclude_min=True),
         min_p=st.floats(0, 1),
+        repetition_penalty=st.floats(0, 1e308, exclude_min=True),
+        presence_penalty=st.floats(allow_nan=False, allow_infinity=False),
+        frequency_penalty=st.floats(-2, 2),
+        logit_bias=st.just(()) | st.floats(allow_nan=False, allow_infinity=False).map(lambda bias: ((0, bias),)),
     ),
     st.integers(-(2**63), 2**64 - 1),
     st.sampled_from([None, 0, 3]),
 )
 @settings(deadline=None, max_examples=300)
 def test_no_row_that_hypothesis_finds_gives_other_bits(row, sampling, seed, logprobs):
-    asked = GenerationRequest(prompt=(1,), max_tokens=1, seed=seed, logprobs=logprobs, sampling=sampling)
-    agree(row[None], [Run(asked, 5)])
+    known = tuple(range(0, len(row), 2))
+    asked = GenerationRequest(
+        prompt=known[:9], emitted=known[5:], max_tokens=999, seed=seed, logprobs=logprobs, sampling=sampling
+    )
+    agree(row[None], [Run(asked, 5, edits=open_edits(asked))])
 
 
 VOCABULARY = 49_152
@@ -144,15 +165,57 @@ def test_a_run_of_drafts_goes_on_while_they_are_drawn_and_no_further():
 def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
     logits = np.array([[0, 1], [math.nan, 1], [0, 1], [-math.inf, 1]], np.float32)
     nothing, first = np.array([0], np.uint32), np.array([1], np.uint32)
-    runs = [Run(request(), 0), Run(request(), 0), Run(request(), 0, mask=nothing), Run(request(), 0, mask=first)]
+    runs = [Run(request(), 0, masks=masks) for masks in [(), (), (nothing,), (first,)]]
     assert [fault for _, fault in agree(logits, runs)] == [type(None), NotSampled, ConstraintFailed, NotSampled]
+
+
+PENALISED = {"presence_penalty": 1.0, "frequency_penalty": 0.5, "repetition_penalty": 1.2}
+
+
+@pytest.mark.parametrize("wanted", [None, 5])
+def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
+    logits = np.random.default_rng(9).normal(0, 1, VOCABULARY).astype(np.float32)
+    asked = request(temperature=0.0, logprobs=wanted, **PENALISED)
+    one_by_one = [int(logits.argmax())]
+    while len(one_by_one) < 6:
+        edits = open_edits(attrs.evolve(asked, emitted=tuple(one_by_one)))
+        one_by_one += [agree(logits[None], [Run(asked, 0, edits=edits)])[0][0][0][0]]
+    run = Run(asked, 0, 6, tuple(one_by_one[:5]), edits=open_edits(asked))
+    [(draws, _)] = agree(np.stack([logits] * 6), [run])
+    assert [draw[0] for draw in draws] == one_by_one
+    assert len(set(one_by_one)) == 6
+
+
+def test_a_constraint_of_nearly_all_of_a_whole_vocabulary_gives_the_bits_of_numpy_in_vectors_of_every_width():
+    source = np.random.default_rng(10)
+    size = VOCABULARY + 19
+    logits = source.normal(0, 3, (4, size)).astype(np.float32)
+    masks = [np.packbits(source.random(32 * 1538) < share, bitorder="little").view(np.uint32) for share in (0.95, 1.1)]
+    for widest_bits in (128, 256, 512):
+        for fields in ({"temperature": 0.0}, {}, {"top_k": 40}, {"top_p": 0.9}):
+            runs = [Run(request(seed=i, **fields), i, masks=(masks[i % 2],)) for i in range(4)]
+            agree(logits, runs, threads=2, widest_bits=widest_bits)
 
 
 def test_calls_that_would_read_outside_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
-    row = _pack_row(request(logprobs=2), 0, 4, -1, -1)
+    row = _pack_row(Run(request(logprobs=2), 0), 0, 4, -1, -1)
     logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
-    assert len(native.draw(row, starts, logits, b"")) == 1
+    entries, penalties = np.zeros(1, EDIT), struct.pack("=3d", 1, 0, 0)
+    edited = row[:72] + bytes(8) + row[80:]
+    assert len(native.draw(row, starts, logits, b"", [])) == 1
+    assert len(native.draw(edited, starts, logits, b"", [(penalties, entries)])) == 1
+    for wrong in (
+        [(penalties, np.array([(4, 0, 0)], EDIT))],
+        [(penalties, np.array([(-1, 0, 0)], EDIT))],
+        [(penalties, np.zeros(5, EDIT))],
+        [(penalties, entries.tobytes()[:-1])],
+        [(penalties[:-1], entries)],
+        [penalties],
+        [],
+    ):
+        with pytest.raises(ValueError, match=r"\w{3}"):
+            native.draw(edited, starts, logits, b"", wrong)
     for wrong in (
         (row, starts, logits[:, :3].copy(), b""),
         (row, starts, logits, bytes(3)),
@@ -163,15 +226,41 @@ def test_calls_that_would_read_outside_are_refused():
         (row, np.array([0, 0, 1], np.int32), logits, b""),
         (row[:56] + bytes([5]) + row[57:], starts, logits, b""),  # five log-probabilities of four
         (row[:64] + bytes(8) + row[72:], starts, logits, b""),  # the first mask of none
+        (row[:88] + bytes([4]) + bytes(7), starts, logits, b""),  # about the fifth token of four
+        (row[:56] + b"\xff" * 32 + bytes(8), starts, logits, b""),  # about a token, but not how likely it is
         (struct.pack("=d", -1) + row[8:], starts, logits, b""),  # a temperature
         (struct.pack("=d", math.nan) + row[8:], starts, logits, b""),
     ):
         with pytest.raises(ValueError, match=r"\w{3}"):
-            native.draw(*wrong)
+            native.draw(*wrong, [])
+    logits.flags.writeable = False
+    with pytest.raises(TypeError, match="read-write"):
+        native.draw(row, starts, logits, b"", [])
 
 
 def test_numpy_draws_where_it_is_asked_to():
     assert isinstance(make_sampler(10, 1, native=False), NumpySampler)
+
+
+class OfAnotherVersion:
+    """A module whose sampler, like that of an extension built from older or newer sources, has another layout."""
+
+    class Sampler:
+        @staticmethod
+        def version():
+            return VERSION + 1
+
+
+class WithoutVersion:
+    class Sampler:
+        """As it was before it had a number."""
+
+
+@pytest.mark.parametrize("module", [OfAnotherVersion, WithoutVersion, object()])
+def test_numpy_draws_and_says_so_where_the_extension_is_of_another_version(module, monkeypatch, caplog):
+    monkeypatch.setattr(native_sampler, "load_native", lambda: module)
+    assert isinstance(make_sampler(10, 1), NumpySampler)
+    assert "install the package again" in caplog.text
 
 
 def test_the_native_sampler_draws_where_it_was_built():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import attrs
@@ -12,7 +13,7 @@ from tests.kit.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.events import EmbeddingReady
-from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
+from tlserve.generation import GenerationRequest, Progress, PromptLogprobs, SamplingParams, TokenEvent
 
 VOCABULARY = 61
 PLAIN = EngineConfig(prefix_cache="none", prefill_chunk=0, kv_blocks=16, block_size=64)
@@ -34,11 +35,38 @@ def tokens_of(events):
     return [event for event in events if isinstance(event, TokenEvent)]
 
 
+def prompt_tokens_of(events):
+    """Return what was told of the prompt, token after token; each was told once, in order, before the first token."""
+    told = [event for event in events if isinstance(event, PromptLogprobs)]
+    kinds = [type(event) for event in events if isinstance(event, PromptLogprobs | TokenEvent)]
+    assert kinds == sorted(kinds, key=[PromptLogprobs, TokenEvent].index)
+    found = [token for event in told for token in event.tokens]
+    places = [event.start for event in told]
+    assert places == [1 + sum(len(event.tokens) for event in told[:i]) for i in range(len(told))]
+    return found
+
+
 def alone(request, model=None, config=PLAIN):
     """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
+    return tokens_of(all_alone(request, model, config))
+
+
+def all_alone(request, model=None, config=PLAIN):
+    """All its events, in the same way."""
     engine = Engine(model or HashModel(), config)
     key = engine.add_request(request, constraint_of(request))
-    return tokens_of(run_to_end(engine)[key])
+    return run_to_end(engine)[key]
+
+
+def check_progress(request, events):
+    """Assert that progress was told to those who asked, only on a change, and never after the first token."""
+    told = [event for event in events if isinstance(event, Progress)]
+    first = next((i for i, event in enumerate(events) if isinstance(event, TokenEvent)), len(events))
+    assert told == [event for event in events[:first] if isinstance(event, Progress)]
+    assert request.progress or not told
+    assert all(one != other for one, other in itertools.pairwise(told))
+    assert all(event.ahead is None or event.done == 0 for event in told)
+    assert not (request.progress and first < len(events)) or told[-1] == Progress(done=len(request.prompt))
 
 
 def embedded_alone(tokens, model=None):
@@ -53,8 +81,22 @@ def ids(rng, count):
     return [rng.choice(few) if rng.random() < 0.3 else rng.randrange(VOCABULARY) for _ in range(count)]
 
 
-def random_sampling(rng):
+def random_edits(rng, vocabulary=VOCABULARY):
+    """Return penalties and biases as fields of `SamplingParams`: none of them half of the time."""
+    if rng.random() < 0.5:
+        return {}
+    biased = rng.sample(range(vocabulary), min(vocabulary, rng.choice([0, 0, 1, 6])))
+    return {
+        "repetition_penalty": rng.choice([1.0, 1.0, 1.3, 2.0, 0.7]),
+        "presence_penalty": rng.choice([0.0, 0.0, 0.9, 2.0, -0.5]),
+        "frequency_penalty": rng.choice([0.0, 0.0, 0.4, 2.0, -0.3]),
+        "logit_bias": tuple((token, rng.choice([-100.0, 100.0, rng.gauss(0, 3)])) for token in biased),
+    }
+
+
+def random_sampling(rng, vocabulary=VOCABULARY):
     return SamplingParams(
+        **random_edits(rng, vocabulary),
         temperature=rng.choice([0, 0, 0.3, 0.7, 1.0, 1.5]),
         top_k=rng.choice([0, 0, 1, 5, 40]),
         top_p=rng.choice([1.0, 1.0, 0.9, 0.5]),
@@ -66,10 +108,15 @@ def random_request(rng, beginnings):
     prompt = rng.choice(beginnings)[: rng.randrange(0, 60)] + ids(rng, rng.randrange(1, 40))
     kind = rng.choice(["plain"] * 6 + ["resumed", "constrained"])
     emitted = ids(rng, rng.randrange(1, 6)) if kind == "resumed" else []
+    max_tokens = len(emitted) + rng.randrange(1, 30)
     return GenerationRequest(
         prompt=tuple(prompt),
         emitted=tuple(emitted),
-        max_tokens=len(emitted) + rng.randrange(1, 30),
+        max_tokens=max_tokens,
+        min_tokens=rng.choice([0, 0, rng.randrange(max_tokens + 1)]),
+        prompt_logprobs=rng.choice([None, None, None, None, 0, 2]),
+        cache_salt=rng.choice(["", "", "", "salt"]),
+        progress=rng.random() < 0.3,
         seed=rng.randrange(2**64),
         choice=rng.randrange(3),
         sampling=random_sampling(rng),
@@ -167,11 +214,20 @@ class RandomRun:
     def _right(self, key):
         item, got = self.requests[key], self.events[key]
         if isinstance(item, GenerationRequest):
-            expected, got = self._alone(item), tokens_of(got)
-            return got == expected[: len(got)] if key in self.aborted else got == expected
+            check_progress(item, got)
+            expected, tokens = self._alone(item), tokens_of(got)
+            answers = tokens == expected[: len(tokens)] if key in self.aborted else tokens == expected
+            return answers and self._is_told_right(item, got)
         if key in self.aborted:
             return not any(isinstance(event, EmbeddingReady) for event in got)
         return got[-1].vector.tobytes() == embedded_alone(item, self.truth or self.model).tobytes()
 
     def _alone(self, request):
         return alone(request, self.truth or self.model)
+
+    def _is_told_right(self, request, got):
+        """Say whether it was told of its prompt what it is told alone, all of it if there are tokens."""
+        if request.prompt_logprobs is None or request.emitted:
+            return prompt_tokens_of(got) == []
+        told, expected = prompt_tokens_of(got), prompt_tokens_of(all_alone(request, self.truth or self.model))
+        return told == expected if tokens_of(got) else told == expected[: len(told)]

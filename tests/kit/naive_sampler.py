@@ -65,6 +65,24 @@ def uniform(seed, choice, index):
     return (philox(seed | choice << 64, index) >> 11) * 2.0**-53
 
 
+def edited(logits, sampling, prompt=(), answer=()):
+    """Return the logits after penalties and biases, each in Python's float64, and rounded to float32 once."""
+    return [_edited(logit, i, sampling, prompt, answer) for i, logit in enumerate(logits)]
+
+
+def _edited(x, i, sampling, prompt, answer):
+    if i in prompt or i in answer:
+        x = x / sampling.repetition_penalty if x > 0 else x * sampling.repetition_penalty
+    if i in answer:
+        x = x - sampling.presence_penalty
+        x = x - sampling.frequency_penalty * answer.count(i)
+    return float32(x + dict(sampling.logit_bias).get(i, 0.0))
+
+
+def float32(x):
+    return struct.unpack("<f", struct.pack("<f", x))[0]
+
+
 def weights_of(logits, temperature):
     best = max(logits)
     return [exp((logit - best) / temperature) for logit in logits]

@@ -1,16 +1,20 @@
-"""The two calls into a request's constraint, and what becomes of one that breaks.
+"""What a request's constraint and its shortest length allow, row by row, and what becomes of a constraint that breaks.
 
-Owns the unpacking of the bit mask. Refuses to know grammars. Constraints are code from another room that runs inside a step:
-whatever one raises ends its own request, never the engine.
+Owns the bit masks. Refuses to know grammars. Constraints are code from another room that runs inside a step: whatever one raises
+ends its own request, never the engine.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ServerFault
 from tlserve.generation import TokenConstraint
+
+Mask = NDArray[np.uint32]
 
 
 class ConstraintFailed(ServerFault):
@@ -20,20 +24,12 @@ class ConstraintFailed(ServerFault):
         super().__init__(message)
 
 
-def mask_of(constraint: TokenConstraint) -> NDArray[np.uint32]:
+def mask_of(constraint: TokenConstraint) -> Mask:
     """Return the words of what may come next; raises ConstraintFailed."""
     try:
         return np.ascontiguousarray(constraint.mask(), dtype="<u4")
     except Exception as error:
         raise ConstraintFailed("the constraint failed to say what may come next") from error
-
-
-def allowed_ids(mask: NDArray[np.uint32], vocabulary_size: int) -> NDArray[np.intp]:
-    """Return the ids that `mask` allows, ascending, at least one; raises ConstraintFailed."""
-    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocabulary_size])
-    if not len(allowed):
-        raise ConstraintFailed
-    return allowed
 
 
 def advance(constraint: TokenConstraint | None, token: int) -> None:
@@ -43,3 +39,46 @@ def advance(constraint: TokenConstraint | None, token: int) -> None:
             constraint.accept(token)
     except Exception as error:
         raise ConstraintFailed("the constraint failed to take a token") from error
+
+
+def take_back(constraint: TokenConstraint | None, count: int) -> None:
+    """Let the constraint, if there is one, forget the last `count` tokens; raises ConstraintFailed."""
+    try:
+        if constraint is not None and count:
+            constraint.rollback(count)
+    except Exception as error:
+        raise ConstraintFailed("the constraint failed to take tokens back") from error
+
+
+# --- masks ---------------------------------------------------------------------------------------------------------------
+
+
+def all_but(banned: Iterable[int], vocabulary_size: int) -> Mask | None:
+    """Return the mask of every id that is not `banned`; None where that would leave none, or leaves all."""
+    kept = np.zeros(-(-vocabulary_size // 32) * 32, np.uint8)
+    kept[:vocabulary_size] = 1
+    known = [token for token in banned if 0 <= token < vocabulary_size]
+    kept[known] = 0
+    return np.packbits(kept, bitorder="little").view("<u4") if known and kept.any() else None
+
+
+def narrowed(mask: Mask | None, bound: Mask | None) -> Mask | None:
+    """Return what both allow, None being everything; where nothing is left `bound` gives way."""
+    if mask is None or bound is None:
+        return bound if mask is None else mask
+    words = min(len(mask), len(bound))
+    both = mask[:words] & bound[:words]
+    return both if both.any() else mask
+
+
+def allows(mask: Mask | None, token: int) -> bool:
+    """Say whether `mask` has the bit of `token`."""
+    return mask is None or (token // 32 < len(mask) and bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1)))
+
+
+def allowed_ids(mask: Mask, vocabulary_size: int) -> NDArray[np.intp]:
+    """Return the ids that `mask` allows, ascending, at least one; raises ConstraintFailed."""
+    allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocabulary_size])
+    if not len(allowed):
+        raise ConstraintFailed
+    return allowed

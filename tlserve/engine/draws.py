@@ -13,6 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.engine.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, TokenLogprob
 
@@ -37,15 +38,27 @@ class Draw:
 class Run:
     """`rows` rows of one sequence, one after the other; the first draws the token of `index`.
 
-    Row i + 1 counts only if row i draws `drafts[i]`; without that draft it does not count at all. `mask` is what the constraint
-    allows in the first row, bit `i % 32` of word `i // 32` for id i: a run with a mask has no drafts.
+    Row i + 1 counts only if row i draws `drafts[i]`; without that draft it does not count at all. `masks[i]` is what row i may
+    draw, bit `j % 32` of word `j // 32` for id j; None, or no masks at all: whatever there is. `edits` are those of the first
+    row. `given`: nothing is drawn, that token is what the row is asked about.
     """
 
     request: GenerationRequest
     index: int
     rows: int = 1
     drafts: tuple[int, ...] = ()
-    mask: NDArray[np.uint32] | None = None
+    masks: tuple[NDArray[np.uint32] | None, ...] = ()
+    edits: LogitEdits | None = None
+    given: int | None = None
+
+    def mask(self, row: int) -> NDArray[np.uint32] | None:
+        """Return the mask of one row."""
+        return self.masks[row] if self.masks else None
+
+    @property
+    def logprobs(self) -> int | None:
+        """How many of the best are wanted beside the token; None: not even its own log-probability."""
+        return self.request.logprobs if self.given is None else self.request.prompt_logprobs
 
 
 @attrs.frozen

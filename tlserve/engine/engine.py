@@ -6,7 +6,7 @@ called by one thread, one call at a time. The rules of order and blocks are the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 from time import perf_counter
 
@@ -16,20 +16,32 @@ from numpy.typing import NDArray
 
 from tlserve import errors
 from tlserve.engine.config import EngineConfig
-from tlserve.engine.constraint import advance
-from tlserve.engine.drawing import open_draws
+from tlserve.engine.constraint import advance, all_but
+from tlserve.engine.drawing import NO_DRAWS, ItemDraws, draw_items
 from tlserve.engine.draws import Draw
 from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
 from tlserve.engine.kv_blocks import KvBlocks
+from tlserve.engine.logit_edits import open_edits
 from tlserve.engine.native_sampler import make_sampler
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prefix_cache import make_prefix_cache
+from tlserve.engine.progress import prefill_progress, queue_progress
+from tlserve.engine.request_checks import check_request, check_tokens
 from tlserve.engine.runner import Runner
 from tlserve.engine.scheduler import Scheduler
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.statistics import Counters
 from tlserve.engine.step_plan import SequenceRows, plan_batch
-from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenConstraint, TokenEvent
+from tlserve.generation import (
+    EngineStatistics,
+    Finish,
+    GenerationRequest,
+    PrefillStarted,
+    PromptLogprobs,
+    PromptToken,
+    TokenConstraint,
+    TokenEvent,
+)
 from tlserve.kernels.interface import Model
 from tlserve.kernels.thread_pool import available_cores
 from tlserve.telemetry import catalogue
@@ -62,27 +74,34 @@ class Engine:
     def add_request(self, request: GenerationRequest, constraint: TokenConstraint | None = None) -> int:
         """Queue `request`, whose grammar became the fresh `constraint`, and return its key.
 
-        A request with `emitted` goes on after them, the constraint advanced over them. Raises Overloaded if
-        max_num_seqs + max_waiting requests are unfinished, ContextLengthExceeded if no token would fit after the prompt,
-        ClientError for an empty prompt, an unknown token id, or nothing left to generate, ConstraintFailed if the constraint
-        does not take `emitted`. A bidirectional model continues nothing: Refusal.
+        A request with `emitted` goes on after them, the constraint advanced over them; what is known of its prompt was told
+        before them. Raises Overloaded if max_num_seqs + max_waiting requests are unfinished, ContextLengthExceeded if no token
+        would fit after the prompt, ClientError for an empty prompt, an unknown token id, sampling parameters out of range, or
+        nothing left to generate, ConstraintFailed if the constraint does not take `emitted`. A bidirectional model continues
+        nothing: Refusal.
         """
-        if self._runner.spec.bidirectional:
+        spec = self._runner.spec
+        if spec.bidirectional:
             raise errors.Refusal("this model makes embeddings and no text", param="model")
-        self._check_tokens((*request.prompt, *request.emitted), room_for=1)
-        if len(request.emitted) >= request.max_tokens or request.stop_ids.intersection(request.emitted):
-            raise errors.ClientError("nothing is left to generate: the answer has ended", param="max_tokens")
+        check_request(request, spec.vocabulary_size, self.context_tokens)
         if self.scheduler.full:
             raise errors.Overloaded("as many requests wait as may; try again soon")
         for token in request.emitted:
             advance(constraint, token)
         return self._add(
-            request.priority,
-            [*request.prompt, *request.emitted],
-            prompt_tokens=len(request.prompt),
-            limit=min(len(request.prompt) + request.max_tokens, self.context_tokens),
-            request=request,
-            constraint=constraint,
+            Sequence(
+                key=self._next_key(),
+                priority=request.priority,
+                tokens=[*request.prompt, *request.emitted],
+                prompt_tokens=len(request.prompt),
+                limit=min(len(request.prompt) + request.max_tokens, self.context_tokens),
+                table=self.kv.new_table(namespace=request.cache_salt),
+                request=request,
+                constraint=constraint,
+                edits=open_edits(request),
+                not_yet=all_but(request.stop_ids, spec.vocabulary_size) if request.min_tokens else None,
+                scored=len(request.prompt) if request.prompt_logprobs is None or request.emitted else 1,
+            )
         )
 
     def add_embedding(self, tokens: Items[int], priority: int = 0) -> int:
@@ -91,9 +110,19 @@ class Engine:
         One request may bring thousands of inputs, so whoever admits the request bounds them. An embedding needs the hidden
         states of all its tokens: it does not read the prefix cache, nor fill it.
         """
-        self._check_tokens(tokens, room_for=0)
-        hidden_sum = HiddenSum(self._runner.spec.pooling)
-        return self._add(priority, list(tokens), prompt_tokens=len(tokens), limit=len(tokens), hidden_sum=hidden_sum)
+        spec = self._runner.spec
+        check_tokens(tokens, spec.vocabulary_size, self.context_tokens, room_for=0)
+        return self._add(
+            Sequence(
+                key=self._next_key(),
+                priority=priority,
+                tokens=list(tokens),
+                prompt_tokens=len(tokens),
+                limit=len(tokens),
+                table=self.kv.new_table(cached=False),
+                hidden_sum=HiddenSum(spec.pooling),
+            )
+        )
 
     def abort(self, key: int) -> None:
         """End the request now and free its blocks; a key that is unknown or has ended is ignored."""
@@ -145,7 +174,12 @@ class Engine:
         """
         started = perf_counter()
         planned = self.scheduler.schedule()
-        events = self._compute(planned, announce) if planned else []
+        events = [*queue_progress(self.scheduler.waiting)]
+        events += [event for item in planned for event in self._note_start(item.sequence)]
+        if planned and events and announce:
+            announce(events)
+            events = []
+        events += self._compute(planned) if planned else []
         self._note_duration(perf_counter() - started, computed=bool(planned))
         return events
 
@@ -155,22 +189,17 @@ class Engine:
             self._step_durations_s.observe(duration_s)
             self._step_rows.observe(self._counters.batch_tokens)
 
-    def _compute(
-        self, planned: list[SequenceRows], announce: Callable[[list[EngineEvent]], None] | None
-    ) -> list[EngineEvent]:
-        events = [event for item in planned for event in self._note_start(item.sequence)]
-        if events and announce:
-            announce(events)
-            events = []
+    def _compute(self, planned: list[SequenceRows]) -> list[EngineEvent]:
+        events: list[EngineEvent] = []
         batch = plan_batch(planned)
         output = self._runner.forward(batch)
         self._counters.steps_total += 1
         self._counters.batch_tokens = len(batch.tokens)
-        draws = iter(open_draws(self._sampler, [item for item in planned if item.sampled], output.logits))
+        draws = iter(draw_items(self._sampler, [item for item in planned if item.logit_rows], output.logits))
         hidden = 0
         for item in planned:
             if item.sequence.hidden_sum is None:
-                events += self._settle(item, next(draws) if item.sampled else iter(()))
+                events += self._settle(item, next(draws) if item.logit_rows else NO_DRAWS)
             else:
                 events += self._settle_embedding(item, output.hidden[hidden : hidden + item.rows])
                 hidden += item.rows
@@ -183,24 +212,40 @@ class Engine:
         self._counters.prompt_tokens_total += sequence.prompt_tokens
         return [EngineEvent(sequence.key, PrefillStarted(min(sequence.computed, sequence.prompt_tokens)))]
 
-    def _settle(self, item: SequenceRows, draws: Iterator[Draw]) -> list[EngineEvent]:
+    def _settle(self, item: SequenceRows, found: ItemDraws) -> list[EngineEvent]:
         """Count what was computed; where the known tokens end, take draws as long as the drafts turn out right."""
         sequence = item.sequence
         sequence.computed += item.count
         events: list[EngineEvent] = []
         try:
-            for drawn, draft in zip(draws, (*item.drafts, None), strict=False):
-                events.append(self._take(sequence, drawn))
-                if sequence.finish or draft != drawn.token:
-                    break
-                sequence.computed += 1
+            events += self._note_prompt(item, found)
+            self._take_all(item, found, events)
         except errors.ServerFault as fault:
             return [*events, self._fail(sequence, fault)]
-        self._count_drafts(item, len(events))
         self.kv.publish(sequence.table, sequence.tokens, sequence.computed)
         if sequence.finish:
             self._finish(sequence, sequence.finish)
         return events
+
+    def _note_prompt(self, item: SequenceRows, found: ItemDraws) -> list[EngineEvent]:
+        """Tell what there is to tell of the prompt."""
+        sequence = item.sequence
+        events = [*prefill_progress(sequence)]
+        if item.scored:
+            tokens = tuple(map(_prompt_token, found.prompt_tokens()))
+            events.append(EngineEvent(sequence.key, PromptLogprobs(item.scored.start + 1, tokens)))
+            sequence.scored = item.scored.stop + 1
+        return events
+
+    def _take_all(self, item: SequenceRows, found: ItemDraws, events: list[EngineEvent]) -> None:
+        sequence, taken = item.sequence, 0
+        for drawn, draft in zip(found.draws(), (*item.drafts, None), strict=False):
+            events.append(self._take(sequence, drawn))
+            taken += 1
+            if sequence.finish or draft != drawn.token:
+                break
+            sequence.computed += 1
+        self._count_drafts(item, taken)
 
     def _take(self, sequence: Sequence, drawn: Draw) -> EngineEvent:
         index = sequence.emitted
@@ -246,39 +291,16 @@ class Engine:
 
     # --- admission -----------------------------------------------------------------------------------------------------
 
-    def _check_tokens(self, tokens: Items[int], room_for: int) -> None:
-        if not tokens:
-            raise errors.ClientError("the prompt is empty", param="prompt")
-        if len(tokens) + room_for > self.context_tokens:
-            raise errors.ContextLengthExceeded(
-                f"the prompt has {len(tokens)} tokens, and the context holds {self.context_tokens}, the answer included"
-            )
-        vocabulary = self._runner.spec.vocabulary_size
-        if min(tokens) < 0 or max(tokens) >= vocabulary:
-            raise errors.ClientError(f"token ids go from 0 to {vocabulary - 1}", param="prompt")
-
-    def _add(
-        self,
-        priority: int,
-        tokens: list[int],
-        *,
-        prompt_tokens: int,
-        limit: int,
-        request: GenerationRequest | None = None,
-        constraint: TokenConstraint | None = None,
-        hidden_sum: HiddenSum | None = None,
-    ) -> int:
+    def _next_key(self) -> int:
         self._keys += 1
-        self._sequences[self._keys] = sequence = Sequence(
-            key=self._keys,
-            priority=priority,
-            tokens=tokens,
-            prompt_tokens=prompt_tokens,
-            limit=limit,
-            table=self.kv.new_table(cached=hidden_sum is None),
-            request=request,
-            constraint=constraint,
-            hidden_sum=hidden_sum,
-        )
-        self.scheduler.add(sequence)
         return self._keys
+
+    def _add(self, sequence: Sequence) -> int:
+        self._sequences[sequence.key] = sequence
+        self.scheduler.add(sequence)
+        return sequence.key
+
+
+def _prompt_token(found: Draw) -> PromptToken:
+    assert found.logprob is not None
+    return PromptToken(found.token, found.logprob, found.top)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ServerFault
-from tlserve.generation import PrefillStarted, TokenEvent
+from tlserve.generation import GenerationEvent
 
 
 @attrs.frozen(eq=False)
@@ -31,8 +31,9 @@ class Failed:
 class EngineEvent:
     """`what` happened to the request that `add_request` or `add_embedding` gave `key`.
 
-    The first event of a request is `PrefillStarted`. The last is a `TokenEvent` with `finish`, `EmbeddingReady` or `Failed`.
+    The first event of a request is `PrefillStarted`, but for `Progress`. The last is a `TokenEvent` with `finish`,
+    `EmbeddingReady` or `Failed`.
     """
 
     key: int
-    what: PrefillStarted | TokenEvent | EmbeddingReady | Failed
+    what: GenerationEvent | EmbeddingReady | Failed

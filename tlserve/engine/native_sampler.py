@@ -17,13 +17,17 @@ from numpy.typing import NDArray
 from tlserve.engine import fixed_math
 from tlserve.engine.constraint import ConstraintFailed
 from tlserve.engine.draws import Draw, Drawn, NotSampled, Run, Sampler
+from tlserve.engine.logit_edits import open_edits
 from tlserve.engine.sampler import NumpySampler
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 from tlserve.kernels.native import load_native
 
 _log = logging.getLogger("tlserve.engine")
 
-_ROW = struct.Struct("=3d3Q4q")  # sampler.h: sample_row
+VERSION = 2  # sampler.h: SAMPLER_VERSION, what the two sides of a call agree about
+
+_ROW = struct.Struct("=3d3Q6q")  # sampler.h: sample_row
+_EDITS = struct.Struct("=3d")  # sampler.h: edit_list, the penalties
 _WORD = 2**64 - 1
 _NONE = -1
 _Row = int | tuple[int, float, tuple[int, ...], tuple[float, ...]]  # sampler_object.c: what a row gives
@@ -34,7 +38,12 @@ _TRIED_SIZE = 3000  # logits of the trial at start: more than two rows of lanes
 def make_sampler(vocabulary_size: int, threads: int, *, native: bool = True) -> Sampler:
     """Return the native sampler where it is wished for, built and agrees with numpy; else numpy's."""
     module = load_native() if native else None
-    if module is None or not hasattr(module, "Sampler"):
+    if module is None:
+        return NumpySampler()
+    if _version_of(module) != VERSION:
+        _log.warning(
+            "the native extension was built for another version: numpy draws, slowly; install the package again"
+        )
         return NumpySampler()
     if not _agrees(NativeSampler(module, _TRIED_SIZE, threads)):
         _log.warning(
@@ -44,12 +53,16 @@ def make_sampler(vocabulary_size: int, threads: int, *, native: bool = True) -> 
     return NativeSampler(module, vocabulary_size, threads)
 
 
-class NativeSampler:
-    """A `draws.Sampler` with `threads` threads of its own, which sleep between calls."""
+def _version_of(module: ModuleType) -> int:
+    return module.Sampler.version() if hasattr(getattr(module, "Sampler", None), "version") else 0
 
-    def __init__(self, module: ModuleType, vocabulary_size: int, threads: int) -> None:
+
+class NativeSampler:
+    """A `draws.Sampler` with `threads` threads of its own, which sleep between calls; vectors of at most `widest_bits`."""
+
+    def __init__(self, module: ModuleType, vocabulary_size: int, threads: int, *, widest_bits: int = 512) -> None:
         self._vocabulary_size = vocabulary_size
-        self._native = module.Sampler(vocabulary_size, threads, fixed_math.exp_constants().tobytes())
+        self._native = module.Sampler(vocabulary_size, threads, fixed_math.exp_constants().tobytes(), widest_bits)
 
     def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32, C-contiguous."""
@@ -57,12 +70,13 @@ class NativeSampler:
         for run in runs:
             starts.append(starts[-1] + run.rows)
         packed_starts = struct.pack(f"={len(starts)}i", *starts)
-        drawn = self._native.draw(_pack(runs, self._vocabulary_size), packed_starts, logits, self._masks(runs))
+        rows = _pack(runs, self._vocabulary_size)
+        drawn = self._native.draw(rows, packed_starts, logits, self._masks(runs), _pack_edits(runs))
         return [_read_run(rows) for rows in drawn]
 
     def _masks(self, runs: Sequence[Run]) -> NDArray[np.uint32] | bytes:
         """Return the masks in order, one below the other, each as long as the vocabulary needs."""
-        given = [run.mask for run in runs if run.mask is not None]
+        given = [mask for run in runs for mask in run.masks if mask is not None]
         if not given:
             return b""
         masks = np.zeros((len(given), -(-self._vocabulary_size // 32)), np.uint32)
@@ -74,31 +88,42 @@ class NativeSampler:
 def _pack(runs: Sequence[Run], vocabulary_size: int) -> bytes:
     """Return the rows as sampler.h lays them out."""
     rows: list[bytes] = []
-    masks = 0
+    masks = edits = 0
     for run in runs:
-        mask = _NONE if run.mask is None else masks
-        masks += run.mask is not None
+        edited = _NONE if run.edits is None else edits
+        edits += run.edits is not None
         for row in range(run.rows):
-            expected = run.drafts[row] if row < len(run.drafts) else _NONE
-            rows.append(_pack_row(run.request, run.index + row, vocabulary_size, mask, expected))
+            unmasked = run.mask(row) is None
+            rows.append(_pack_row(run, row, vocabulary_size, _NONE if unmasked else masks, edited))
+            masks += not unmasked
     return b"".join(rows)
 
 
-def _pack_row(request: GenerationRequest, index: int, vocabulary_size: int, mask: int, expected: int) -> bytes:
-    sampling = request.sampling
-    logprobs = _NONE if request.logprobs is None else min(request.logprobs, vocabulary_size)
+def _pack_row(run: Run, row: int, vocabulary_size: int, mask: int, edits: int) -> bytes:
+    request, sampling = run.request, run.request.sampling
     return _ROW.pack(
         sampling.temperature,
         sampling.top_p,
         sampling.min_p,
         request.seed & _WORD,
         request.choice & _WORD,
-        index,
+        run.index + row,
         sampling.top_k,
-        logprobs,
+        _NONE if run.logprobs is None else min(run.logprobs, vocabulary_size),
         mask,
-        expected,
+        edits,
+        run.drafts[row] if row < len(run.drafts) else _NONE,
+        _NONE if run.given is None else run.given,
     )
+
+
+def _pack_edits(runs: Sequence[Run]) -> list[tuple[bytes, NDArray[np.void]]]:
+    """Return the penalties and the edited ids of each run that has such."""
+    return [(_pack_penalties(run.request.sampling), run.edits.entries) for run in runs if run.edits is not None]
+
+
+def _pack_penalties(sampling: SamplingParams) -> bytes:
+    return _EDITS.pack(sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
 
 
 def _read_run(rows: list[_Row]) -> Drawn:
@@ -123,12 +148,21 @@ _TRIED = (
     SamplingParams(),
     SamplingParams(temperature=0.7, top_k=40, top_p=0.9),
     SamplingParams(temperature=1.3, top_p=0.99, min_p=0.01),
+    SamplingParams(repetition_penalty=1.3, presence_penalty=0.1, frequency_penalty=0.7, logit_bias=((7, 3.3),)),
 )
 
 
 def _agrees(sampler: NativeSampler) -> bool:
-    """Say whether a few rows give the same bits as in numpy."""
-    logits = np.random.default_rng(0).normal(0, 3, (len(_TRIED), _TRIED_SIZE)).astype(np.float32)
-    requests = [GenerationRequest(prompt=(0,), max_tokens=1, seed=1, sampling=s, logprobs=5) for s in _TRIED]
-    runs = [Run(request, index) for index, request in enumerate(requests)]
+    """Say whether a few rows give the same bits as in numpy, without a mask and with one."""
+    logits = np.random.default_rng(0).normal(0, 3, (2 * len(_TRIED), _TRIED_SIZE)).astype(np.float32)
+    mask = np.arange(1, 1 + -(-_TRIED_SIZE // 32), dtype=np.uint32) * np.uint32(0x9E3779B1)
+    runs = [run for index, sampling in enumerate(_TRIED) for run in _tried_runs(index, sampling, mask)]
     return sampler.draw(logits, runs) == NumpySampler().draw(logits, runs)
+
+
+def _tried_runs(index: int, sampling: SamplingParams, mask: NDArray[np.uint32]) -> tuple[Run, Run]:
+    request = GenerationRequest(
+        prompt=(0, 1, 2), emitted=(1, 3, 3), max_tokens=9, seed=1, sampling=sampling, logprobs=5
+    )
+    edits = open_edits(request)
+    return Run(request, index, edits=edits), Run(request, index, masks=(mask,), edits=edits)

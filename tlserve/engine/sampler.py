@@ -3,8 +3,9 @@
 Owns the order of the filters, the rule for ties, and the random number of each draw. Refuses to know sequences and batches: a
 row is worked on by itself, so that no bit of it can depend on its neighbours.
 
-The order: constraint mask, temperature, top-k, top-p, min-p, draw; float64 from the temperature on; `fixed_math` has the
-sums. Wherever logits are equal the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
+The order: penalties and bias (`logit_edits`), mask, temperature, top-k, top-p, min-p, draw. An edited logit is a float32 again;
+from the temperature on all is float64, and `fixed_math` has the sums. Log-probabilities are those of the row as it came.
+Wherever logits are equal the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
 (seed, choice) and counter i (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its upper 53 bits as a
 fraction: nothing is carried over from one draw to the next.
 """
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from tlserve.engine import fixed_math
 from tlserve.engine.constraint import allowed_ids
 from tlserve.engine.draws import Draw, Drawn, NotSampled, Run
+from tlserve.engine.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 
@@ -38,7 +40,7 @@ def _draw_run(logits: NDArray[np.float32], run: Run) -> Drawn:
     draws: list[Draw] = []
     try:
         for row, draft in zip(logits, (*run.drafts, None), strict=False):
-            draws.append(draw(row, run.request, run.index + len(draws), run.mask))
+            draws.append(_draw_row(row, run, len(draws)))
             if draws[-1].token != draft:
                 break
     except ServerFault as fault:
@@ -46,27 +48,49 @@ def _draw_run(logits: NDArray[np.float32], run: Run) -> Drawn:
     return Drawn(tuple(draws))
 
 
+def _draw_row(logits: NDArray[np.float32], run: Run, row: int) -> Draw:
+    edits = run.edits.after(run.drafts[:row]) if run.edits and row else run.edits
+    token = draw(logits, run.request, run.index + row, run.mask(row), edits) if run.given is None else run.given
+    return Draw(token) if run.logprobs is None else with_logprobs(token, logits, run.logprobs)
+
+
 def draw(
-    logits: NDArray[np.float32], request: GenerationRequest, index: int, mask: NDArray[np.uint32] | None = None
-) -> Draw:
+    logits: NDArray[np.float32],
+    request: GenerationRequest,
+    index: int,
+    mask: NDArray[np.uint32] | None = None,
+    edits: LogitEdits | None = None,
+) -> int:
     """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` asks and `mask` allows.
 
-    Raises NotSampled if the best logit, or the best of those that are allowed, is not finite; ConstraintFailed if `mask` allows
-    no token.
+    Raises NotSampled if the best logit, before or after `edits`, or the best of those that are allowed, is not finite;
+    ConstraintFailed if `mask` allows no token.
     """
     best = _best(logits)
+    if edits is not None:
+        logits = edits.edit(logits)
+        best = _best(logits)
     allowed = None if mask is None else allowed_ids(mask, len(logits))
     best_allowed = best if allowed is None else int(allowed[_best(logits[allowed])])
-    greedy = request.sampling.temperature == 0
-    if greedy and request.logprobs is None:
-        return Draw(best_allowed)
-    raw = _weights(logits, best, 1.0) if request.logprobs is not None else None
-    if greedy:
-        token = best_allowed
-    else:
-        u = uniform(request.seed, request.choice, index)
-        token = _draw_token(logits, allowed, request.sampling, raw, u)
-    return Draw(token) if raw is None else _with_logprobs(token, logits, best, raw, request.logprobs or 0)
+    if request.sampling.temperature == 0:
+        return best_allowed
+    u = uniform(request.seed, request.choice, index)
+    return _draw_token(logits, allowed, request.sampling, u)
+
+
+def with_logprobs(token: int, logits: NDArray[np.float32], count: int) -> Draw:
+    """Return `token` with its log-probability and the `count` best, all of logits: (vocabulary_size,) float32 as they are.
+
+    Raises NotSampled if the best logit is not finite.
+    """
+    best = _best(logits)
+    log_total = fixed_math.log(fixed_math.total(_weights(logits, best, 1.0)))
+
+    def logprob(id_: int) -> float:
+        return (float(logits[id_]) - float(logits[best])) - log_total
+
+    top = best_ids(logits, min(count, len(logits))) if count else ()
+    return Draw(token, logprob(token), tuple(TokenLogprob(int(i), logprob(int(i))) for i in top))
 
 
 def _best(logits: NDArray[np.float32]) -> int:
@@ -107,7 +131,6 @@ def _draw_token(
     logits: NDArray[np.float32],
     allowed: NDArray[np.intp] | None,
     sampling: SamplingParams,
-    raw: NDArray[np.float64] | None,
     u: float,
 ) -> int:
     """Filter and draw: `ids` are the tokens that are still in, ascending (None: all), `logits` and `weights` theirs."""
@@ -115,10 +138,7 @@ def _draw_token(
     if 0 < sampling.top_k < len(logits):
         kept = np.sort(best_ids(logits, sampling.top_k))
         ids, logits = _keep(ids, kept), logits[kept]
-    if raw is not None and ids is None and sampling.temperature == 1:
-        weights = raw
-    else:
-        weights = _weights(logits, int(logits.argmax()), sampling.temperature)
+    weights = _weights(logits, int(logits.argmax()), sampling.temperature)
     if sampling.top_p < 1:
         kept = _nucleus(logits, weights, sampling.top_p)
         ids, weights = _keep(ids, kept), weights[kept]
@@ -144,13 +164,3 @@ def _nucleus(logits: NDArray[np.float32], weights: NDArray[np.float64], top_p: f
         if reached <= count or count == len(logits):
             return np.sort(order[:reached])
         count = min(8 * count, len(logits))
-
-
-def _with_logprobs(token: int, logits: NDArray[np.float32], best: int, raw: NDArray[np.float64], count: int) -> Draw:
-    log_total = fixed_math.log(fixed_math.total(raw))
-
-    def logprob(id_: int) -> float:
-        return (float(logits[id_]) - float(logits[best])) - log_total
-
-    top = best_ids(logits, min(count, len(logits))) if count else ()
-    return Draw(token, logprob(token), tuple(TokenLogprob(int(i), logprob(int(i))) for i in top))

@@ -10,7 +10,9 @@ Owns the queue, the running set, and the rules between them. Refuses to know mod
   not enough it waits for a step. So the first one always gets on, and every sequence becomes the first one day.
 - A preempted sequence gives all its blocks back, keeps its tokens, and waits at its old place in the order.
 - Two prompts with a common beginning do not compute it twice: the later one waits while the earlier one computes the block
-  that both need next, then finds it in the cache.
+  that both need next, then finds it in the cache. So the choices of one prompt share its blocks.
+- A prompt whose log-probabilities are owed takes nothing from the cache, though others find its blocks there; and the rows whose
+  logits this takes are bounded in every step, whatever `prefill_chunk` says.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from tlserve.engine.kv_blocks import KvBlocks
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.step_plan import SequenceRows
+
+MOST_SCORED_ROWS = 128
+"""Prompt rows with logits in one step; of 150,000 tokens they take 77 MB."""
 
 
 def share_prefill(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
@@ -121,13 +126,15 @@ class Scheduler:
         while self.waiting and len(self.running) < self._config.max_num_seqs:
             if not self._try_to_admit(prompts, pending, claims):
                 break
-        shares = self._share(prompts, pending)
+        shares = _bound_scored(prompts, self._share(prompts, pending))
         for sequence, rows in zip(prompts, shares, strict=True):
             if rows and sequence in self.running and self._obtain(sequence, sequence.computed + rows):
                 self._plan[sequence] = SequenceRows(sequence, rows)
 
     def _claim(self, sequence: Sequence, claims: set[object]) -> int:
         """Skip what the cache has by now; return the tokens to compute, 0 if another one computes the next block."""
+        if sequence.scores:
+            return sequence.pending
         cached = self._kv.extend_from_cache(sequence.table, sequence.tokens)
         self.cache_hits += max(0, cached - sequence.computed)
         sequence.computed = max(sequence.computed, cached)
@@ -155,7 +162,7 @@ class Scheduler:
             self._give_back(candidate)
             self.cache_hits = hits
             return False
-        self.cache_queries += len(candidate.tokens) if candidate.table.root else 0
+        self.cache_queries += len(candidate.tokens) if candidate.table.root and not candidate.scores else 0
         bisect.insort(self.running, self.waiting.pop(0), key=_order)
         prompts.insert(place, candidate)
         pending[:] = tried
@@ -189,6 +196,15 @@ class Scheduler:
     def _give_back(self, sequence: Sequence) -> None:
         self._kv.release(sequence.table)
         sequence.restart()
+
+
+def _bound_scored(prompts: Items[Sequence], shares: Items[int]) -> list[int]:
+    """Cut the shares of prompts whose rows give logits to MOST_SCORED_ROWS together, the first in the order first."""
+    left, bounded = MOST_SCORED_ROWS, []
+    for sequence, rows in zip(prompts, shares, strict=True):
+        bounded.append(min(rows, left) if sequence.scores else rows)
+        left -= bounded[-1] if sequence.scores else 0
+    return bounded
 
 
 def _order(sequence: Sequence) -> tuple[int, int]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import attrs
 
-from tlserve.engine.constraint import advance
+from tlserve.engine.constraint import Mask, advance
 from tlserve.engine.kv_blocks import BlockTable
+from tlserve.engine.logit_edits import LogitEdits
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prompt_lookup import PromptLookup
-from tlserve.generation import Finish, GenerationRequest, TokenConstraint
+from tlserve.generation import Finish, GenerationRequest, Progress, TokenConstraint
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -21,7 +22,10 @@ class Sequence:
     """A request to continue (`request`, under its `constraint`), or tokens to encode (`hidden_sum`).
 
     `tokens` are all that are known: prompt, then answer; `limit` is how many there may be at the end. Keys and values of
-    `tokens[:computed]` are stored. `started`: its first rows have been computed once, whatever became of them.
+    `tokens[:computed]` are stored. `started`: its first rows have been computed once, whatever became of them. `edits` are the
+    penalties and biases of the next token, `not_yet` is the mask while the answer is too short to end. The log-probabilities of
+    `tokens[scored:prompt_tokens]` are still owed. `told` is the last that was reported of how far it is, `drew` that it has
+    drawn here.
     """
 
     key: int
@@ -34,8 +38,17 @@ class Sequence:
     constraint: TokenConstraint | None = None
     hidden_sum: HiddenSum | None = None
     lookup: PromptLookup | None = None
+    edits: LogitEdits | None = None
+    not_yet: Mask | None = None
     computed: int = 0
+    scored: int = attrs.field()
     started: bool = False
+    drew: bool = False
+    told: Progress | None = None
+
+    @scored.default
+    def _nothing_is_owed(self) -> int:
+        return self.prompt_tokens
 
     @property
     def order(self) -> tuple[int, int]:
@@ -46,6 +59,11 @@ class Sequence:
     def pending(self) -> int:
         """Known tokens that are not computed yet."""
         return len(self.tokens) - self.computed
+
+    @property
+    def scores(self) -> bool:
+        """Log-probabilities of the prompt are owed: the logits of its rows are wanted, so that none may come from a cache."""
+        return self.scored < self.prompt_tokens
 
     @property
     def decoding(self) -> bool:
@@ -69,6 +87,9 @@ class Sequence:
     def append(self, token: int) -> None:
         """Take in the token that was drawn; a constraint moves on with it, or raises ConstraintFailed."""
         self.tokens.append(token)
+        self.drew = True
+        if self.edits is not None:
+            self.edits.see(token)
         advance(self.constraint, token)
 
     def restart(self) -> None:

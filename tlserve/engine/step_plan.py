@@ -27,11 +27,17 @@ class SequenceRows:
     count: int
     drafts: tuple[int, ...] = ()
     start: int = attrs.field(init=False)  # position of the first row
-    sampled: int = attrs.field(init=False)  # rows whose logits are wanted: the last known token's, and each draft's
+    scored: range = attrs.field(init=False)  # positions whose logits say how likely the prompt's next token was
+    sampled: int = attrs.field(init=False)  # rows after those, to draw from: the last known token's, and each draft's
 
     @start.default
     def _start(self) -> int:
         return self.sequence.computed
+
+    @scored.default
+    def _scored(self) -> range:
+        first, end = self.sequence.scored - 1, self.sequence.prompt_tokens - 1
+        return range(max(first, self.start), min(end, self.start + self.count))
 
     @sampled.default
     def _sampled(self) -> int:
@@ -39,8 +45,13 @@ class SequenceRows:
         return 1 + len(self.drafts) if self.sequence.request and reaches_end else 0
 
     @property
+    def logit_rows(self) -> int:
+        """Rows whose logits are wanted; they follow one another."""
+        return len(self.scored) + self.sampled
+
+    @property
     def request(self) -> GenerationRequest:
-        """What the tokens are drawn for; only rows that are sampled have it."""
+        """What the tokens are drawn for; only rows whose logits are wanted have it."""
         assert self.sequence.request is not None
         return self.sequence.request
 
@@ -67,6 +78,7 @@ def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
         tokens += item.tokens
         positions += range(item.start, item.start + item.rows)
         starts.append(end)
+        logit_rows += range(first + item.scored.start - item.start, first + item.scored.stop - item.start)
         logit_rows += range(end - item.sampled, end)
         hidden_rows += range(first, end) if item.sequence.hidden_sum else ()
     return StepBatch(

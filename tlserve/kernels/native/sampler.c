@@ -1,8 +1,8 @@
 /* One call draws for all rows of a step; a run of rows is done whole by one thread, a row by itself.
 
-   The order of every sum, the rule for ties and the random number are those of engine/sampler.py and engine/fixed_math.py:
-   mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a sum; whole shares in top-p;
-   Philox4x64-10.
+   The order of every sum, the rule for ties and the random number are those of engine/sampler.py, engine/logit_edits.py and
+   engine/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
+   sum; whole shares in top-p; Philox4x64-10.
    A `field` is what is still in: its ids, their logits and weights, ids ascending. */
 #include "sampler.h"
 #include "sampler_math.h"
@@ -13,11 +13,13 @@ enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32, LOG_TERMS = 12 };
 
 /* Room of one thread. V: vocabulary. */
 typedef struct {
-  float *values;     /* [V] */
-  int32_t *ids;      /* [V] */
+  float *values;     /* [V + SLACK] */
+  int32_t *ids;      /* [V + SLACK] */
   double *weights;   /* [V] */
   uint64_t *keys;    /* [2 V] keys, and as much to sort in */
   uint16_t *buckets; /* [V] */
+  logit_edit *edits; /* [V] those of the run's next row */
+  float *unedited;   /* [V] what the edited logits were */
   double lanes[LANES];
 } room;
 
@@ -182,19 +184,12 @@ static void keep_best(field *f, long count) {
   f->n = count;
 }
 
-static void keep_allowed(field *f, const uint32_t *mask, long words) {
+/* Keep what the mask allows, of a whole row. */
+static void keep_allowed(field *f, const uint32_t *mask) {
   room *r = f->room;
-  long kept = 0;
-  for (long w = 0; w < words && w * 32 < f->n; w++)
-    for (uint32_t left = mask[w]; left; left &= left - 1) {
-      long id = w * 32 + __builtin_ctz(left);
-      if (id >= f->n) break;
-      r->ids[kept] = (int32_t)id;
-      r->values[kept++] = f->values[id];
-    }
+  f->n = f->s->loops.keep(f->values, f->n, mask, r->values, r->ids);
   f->ids = r->ids;
   f->values = r->values;
-  f->n = kept;
 }
 
 /* A weight in whole numbers of 2^-44: their sums are exact, in any order. */
@@ -256,6 +251,43 @@ static void keep_heavy(field *f, double least) {
   f->n = kept;
 }
 
+/* ---- the edits ---- */
+
+/* Every operation is rounded by itself, as in engine/logit_edits.py; the result once more, to f32. */
+static float edited_logit(float logit, const logit_edit *e, const edit_list *list) {
+  double x = logit;
+  if (e->count >= 0) x = x > 0 ? x / list->repetition : x * list->repetition;
+  if (e->count > 0) {
+    x -= list->presence;
+    x -= list->frequency * e->count;
+  }
+  return (float)(x + e->bias);
+}
+
+static void apply_edits(const edit_list *list, float *logits, float *unedited) {
+  for (long j = 0; j < list->n; j++) {
+    float *logit = &logits[list->entries[j].id];
+    unedited[j] = *logit;
+    *logit = edited_logit(*logit, &list->entries[j], list);
+  }
+}
+
+/* From the end: a logit that was edited twice gets its first value back. */
+static void undo_edits(const edit_list *list, float *logits, const float *unedited) {
+  for (long j = list->n - 1; j >= 0; j--) logits[list->entries[j].id] = unedited[j];
+}
+
+/* Count one more `token` in a list that lies in `own`, which has room for `most`. */
+static void count_token(edit_list *list, logit_edit *own, long most, int32_t token) {
+  long j = 0;
+  while (j < list->n && own[j].id != token) j++;
+  if (j == most) return;
+  if (j == list->n) own[list->n++] = (logit_edit){token, 0, 0};
+  own[j].count = own[j].count < 0 ? 1 : own[j].count + 1;
+}
+
+static int counts_tokens(const edit_list *list) { return list->repetition != 1 || list->presence != 0 || list->frequency != 0; }
+
 /* ---- a row ---- */
 
 /* `best`: the greatest logit of the field. `weighed`: the room's weights are those of the whole field at temperature 1. */
@@ -273,12 +305,27 @@ static int32_t draw_filtered(field *f, float best, const sample_row *row, int we
   return f->ids ? f->ids[place] : (int32_t)place;
 }
 
-static int32_t first_best(const field *f, float best) {
-  long place = f->s->loops.equal(f->values, 0, f->n, best);
-  return f->ids ? f->ids[place] : (int32_t)place;
+static int is_finite(float x) { return x - x == 0; }
+
+static int32_t draw_greedy(const field *all, float best, const uint32_t *mask) {
+  const sampler_loops *loops = &all->s->loops;
+  long place = loops->equal(all->values, 0, all->n, best);
+  while (mask && !(mask[place / 32] >> place % 32 & 1)) place = loops->equal(all->values, place + 1, all->n, best);
+  return (int32_t)place;
 }
 
-static int is_finite(float x) { return x - x == 0; }
+/* Draw from a row whose greatest logit is `best`, a finite number. */
+static int32_t draw_token(field f, float best, const sample_row *row, const uint32_t *mask, int weighed) {
+  if (mask) {
+    int allowed = 0;
+    best = f.s->loops.greatest_allowed(f.values, f.n, mask, &allowed);
+    if (!allowed) return NOTHING_ALLOWED;
+    if (!is_finite(best)) return NOT_A_NUMBER;
+  }
+  if (row->temperature == 0) return draw_greedy(&f, best, mask);
+  if (mask) keep_allowed(&f, mask);
+  return draw_filtered(&f, best, row, weighed && !mask);
+}
 
 static void report(const field *all, float best, double log_total, int32_t token, const sample_row *row, double *logprobs, int32_t *tops) {
   const float *logits = all->values;
@@ -291,26 +338,28 @@ static void report(const field *all, float best, double log_total, int32_t token
   }
 }
 
-static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i) {
+static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i, const edit_list *edits) {
   const sample_row *row = &c->rows[i];
-  const field all = {s, r, c->logits + i * c->vocabulary, NULL, c->vocabulary};
-  field f = all;
-  float best = s->loops.greatest(all.values, all.n), best_allowed = best;
+  float *logits = c->logits + i * c->vocabulary, best;
+  const field all = {s, r, logits, NULL, c->vocabulary};
+  const uint32_t *mask = row->mask < 0 ? NULL : c->masks + row->mask * c->mask_words;
+  int wants_logprobs = row->logprobs >= 0, edited = edits->n > 0;
   double log_total = 0;
-  int wants_logprobs = row->logprobs >= 0, masked = row->mask >= 0;
-  if (!is_finite(best)) return NOT_A_NUMBER;
+  int32_t token = (int32_t)row->given;
+  if (!is_finite(best = s->loops.greatest(logits, all.n))) return NOT_A_NUMBER;
   if (wants_logprobs) {
-    s->loops.weigh(all.values, all.n, best, 1, &s->table, r->weights);
+    s->loops.weigh(logits, all.n, best, 1, &s->table, r->weights);
     log_total = natural_log(total(s, r->weights, all.n, r->lanes), &s->table);
   }
-  if (masked) {
-    keep_allowed(&f, c->masks + row->mask * c->mask_words, c->mask_words);
-    if (f.n == 0) return NOTHING_ALLOWED;
-    best_allowed = s->loops.greatest(f.values, f.n);
-    if (!is_finite(best_allowed)) return NOT_A_NUMBER;
+  if (token < 0 && edited) {
+    apply_edits(edits, logits, r->unedited);
+    float best_edited = s->loops.greatest(logits, all.n);
+    token = is_finite(best_edited) ? draw_token(all, best_edited, row, mask, 0) : NOT_A_NUMBER;
+    undo_edits(edits, logits, r->unedited);
+  } else if (token < 0) {
+    token = draw_token(all, best, row, mask, wants_logprobs);
   }
-  int32_t token = row->temperature == 0 ? first_best(&f, best_allowed) : draw_filtered(&f, best_allowed, row, wants_logprobs && !masked);
-  if (wants_logprobs) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
+  if (wants_logprobs && token >= 0) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
   return token;
 }
 
@@ -322,11 +371,21 @@ typedef struct {
   phase runs;
 } drawing;
 
+/* A row sees the tokens that were drawn in the rows before it. */
 static void draw_run(drawing *d, long run, int thread) {
   const sample_call *c = d->call;
-  for (long i = c->run_starts[run]; i < c->run_starts[run + 1]; i++) {
-    c->tokens[i] = draw_row(d->s, &d->s->rooms[thread], c, i);
+  room *r = &d->s->rooms[thread];
+  long first = c->run_starts[run], end = c->run_starts[run + 1], which = c->rows[first].edits;
+  edit_list none = {0}, edits = which < 0 ? none : c->edits[which];
+  int counts = which >= 0 && end > first + 1 && counts_tokens(&edits);
+  if (counts) {
+    memcpy(r->edits, edits.entries, (size_t)edits.n * sizeof *r->edits);
+    edits.entries = r->edits;
+  }
+  for (long i = first; i < end; i++) {
+    c->tokens[i] = draw_row(d->s, r, c, i, &edits);
     if (c->tokens[i] != c->rows[i].expected) return;
+    if (counts) count_token(&edits, r->edits, c->vocabulary, c->tokens[i]);
   }
 }
 
@@ -346,7 +405,7 @@ static int has_much_to_do(const sample_call *c) {
   int much = 0;
   for (long run = 0; run < c->runs; run++) {
     const sample_row *row = &c->rows[c->run_starts[run]];
-    much += row->temperature != 0 || row->logprobs >= 0 || row->mask >= 0;
+    much += (row->temperature != 0 && row->given < 0) || row->logprobs >= 0;
   }
   return much > 1;
 }
@@ -364,20 +423,22 @@ void sampler_draw(sampler *s, const sample_call *call) {
 
 static int make_room(room *r, long vocabulary) {
   size_t v = (size_t)vocabulary;
-  r->values = malloc(v * sizeof *r->values);
-  r->ids = malloc(v * sizeof *r->ids);
+  r->values = malloc((v + SLACK) * sizeof *r->values);
+  r->ids = malloc((v + SLACK) * sizeof *r->ids);
   r->weights = malloc(v * sizeof *r->weights);
   r->keys = malloc(2 * v * sizeof *r->keys);
   r->buckets = malloc(v * sizeof *r->buckets);
-  return r->values && r->ids && r->weights && r->keys && r->buckets;
+  r->edits = malloc(v * sizeof *r->edits);
+  r->unedited = malloc(v * sizeof *r->unedited);
+  return r->values && r->ids && r->weights && r->keys && r->buckets && r->edits && r->unedited;
 }
 
-sampler *sampler_new(long vocabulary, int threads, const exp_table *table) {
+sampler *sampler_new(long vocabulary, int threads, int widest, const exp_table *table) {
   sampler *s = calloc(1, sizeof *s);
   if (!s) return NULL;
   s->vocabulary = vocabulary;
   s->table = *table;
-  s->loops = best_loops();
+  s->loops = best_loops(widest);
   s->threads = pool_new(threads);
   s->rooms = calloc((size_t)threads, sizeof *s->rooms);
   int made = s->threads && s->rooms;
@@ -396,6 +457,8 @@ void sampler_free(sampler *s) {
     free(s->rooms[t].weights);
     free(s->rooms[t].keys);
     free(s->rooms[t].buckets);
+    free(s->rooms[t].edits);
+    free(s->rooms[t].unedited);
   }
   free(s->rooms);
   pool_free(s->threads);

@@ -6,6 +6,9 @@
 
 #include <stdint.h>
 
+/* Changes with every change of what crosses the border to Python; `engine/native_sampler.py` asks for it. */
+enum { SAMPLER_VERSION = 2 };
+
 /* What one row is asked for; packed by `engine/native_sampler.py`. */
 typedef struct {
   double temperature, top_p, min_p; /* temperature 0: the best */
@@ -13,8 +16,23 @@ typedef struct {
   int64_t top_k;    /* 0: all */
   int64_t logprobs; /* how many of the best, besides the drawn one; -1: no log-probabilities at all */
   int64_t mask;     /* which mask; -1: all tokens are allowed */
+  int64_t edits;    /* which list of edits, as it is at the first row of the run; -1: none */
   int64_t expected; /* the next row of the run counts only if this token is drawn here */
+  int64_t given;    /* nothing is drawn: this token is asked about; -1: draw */
 } sample_row;
+
+/* One edited logit; made by `engine/logit_edits.py`. */
+typedef struct {
+  int32_t id;
+  int32_t count; /* how often it stands in the answer; 0: in the prompt alone; -1: in neither */
+  double bias;
+} logit_edit;
+
+typedef struct {
+  double repetition, presence, frequency;
+  const logit_edit *entries; /* [n] an id at most once */
+  long n;
+} edit_list;
 
 enum { EXP_STEPS = 64 };
 
@@ -29,8 +47,9 @@ typedef struct {
   long runs, vocabulary, mask_words, most; /* most: columns of `tops` */
   const int32_t *run_starts;               /* [R + 1] */
   const sample_row *rows;                  /* [N] */
-  const float *logits;                     /* [N][vocabulary] */
+  float *logits;                           /* [N][vocabulary] written while a row is edited, then as it was */
   const uint32_t *masks;                   /* [masks][mask_words] bit i % 32 of word i / 32 stands for id i */
+  const edit_list *edits;
   int32_t *tokens;                         /* [N] the token drawn, or one of the numbers below */
   double *logprobs;                        /* [N][1 + most] of the drawn token, then of `tops` */
   int32_t *tops;                           /* [N][most] the best, best first */
@@ -40,8 +59,9 @@ enum { NOT_DRAWN = -1, NOT_A_NUMBER = -2, NOTHING_ALLOWED = -3 };
 
 typedef struct sampler sampler;
 
-/* A sampler with threads of its own, which sleep between calls. NULL without memory or threads. */
-sampler *sampler_new(long vocabulary, int threads, const exp_table *table);
+/* A sampler with threads of its own, which sleep between calls; its vectors are at most `widest` bits wide. NULL without memory or
+   threads. */
+sampler *sampler_new(long vocabulary, int threads, int widest, const exp_table *table);
 void sampler_free(sampler *s);
 long sampler_vocabulary(const sampler *s);
 void sampler_draw(sampler *s, const sample_call *call);

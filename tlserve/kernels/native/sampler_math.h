@@ -12,7 +12,7 @@
 
 #define ALWAYS_INLINE static inline __attribute__((always_inline))
 
-enum { TILE = 256, SCAN = 32, LANES = 1024 };
+enum { TILE = 256, SCAN = 32, LANES = 1024, SLACK = 32 };
 
 static const double EXP_FLOOR = -700.0, ROUNDER = 0x1.8p52;
 
@@ -99,14 +99,67 @@ ALWAYS_INLINE long find_loop(const float *values, long from, long n, float bound
   return i;
 }
 
+/* The bits of a mask that stand for the ids from 32 w on, below n. */
+ALWAYS_INLINE uint32_t word_of(const uint32_t *mask, long w, long n) {
+  long left = n - 32 * w;
+  return left >= 32 ? mask[w] : mask[w] & (((uint32_t)1 << left) - 1);
+}
+
+/* The greatest of the n values that the mask allows, none of them NaN; minus infinity, and *allowed stays 0, if it allows none. */
+ALWAYS_INLINE float greatest_allowed_loop(const float *values, long n, const uint32_t *mask, int *allowed) {
+  float most[SCAN], greatest = -__builtin_inff();
+  uint32_t any = 0;
+  for (int j = 0; j < SCAN; j++) most[j] = greatest;
+  for (long w = 0; 32 * w < n; w++) {
+    uint32_t word = word_of(mask, w, n);
+    const float *v = values + 32 * w;
+    any |= word;
+    if (word == 0) continue;
+    if (n - 32 * w < 32) {
+      for (; word; word &= word - 1) most[0] = v[__builtin_ctz(word)] > most[0] ? v[__builtin_ctz(word)] : most[0];
+      break;
+    }
+    for (int j = 0; j < SCAN; j++) {
+      float candidate = word >> j & 1 ? v[j] : -__builtin_inff();
+      most[j] = candidate > most[j] ? candidate : most[j];
+    }
+  }
+  for (int j = 0; j < SCAN; j++) greatest = most[j] > greatest ? most[j] : greatest;
+  *allowed |= any != 0;
+  return greatest;
+}
+
+/* Write the values that the mask allows and their ids side by side, up to SLACK beyond; return how many there are. */
+ALWAYS_INLINE long keep_loop(const float *values, long n, const uint32_t *mask, float *kept, int32_t *ids) {
+  long count = 0;
+  for (long w = 0; 32 * w < n; w++) {
+    uint32_t word = word_of(mask, w, n);
+    const float *v = values + 32 * w;
+    if (word == UINT32_MAX) {
+      for (int j = 0; j < 32; j++) kept[count + j] = v[j], ids[count + j] = (int32_t)(32 * w + j);
+      count += 32;
+    } else {
+      for (; word; word &= word - 1) {
+        int j = __builtin_ctz(word);
+        kept[count] = v[j];
+        ids[count++] = (int32_t)(32 * w + j);
+      }
+    }
+  }
+  return count;
+}
+
 typedef struct {
   void (*weigh)(const float *values, long n, double best, double temperature, const exp_table *t, double *weights);
   long (*lane_sums)(const double *weights, long n, double *lanes);
   float (*greatest)(const float *values, long n);
   long (*above)(const float *values, long from, long n, float bound);
   long (*equal)(const float *values, long from, long n, float bound);
+  float (*greatest_allowed)(const float *values, long n, const uint32_t *mask, int *allowed);
+  long (*keep)(const float *values, long n, const uint32_t *mask, float *kept, int32_t *ids);
 } sampler_loops;
 
-sampler_loops best_loops(void);
+/* The widest that this processor has, in registers of at most `widest` bits. */
+sampler_loops best_loops(int widest);
 
 #endif

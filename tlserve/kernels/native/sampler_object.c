@@ -8,6 +8,7 @@
 #include "sampler_object.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 enum { MOST_THREADS = 1024, CONSTANTS = 3 + EXP_STEPS };
 
@@ -18,12 +19,12 @@ typedef struct {
 } SamplerObject;
 
 static PyObject *sampler_object_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-  static char *names[] = {"vocabulary", "threads", "constants", NULL};
+  static char *names[] = {"vocabulary", "threads", "constants", "widest", NULL};
   long vocabulary;
-  int threads;
+  int threads, widest = 512;
   Py_buffer constants;
   exp_table table;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "liy*", names, &vocabulary, &threads, &constants)) return NULL;
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "liy*|i", names, &vocabulary, &threads, &constants, &widest)) return NULL;
   int fits = constants.len == CONSTANTS * (Py_ssize_t)sizeof(double);
   if (fits) {
     const double *given = constants.buf;
@@ -38,7 +39,7 @@ static PyObject *sampler_object_new(PyTypeObject *type, PyObject *arguments, PyO
     return NULL;
   }
   SamplerObject *self = (SamplerObject *)type->tp_alloc(type, 0);
-  if (!self || (self->s = sampler_new(vocabulary, threads, &table))) return (PyObject *)self;
+  if (!self || (self->s = sampler_new(vocabulary, threads, widest, &table))) return (PyObject *)self;
   Py_DECREF(self);
   return PyErr_NoMemory();
 }
@@ -52,6 +53,13 @@ static void sampler_object_dealloc(PyObject *object) {
 
 enum { ROWS, RUN_STARTS, LOGITS, MASKS, VIEWS };
 
+/* The edits of a call, and what holds their memory. */
+typedef struct {
+  edit_list *lists;
+  Py_buffer *views;
+  Py_ssize_t count;
+} edits_held;
+
 static int refuse(const char *what) {
   PyErr_SetString(PyExc_ValueError, what);
   return -1;
@@ -63,18 +71,60 @@ static int check_runs(const sample_call *c, Py_ssize_t rows) {
   return good ? 0 : refuse("run_starts must ascend from 0 to the number of rows");
 }
 
-static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks) {
+static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssize_t edits) {
   for (Py_ssize_t i = 0; i < rows; i++) {
     const sample_row *row = &c->rows[i];
     if (row->logprobs > c->vocabulary) return refuse("a row wants more log-probabilities than there are tokens");
     if (row->mask >= masks) return refuse("a row names a mask that is not there");
+    if (row->edits >= edits) return refuse("a row names edits that are not there");
+    if (row->given >= c->vocabulary) return refuse("a row is asked about a token that is not there");
+    if (row->given >= 0 && row->logprobs < 0) return refuse("a row is asked about a token and for no log-probability");
     if (!(row->temperature >= 0)) return refuse("a temperature is below 0");
     if (row->logprobs > c->most) c->most = row->logprobs;
   }
   return 0;
 }
 
-static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v) {
+static int check_edits(const edit_list *list, long vocabulary) {
+  for (long j = 0; j < list->n; j++)
+    if (list->entries[j].id < 0 || list->entries[j].id >= vocabulary) return refuse("an edit is of a token that is not there");
+  return list->n > vocabulary ? refuse("there are more edits than tokens") : 0;
+}
+
+/* Hold one (penalties, entries). */
+static int hold_edits(edits_held *held, PyObject *item, long vocabulary) {
+  edit_list *list = &held->lists[held->count];
+  Py_buffer penalties, *entries = &held->views[held->count];
+  if (!PyArg_ParseTuple(item, "y*y*", &penalties, entries)) return -1;
+  held->count++;
+  int fits = penalties.len == 3 * (Py_ssize_t)sizeof(double) && entries->len % (Py_ssize_t)sizeof(logit_edit) == 0;
+  if (fits) memcpy(list, penalties.buf, 3 * sizeof(double));
+  list->entries = entries->buf;
+  list->n = entries->len / (Py_ssize_t)sizeof(logit_edit);
+  PyBuffer_Release(&penalties);
+  return fits ? check_edits(list, vocabulary) : refuse("edits have three penalties and entries of 16 bytes");
+}
+
+static int hold_all_edits(edits_held *held, PyObject *items, long vocabulary) {
+  Py_ssize_t count = PyList_GET_SIZE(items);
+  held->lists = PyMem_Calloc((size_t)count + 1, sizeof *held->lists);
+  held->views = PyMem_Calloc((size_t)count + 1, sizeof *held->views);
+  if (!held->lists || !held->views) return PyErr_NoMemory(), -1;
+  for (Py_ssize_t i = 0; i < count; i++) {
+    PyObject *item = PyList_GET_ITEM(items, i);
+    if (!PyTuple_Check(item)) return refuse("edits come as tuples");
+    if (hold_edits(held, item, vocabulary) < 0) return -1;
+  }
+  return 0;
+}
+
+static void release_edits(edits_held *held) {
+  for (Py_ssize_t i = 0; i < held->count; i++) PyBuffer_Release(&held->views[i]);
+  PyMem_Free(held->views);
+  PyMem_Free(held->lists);
+}
+
+static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v, const edits_held *edits) {
   Py_ssize_t rows = v[ROWS].len / (Py_ssize_t)sizeof(sample_row);
   c->vocabulary = sampler_vocabulary(s);
   c->mask_words = (c->vocabulary + 31) / 32;
@@ -83,10 +133,11 @@ static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v) {
   c->rows = v[ROWS].buf;
   c->logits = v[LOGITS].buf;
   c->masks = v[MASKS].buf;
+  c->edits = edits->lists;
   if (v[ROWS].len != rows * (Py_ssize_t)sizeof(sample_row) || v[RUN_STARTS].len % 4 || v[LOGITS].len != rows * c->vocabulary * 4 ||
       v[MASKS].len % (c->mask_words * 4))
     return refuse("the sizes of a sampler's arrays do not fit one another");
-  return check_runs(c, rows) < 0 ? -1 : check_rows(c, rows, v[MASKS].len / (c->mask_words * 4));
+  return check_runs(c, rows) < 0 ? -1 : check_rows(c, rows, v[MASKS].len / (c->mask_words * 4), edits->count);
 }
 
 /* ---- what comes out ---- */
@@ -159,22 +210,34 @@ static PyObject *run_call(SamplerObject *self, sample_call *c) {
 static PyObject *sampler_object_draw(PyObject *object, PyObject *arguments) {
   SamplerObject *self = (SamplerObject *)object;
   Py_buffer v[VIEWS];
+  PyObject *edits;
+  edits_held held = {0};
   sample_call c = {0};
-  if (!PyArg_ParseTuple(arguments, "y*y*y*y*", &v[0], &v[1], &v[2], &v[3])) return NULL;
-  PyObject *drawn = fill_call(self->s, &c, v) == 0 ? run_call(self, &c) : NULL;
+  if (!PyArg_ParseTuple(arguments, "y*y*w*y*O!", &v[ROWS], &v[RUN_STARTS], &v[LOGITS], &v[MASKS], &PyList_Type, &edits)) return NULL;
+  int good = hold_all_edits(&held, edits, sampler_vocabulary(self->s)) == 0 && fill_call(self->s, &c, v, &held) == 0;
+  PyObject *drawn = good ? run_call(self, &c) : NULL;
+  release_edits(&held);
   for (int i = 0; i < VIEWS; i++) PyBuffer_Release(&v[i]);
   return drawn;
 }
 
+static PyObject *sampler_object_version(PyObject *object, PyObject *none) {
+  (void)object;
+  (void)none;
+  return PyLong_FromLong(SAMPLER_VERSION);
+}
+
 static PyMethodDef METHODS[] = {
     {"draw", sampler_object_draw, METH_VARARGS,
-     "draw(rows, run_starts, logits, masks): draw for every row; see sampler.h. Return a list for each run, of what its rows gave: a token, "
-     "or (token, logprob, best ids, their logprobs); -2 where the logits are no numbers, -3 where nothing is allowed."},
+     "draw(rows, run_starts, logits, masks, edits): draw for every row; see sampler.h. edits: a list of (three penalties, entries). Return a "
+     "list for each run, of what its rows gave: a token, or (token, logprob, best ids, their logprobs); -2 where the logits are no numbers, "
+     "-3 where nothing is allowed."},
+    {"version", sampler_object_version, METH_NOARGS | METH_STATIC, "version(): what this type and its caller must agree about."},
     {0}};
 
 PyTypeObject SamplerType = {
     PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tlserve.kernels.native._native.Sampler",
-    .tp_doc = "Sampler(vocabulary, threads, constants): draws tokens, with threads of its own.",
+    .tp_doc = "Sampler(vocabulary, threads, constants, widest=512): draws tokens, with threads of its own, in vectors of at most `widest` bits.",
     .tp_basicsize = sizeof(SamplerObject),
     .tp_flags = Py_TPFLAGS_DEFAULT,
     .tp_new = sampler_object_new,
