@@ -9,6 +9,7 @@ The nursery tree of a server:
     |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
     |- watch_files               new keys and certificates, if there are files of them
     |- backend, one a model      its run, of an engine the thread; a failure ends the process after every stream was told
+    |- _drain_when               of what takes nothing new for ever, and of whoever started this server and is gone
     |- node of a fleet           NodeService.run, if the settings ask for it: one task per session
     |- API server                http.Server.serve: acceptors, one task per connection
     `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
@@ -20,7 +21,7 @@ the health port answers while the model loads, and the API port accepts once it 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
 
@@ -37,7 +38,7 @@ from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
 from tlserve.fleet.node_service import NodeService
 from tlserve.fleet_node import beside_api, check_node, make_node
-from tlserve.hosting import HostedBackend, MakeModels
+from tlserve.hosting import HostedBackend, MakeModels, wait_for_ever
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
 from tlserve.http.tls import Certificate, TlsListener
@@ -67,9 +68,13 @@ class Running:
     stop: Callable[[], None]
 
 
-def run(settings: Settings) -> int:
-    """Serve until a stop signal; return the exit code. Raises `OperatorError` and `EngineFailed`."""
-    return trio.run(partial(serve, settings))
+def run(
+    settings: Settings,
+    load: Callable[[], MakeModels] | None = None,
+    until: Callable[[], Awaitable[str]] = wait_for_ever,
+) -> int:
+    """Serve until a stop signal, as `serve` does; return the exit code. Raises `OperatorError` and `EngineFailed`."""
+    return trio.run(partial(serve, settings, load=load, until=until))
 
 
 async def serve(
@@ -77,13 +82,14 @@ async def serve(
     *,
     loaded: LoadedModel | None = None,
     load: Callable[[], MakeModels] | None = None,
+    until: Callable[[], Awaitable[str]] = wait_for_ever,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """Serve until stopped and return the exit code; started once requests are answered.
 
-    `load` loads the models, in a thread; without it the settings say which, `loaded` standing for the first. Signals need the
-    main thread.
+    `load` loads the models, in a thread; without it the settings say which, `loaded` standing for the first. When `until`
+    returns, with the reason, the server drains. Signals need the main thread.
     """
     async with AsyncExitStack() as stack:
         door, certificate = make_door(settings.access), _certificate(settings.tls)
@@ -92,7 +98,7 @@ async def serve(
             stack.push_async_callback(_close_tracer, tracer)
         ports = await _open_ports(settings, door, certificate, stack)
         load = load or partial(load_models, settings, loaded)
-        return await _Host(settings, ports, door, load, tracer).run(handle_signals, task_status)
+        return await _Host(settings, ports, door, load, tracer, until).run(handle_signals, task_status)
 
 
 async def _close_tracer(tracer: Tracer) -> None:
@@ -147,12 +153,19 @@ class _Host:
     """One server's life, from bound ports to the exit code."""
 
     def __init__(
-        self, settings: Settings, ports: _Ports, door: Door, load: Callable[[], MakeModels], tracer: Tracer | None
+        self,
+        settings: Settings,
+        ports: _Ports,
+        door: Door,
+        load: Callable[[], MakeModels],
+        tracer: Tracer | None,
+        until: Callable[[], Awaitable[str]],
     ) -> None:
         self._settings = settings
         self._ports = ports
         self._door = door
         self._load = load
+        self._until = until
         self._tracer = tracer
         self._drain = Drain(settings.http.drain_timeout_ms / 1000)
         self._assembled: Assembled | None = None
@@ -163,6 +176,7 @@ class _Host:
         async with trio.open_nursery() as nursery:
             if handle_signals:
                 await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
+            nursery.start_soon(self._drain_when, self._until)
             await self._start_health(nursery)
             await nursery.start(watch_files, reloadings(self._settings, self._door, self._ports.certificate))
             make = await self._load_unless_stopped()
@@ -207,6 +221,7 @@ class _Host:
         server = Server(self._settings.http, handler, render_fault)
         for model in assembled.models:
             await nursery.start(self._run_backend, model.backend, server)
+            nursery.start_soon(self._drain_when, model.wait_unfit)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
@@ -235,6 +250,10 @@ class _Host:
             self._failure = failure
             server.cut(FAILURE_GRACE_S)
             self._drain.stop()
+
+    async def _drain_when(self, wait: Callable[[], Awaitable[str]]) -> None:
+        log.error("the server ends: %s", await wait())
+        self._drain.stop()
 
     def _not_ready_reason(self) -> str:
         if self._drain.phase is not Phase.SERVING:

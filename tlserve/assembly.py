@@ -150,7 +150,9 @@ def health_handler(
     def about() -> dict[str, object]:
         assembled = current()
         models = () if assembled is None else assembled.models
-        return {"kernels": {model.served.model_id: model.backend.info().kernels for model in models}} if models else {}
+        kernels = {model.served.model_id: model.backend.info().kernels for model in models}
+        more = {name: value for model in models for name, value in model.about().items()}
+        return {"kernels": kernels, **more} if models else {}
 
     def metrics() -> str:
         assembled = current()

@@ -6,7 +6,7 @@ nodes of a fleet. Refuses to make any of it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 import attrs
@@ -29,15 +29,27 @@ class HostedBackend(Backend, Protocol):
         """End every open request with `DrainCut`."""
 
 
+async def wait_for_ever() -> str:
+    """Wait for ever, for what does not happen."""
+    await trio.sleep_forever()
+    raise AssertionError
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class HostedModel:
-    """One model of a server. `lines` say of it what a person wants to know at the start, `facts` the same for a program."""
+    """One model of a server. `lines` say of it what a person wants to know at the start, `facts` the same for a program.
+
+    `about` is what /healthz says of it besides. `wait_unfit` returns, with the reason, when it can take nothing new for ever:
+    then the server drains.
+    """
 
     served: Served
     backend: HostedBackend
     description: str
     lines: tuple[str, ...] = ()
     facts: Mapping[str, object] = attrs.field(factory=dict)
+    about: Callable[[], Mapping[str, object]] = dict
+    wait_unfit: Callable[[], Awaitable[str]] = wait_for_ever
 
 
 MakeModels = Callable[[], tuple[HostedModel, ...]]

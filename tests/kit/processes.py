@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import select
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import attrs
@@ -83,3 +86,23 @@ def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE) -> 
         finally:
             process.kill()
             reader.join()
+
+
+def wait_gone(pid: int) -> None:
+    """Wait for the end of a process, whoever started it."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], PATIENCE_S)[0], f"process {pid} did not end"
+    finally:
+        os.close(descriptor)
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    """Ask again and again, at the pace of a person, until `condition` holds: for what no event tells across processes."""
+    pace, deadline = threading.Event(), time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        pace.wait(0.05)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
-from tlserve.config.settings import check_key_strength
+from tlserve.config.checks import check_key_strength
 from tlserve.errors import SettingsError
 
 GLOBAL_NAME = "api_key"

@@ -39,6 +39,8 @@ DEFAULT_COMMAND = "serve"
 
 COMMANDS = {
     "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
+    "fleet": Command("tlserve.cli.fleet", "start the head of a fleet of nodes, or show how its nodes are"),
+    "node": Command("tlserve.cli.node", "start a node of a fleet"),
     "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
     "models": Command("tlserve.cli.models", "show what can be served by name: pulled and built-in models"),
     "rm": Command("tlserve.cli.rm", "remove a pulled model from the model cache"),

@@ -7,20 +7,24 @@ The reference pages and `specs/runtime.schema.json` are made from these classes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import attrs
 
-from tlserve.config.addresses import parse_listen
-from tlserve.errors import SettingsError
+from tlserve.config.checks import (
+    check_endpoint,
+    check_key_strength,
+    check_listen,
+    check_listen_or_empty,
+    check_mode,
+    check_node_urls,
+    check_origins,
+    check_routes,
+)
 
 DIALECT_NAMES = ("smollm3", "qwen3_coder", "qwen3", "deepseek_r1", "hermes", "mistral", "llama3", "plain")
 """The dialects of `tlserve.chat.dialects.registry`, which is not known here."""
-
-_WEAKEST_KEY_CHARACTERS = 16
-_WEAKEST_KEY_ALPHABET = 6
 
 
 def setting(
@@ -46,65 +50,6 @@ def setting(
         repr=not is_secret,
         metadata={"about": about, "unit": unit, "is_path": is_path, "is_secret": is_secret, **bounds},
     )
-    repetition_penalty: float | None = setting(
-        None, "divides the logits of tokens that stand in prompt or answer; 1: off", unit="(1: off)", low=0.01, high=100
-    )
-    presence_penalty: float | None = setting(
-        None, "taken from the logits of tokens that stand in the answer; 0: off", unit="(0: off)", low=-2, high=2
-    )
-    frequency_penalty: float | None = setting(
-        None, "the same, once for each time that the token stands there; 0: off", unit="(0: off)", low=-2, high=2
-    )
-
-
-def _check_listen(text: str) -> None:
-    parse_listen(text)
-
-
-def _check_listen_or_empty(text: str) -> None:
-    if text:
-        parse_listen(text)
-
-
-def check_key_strength(key: str) -> None:
-    """Refuse an API key that is empty, cannot stand in a header, or is easily guessed; raises `SettingsError`."""
-    if not key:
-        raise SettingsError(("is empty, which would be no key at all: give one, or leave it out",))
-    if not (key.isascii() and key.isprintable() and " " not in key):
-        raise SettingsError(("has characters that an Authorization header cannot carry: use visible ASCII",))
-    if len(key) < _WEAKEST_KEY_CHARACTERS or len(set(key)) < _WEAKEST_KEY_ALPHABET:
-        raise SettingsError(
-            (
-                f"is too weak: it needs {_WEAKEST_KEY_CHARACTERS} characters, {_WEAKEST_KEY_ALPHABET} of them different; "
-                "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` makes a good one",
-            )
-        )
-
-
-def _check_mode(text: str) -> None:
-    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and set(text) <= set("01234567")):
-        raise SettingsError((f"must be an octal mode such as '0660', not {text!r}",))
-    if int(text, 8) & ~0o777:
-        raise SettingsError(("has bits beyond 0777, which mean nothing for a socket",))
-
-
-def _check_routes(routes: tuple[str, ...]) -> None:
-    for route in routes:
-        method, space, path = route.partition(" ")
-        if not (method.isascii() and method.isupper() and space and path.startswith("/")):
-            raise SettingsError((f"has {route!r}; write a method and a path, like 'GET /healthz'",))
-
-
-def _check_origins(origins: tuple[str, ...]) -> None:
-    for origin in origins:
-        scheme, marks, host = origin.partition("://")
-        if origin != "*" and not (scheme.isalnum() and marks and host and "/" not in host and origin == origin.lower()):
-            raise SettingsError((f"has {origin!r}; write '*', or an origin like 'https://app.example.com'",))
-
-
-def _check_endpoint(url: str) -> None:
-    if url and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
-        raise SettingsError((f"must be an http:// or https:// address, not {url!r}",))
 
 
 @attrs.frozen(kw_only=True)
@@ -121,6 +66,15 @@ class SamplingSettings:
     min_p: float | None = setting(
         None, "least share of the likeliest token's probability; 0: any", unit="of the likeliest", low=0, high=1
     )
+    repetition_penalty: float | None = setting(
+        None, "divides the logits of tokens that stand in prompt or answer; 1: off", unit="(1: off)", low=0.01, high=100
+    )
+    presence_penalty: float | None = setting(
+        None, "taken from the logits of tokens that stand in the answer; 0: off", unit="(0: off)", low=-2, high=2
+    )
+    frequency_penalty: float | None = setting(
+        None, "the same, once for each time that the token stands there; 0: off", unit="(0: off)", low=-2, high=2
+    )
 
 
 @attrs.frozen(kw_only=True)
@@ -135,12 +89,12 @@ class EngineSettings:
     http_listen: str = setting(
         "127.0.0.1:8000",
         "address of the API; ':8000' is every interface, port 0 picks a free one, 'unix:/path' is a Unix socket",
-        check=_check_listen,
+        check=check_listen,
     )
     health_listen: str = setting(
         "127.0.0.1:9464",
         "address of /healthz, /readyz and /metrics; empty: not served",
-        check=_check_listen_or_empty,
+        check=check_listen_or_empty,
     )
     context_tokens: int = setting(
         0, "longest prompt and answer together; 0: what the model was trained for", unit="tokens", low=0, high=1 << 20
@@ -199,6 +153,11 @@ class EngineSettings:
     reasoning_alias: bool = setting(
         default=False, about="send reasoning under the name `reasoning`, too, beside `reasoning_content`"
     )
+    grammar_bytes: int = setting(
+        262_144, "longest schema or grammar that an answer is held to; more is 400", unit="bytes", low=64, high=1 << 24
+    )
+    grammar_timeout_ms: int = setting(2000, "longest time to compile it; more is 400", unit="ms", low=1, high=600_000)
+    grammar_cache: int = setting(64, "schemas and grammars that stay compiled", unit="grammars", low=1, high=100_000)
     sampling: SamplingSettings = SamplingSettings()
     heartbeat_stale_ms: int = setting(
         30_000, "a step that takes longer makes /readyz fail", unit="ms", low=100, high=86_400_000
@@ -239,7 +198,7 @@ class HttpSettings:
     handshake_timeout_ms: int = setting(
         10_000, "a TLS connection that is not agreed on in this time is closed", unit="ms", low=1, high=86_400_000
     )
-    unix_socket_mode: str = setting("0600", "permissions of a Unix socket, in octal", check=_check_mode)
+    unix_socket_mode: str = setting("0600", "permissions of a Unix socket, in octal", check=check_mode)
     ping_interval_ms: int = setting(
         15_000, "a stream without a token for this long gets the comment ': ping'", unit="ms", low=1, high=86_400_000
     )
@@ -273,7 +232,7 @@ class AccessSettings:
         is_secret=True,
     )
     public_routes: tuple[str, ...] = setting(
-        ("GET /healthz",), "routes that need no key, as method and path; every other one does", check=_check_routes
+        ("GET /healthz",), "routes that need no key, as method and path; every other one does", check=check_routes
     )
     allow_public: bool = setting(
         default=False, about="listen beyond this machine although there are no keys: anybody who gets there may ask"
@@ -303,7 +262,7 @@ class CorsSettings:
     """The table `[cors]`: which web pages may read the answers."""
 
     allow_origins: tuple[str, ...] = setting(
-        (), "origins like 'https://app.example.com', or '*'; empty: no page of another origin", check=_check_origins
+        (), "origins like 'https://app.example.com', or '*'; empty: no page of another origin", check=check_origins
     )
 
 
@@ -326,25 +285,60 @@ class TelemetrySettings:
         "",
         "collector that gets a span for each request by OTLP over HTTP, like 'http://127.0.0.1:4318/v1/traces'; empty: no "
         "traces; needs the extra tlserve[otel]",
-        check=_check_endpoint,
+        check=check_endpoint,
     )
 
 
 @attrs.frozen(kw_only=True)
 class FleetSettings:
-    """The table `[fleet]`: this server as a node of a fleet, whose head reaches it below /v1/internal of the API's address."""
+    """The table `[fleet]`: this server as a node of a fleet, which its head reaches below /v1/internal, or as the head.
+
+    What a head knows of its nodes is one of `nodes`, `nodes_dns` and `ray_address`.
+    """
 
     internal: bool = setting(
         default=False, about="serve /v1/internal, by which a fleet's head uses this server as a node"
     )
     internal_key: str = setting(
         "",
-        "the key that /v1/internal wants, and no other; give it as TL_FLEET__INTERNAL_KEY; empty: none, on this machine only",
+        "the key that /v1/internal of a node wants, and no other, and that a head shows; give it as TL_FLEET__INTERNAL_KEY; "
+        "empty: none, on this machine only",
         check=check_key_strength,
         is_secret=True,
     )
     lease_ms: int = setting(
         10_000, "a session that no head asks for any more is dropped after this", unit="ms", low=100, high=86_400_000
+    )
+
+    nodes: tuple[str, ...] = setting((), "URLs of a head's nodes, like 'http://10.0.0.7:8000'", check=check_node_urls)
+    nodes_dns: tuple[str, ...] = setting(
+        (),
+        "URLs by whose host a head finds nodes, one at each of its addresses, like 'http://nodes.fleet.svc:8000'",
+        check=check_node_urls,
+    )
+    nodes_ca: str = setting(
+        "", "file of the certificates that vouch for https nodes; empty: those that this system trusts", is_path=True
+    )
+    ray_address: str = setting(
+        "",
+        "host:port of the control process of a Ray cluster, whose named actors are a head's nodes; needs tlserve[fleet]",
+        check=check_listen_or_empty,
+    )
+    ray_token_file: str = setting(
+        "", "file of the token that all of a Ray cluster share; only its owner may read it", is_path=True
+    )
+    ray_node_ip: str = setting("127.0.0.1", "address of this machine in a Ray cluster: its sockets are bound there")
+    admission: int = setting(
+        1024, "requests inside a head at once; more are answered 429", unit="requests", low=1, high=1_000_000
+    )
+    max_context: int = setting(
+        0, "context that a head tells while no node is ready; 0: the model's", unit="tokens", low=0, high=1 << 20
+    )
+    wall_limit_ms: int = setting(
+        600_000, "longest answer of a head, the moves between nodes included", unit="ms", low=1000, high=86_400_000
+    )
+    moves: int = setting(
+        3, "nodes that may fail under one answer before it ends with an error", unit="nodes", low=0, high=100
     )
 
 

@@ -58,6 +58,7 @@ def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
         chat_template=None,
         eos_ids=frozenset(),
         bos_id=tokenizer.bos_id,
+        context_tokens=shape.context_tokens,
         name=name,
         description=_describe(name),
         notes=files.notes,

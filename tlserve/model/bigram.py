@@ -74,6 +74,7 @@ def read_bigram_model(path: Path, options: LoadOptions) -> LoadedModel:
         chat_template=sidecar.chat_template,
         eos_ids=sidecar.eos_ids,
         bos_id=None,
+        context_tokens=model.spec.context_tokens,
         name=path.name,
         description=f"{path.name} (bigram: {str(config.get('description', ''))[:80]})",
         default_sampling=sidecar.sampling,

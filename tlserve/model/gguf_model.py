@@ -55,6 +55,7 @@ def _front(path: Path, metadata: Mapping[str, object], shape: LlamaShape) -> Mod
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
         eos_ids=sidecar.eos_ids.union(token for token in eos if token is not None),
         bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
+        context_tokens=shape.context_tokens,
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
         default_sampling=sidecar.sampling,

@@ -55,6 +55,7 @@ def _front(path: Path, config: Mapping[str, object], shape: LlamaShape) -> Model
         chat_template=sidecar.chat_template,
         eos_ids=(sidecar.eos_ids or named) | own,
         bos_id=tokenizer.bos_id,
+        context_tokens=shape.context_tokens,
         name=path.resolve().name,
         description=_describe(path.resolve().name, shape),
         default_sampling=sidecar.sampling,

@@ -15,7 +15,7 @@ from tlserve.kernels.interface import Model
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelFront:
-    """How one speaks with a model. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
+    """How one speaks with a model, and of how many tokens at most. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
     `name` is what the files call it, `description` one line for a person. `default_sampling`: how its makers would have tokens
     drawn; `notes`: a sentence for each thing that its files ask for and that is not served. An encoder makes vectors only:
@@ -26,6 +26,7 @@ class ModelFront:
     chat_template: str | None
     eos_ids: frozenset[int]
     bos_id: int | None
+    context_tokens: int
     name: str
     description: str
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)

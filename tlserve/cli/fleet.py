@@ -1,0 +1,92 @@
+"""`tlserve fleet`: the head of a fleet; `tlserve fleet status`: how its nodes are.
+
+Owns the command that a node of this machine is started by, and the order: settings, logs, the head. Refuses to know how a head
+works (`tlserve.fleet_head`), which is imported only after the settings hold.
+"""
+
+from __future__ import annotations
+
+import argparse
+import secrets
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tlserve.capacity import SHARE_OF_MEMORY
+from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
+from tlserve.config.machine import available_memory_bytes, usable_cores
+from tlserve.config.settings import Settings
+
+if TYPE_CHECKING:
+    from tlserve.fleet_head import OwnNodes
+
+_MOST_NODES = 64
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    parser.add_argument(
+        "action",
+        nargs="?",
+        choices=("serve", "status"),
+        default="serve",
+        help="start a head, or ask one how its nodes are",
+    )
+    add_settings_arguments(parser)
+    parser.add_argument(
+        "--nodes",
+        type=_count,
+        default=0,
+        metavar="N",
+        help="start so many nodes on this machine, and end them with the head",
+    )
+    parser.add_argument("--json", action="store_true", help="status: print it as JSON")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal, or print the status; return the exit code. Raises `OperatorError`."""
+    settings = settings_of(arguments)
+    if arguments.action == "status":
+        from tlserve.cli.fleet_status import show_status
+
+        return show_status(settings.engine.health_listen, as_json=arguments.json)
+    from tlserve.telemetry.logs import set_up_logs
+
+    set_up_logs(settings.log.level, form=settings.log.format)
+    from functools import partial
+
+    from tlserve.app import run as run_server
+    from tlserve.fleet_head import load_head
+
+    return run_server(settings, partial(load_head, settings, own_nodes(arguments, settings)))
+
+
+def own_nodes(arguments: argparse.Namespace, settings: Settings) -> OwnNodes | None:
+    """Return the nodes that are to be started here, None for none; together they take what one server would take."""
+    if not arguments.nodes:
+        return None
+    from tlserve.fleet_head import OwnNodes
+
+    engine = settings.engine
+    share = {
+        "threads": engine.threads or max(1, usable_cores() // arguments.nodes),
+        "kv_memory_bytes": engine.kv_memory_bytes or available_memory_bytes() // SHARE_OF_MEMORY // arguments.nodes,
+    }
+    command = node_command(arguments, [f"{key}={value}" for key, value in share.items()])
+    return OwnNodes(count=arguments.nodes, command=command, key=secrets.token_urlsafe(32))
+
+
+def node_command(arguments: argparse.Namespace, share: Sequence[str]) -> tuple[str, ...]:
+    """Return the command of one node: what the head was told of the model, on a free port of this machine alone."""
+    given = [f"--config={arguments.config}"] if arguments.config else []
+    given += [f"--model={arguments.model}"] if arguments.model else []
+    given += [f"--kernels={arguments.kernels}"] if arguments.kernels else []
+    given += [f"--set={key}={value}" for key, value in arguments.pairs]
+    own = ("http_listen=127.0.0.1:0", "health_listen=", "tls.certificate=", "tls.key=", "log.format=json", *share)
+    return (sys.executable, "-m", "tlserve", "node", "--until-stdin-ends", *given, *(f"--set={pair}" for pair in own))
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and 1 <= int(text) <= _MOST_NODES):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 to {_MOST_NODES}")
+    return int(text)

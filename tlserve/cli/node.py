@@ -1,0 +1,54 @@
+"""`tlserve node`: a server that is a node of a fleet, or an actor of its cluster.
+
+Owns the two ways to be a node: with the routes that heads use over HTTP, and by joining a cluster. Refuses to know how either
+works.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+import attrs
+
+from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
+from tlserve.config.settings import Settings
+
+_STANDARD_INPUT = 0
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments."""
+    add_settings_arguments(parser)
+    parser.add_argument(
+        "--until-stdin-ends",
+        action="store_true",
+        help="end when standard input does, so that a node does not outlive whoever started it",
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Serve until a stop signal and return the exit code; raises `OperatorError` for what keeps it from starting."""
+    settings = as_node(settings_of(arguments))
+    from tlserve.telemetry.logs import set_up_logs
+
+    set_up_logs(settings.log.level, form=settings.log.format)
+    from tlserve.app import run as run_server
+    from tlserve.hosting import wait_for_ever
+
+    return run_server(settings, until=stdin_ended if arguments.until_stdin_ends else wait_for_ever)
+
+
+def as_node(settings: Settings) -> Settings:
+    """Return the settings with the routes of the fleet in them."""
+    return attrs.evolve(settings, fleet=attrs.evolve(settings.fleet, internal=True))
+
+
+async def stdin_ended() -> str:
+    """Return when standard input has ended."""
+    import trio
+
+    async with trio.lowlevel.FdStream(os.dup(_STANDARD_INPUT)) as stream:
+        while await stream.receive_some():
+            pass
+    return "whoever started this node has gone"

@@ -1,0 +1,80 @@
+"""What a setting's text must look like, where bounds do not say it; each raises `SettingsError` with the words after the name.
+
+Refuses to know which setting is asked about.
+"""
+
+from __future__ import annotations
+
+import re
+
+from tlserve.config.addresses import parse_listen
+from tlserve.errors import SettingsError
+
+_WEAKEST_KEY_CHARACTERS = 16
+_WEAKEST_KEY_ALPHABET = 6
+
+
+def check_listen(text: str) -> None:
+    """Refuse what is no list of addresses to listen on."""
+    parse_listen(text)
+
+
+def check_listen_or_empty(text: str) -> None:
+    """Do so unless it is empty."""
+    if text:
+        parse_listen(text)
+
+
+def check_key_strength(key: str) -> None:
+    """Refuse an API key that is empty, cannot stand in a header, or is easily guessed; raises `SettingsError`."""
+    if not key:
+        raise SettingsError(("is empty, which would be no key at all: give one, or leave it out",))
+    if not (key.isascii() and key.isprintable() and " " not in key):
+        raise SettingsError(("has characters that an Authorization header cannot carry: use visible ASCII",))
+    if len(key) < _WEAKEST_KEY_CHARACTERS or len(set(key)) < _WEAKEST_KEY_ALPHABET:
+        raise SettingsError(
+            (
+                f"is too weak: it needs {_WEAKEST_KEY_CHARACTERS} characters, {_WEAKEST_KEY_ALPHABET} of them different; "
+                "`python3 -c 'import secrets; print(secrets.token_urlsafe(32))'` makes a good one",
+            )
+        )
+
+
+def check_mode(text: str) -> None:
+    """Refuse what is no mode of a socket."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= 4 and set(text) <= set("01234567")):
+        raise SettingsError((f"must be an octal mode such as '0660', not {text!r}",))
+    if int(text, 8) & ~0o777:
+        raise SettingsError(("has bits beyond 0777, which mean nothing for a socket",))
+
+
+def check_routes(routes: tuple[str, ...]) -> None:
+    """Refuse what are no routes."""
+    for route in routes:
+        method, space, path = route.partition(" ")
+        if not (method.isascii() and method.isupper() and space and path.startswith("/")):
+            raise SettingsError((f"has {route!r}; write a method and a path, like 'GET /healthz'",))
+
+
+def check_origins(origins: tuple[str, ...]) -> None:
+    """Refuse what are no origins of pages."""
+    for origin in origins:
+        scheme, marks, host = origin.partition("://")
+        if origin != "*" and not (scheme.isalnum() and marks and host and "/" not in host and origin == origin.lower()):
+            raise SettingsError((f"has {origin!r}; write '*', or an origin like 'https://app.example.com'",))
+
+
+def check_node_urls(urls: tuple[str, ...]) -> None:
+    """Refuse what are no URLs of nodes."""
+    for url in urls:
+        scheme, slashes, host = url.partition("://")
+        if scheme not in ("http", "https") or not slashes or not host or "/" in host.rstrip("/"):
+            raise SettingsError(
+                (f"must be URLs of a scheme, a host and a port such as 'http://10.0.0.7:8000', not {url!r}",)
+            )
+
+
+def check_endpoint(url: str) -> None:
+    """Refuse what is no address of a collector."""
+    if url and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
+        raise SettingsError((f"must be an http:// or https:// address, not {url!r}",))

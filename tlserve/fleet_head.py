@@ -1,0 +1,264 @@
+"""A server as the head of a fleet: the same API, its tokens made by nodes.
+
+Owns what the table [fleet] means for a head: where its nodes are, its bounds, and what it says of itself. Refuses to run anything
+but the backend that it makes: `tlserve.app` does.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
+from pathlib import Path
+
+import attrs
+import trio
+
+from tlserve.config.environment import process_environ
+from tlserve.config.model_id import served_model_id
+from tlserve.config.settings import FleetSettings, Settings
+from tlserve.errors import SettingsError
+from tlserve.fleet.dns_directory import DnsDirectory
+from tlserve.fleet.fleet_backend import FleetBackend
+from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.link import NodeChange, NodeDirectory
+from tlserve.fleet.member import Member
+from tlserve.fleet.node_processes import NodeProcesses
+from tlserve.fleet.overview import FleetModel
+from tlserve.fleet.ray_cluster import join_cluster
+from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.static_directory import StaticDirectory
+from tlserve.hosting import HostedModel, MakeModels, wait_for_ever
+from tlserve.local_models import find_model_path, serve_front
+from tlserve.model.load import ModelFront, load_front
+from tlserve.text.tokenizer import build_tokenizer
+
+
+@attrs.frozen(kw_only=True)
+class OwnNodes:
+    """Nodes that the head starts on this machine: how many, by which command; their routes want `key`."""
+
+    count: int
+    command: Sequence[str]
+    key: str
+
+
+@attrs.frozen(kw_only=True)
+class Joined:
+    """The nodes, for as long as it is open; `expected` of them are waited for at the start.
+
+    `wait_unfit` returns, with the reason, when no node can ever be had again.
+    """
+
+    directory: NodeDirectory
+    expected: int = 0
+    wait_unfit: Callable[[], Awaitable[str]] = wait_for_ever
+
+
+Join = Callable[[], AbstractAsyncContextManager[Joined]]
+
+
+def load_head(settings: Settings, own: OwnNodes | None = None) -> MakeModels:
+    """Read how one speaks with the model of [engine]; its nodes are those that [fleet] names, or `own` ones.
+
+    Raises `SettingsError` for a head that names no nodes, or several kinds of them.
+    """
+    join = _choose_join(settings, own)
+    path = find_model_path(settings.engine.model_dir)
+    front = load_front(path, context_tokens=settings.engine.context_tokens)
+    return partial(_make, settings, front, join)
+
+
+def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedModel]:
+    backend = HeadBackend(join, _model(settings, front), _limits(settings.fleet))
+    served = attrs.evolve(serve_front(settings.engine, front, backend), backend_kind="fleet")
+    return (
+        HostedModel(
+            served=served,
+            backend=backend,
+            description=f"{front.description}, by a fleet",
+            lines=(f"  nodes      {_nodes_line(settings.fleet, backend)}",),
+            facts={"fleet": True},
+            about=lambda: {
+                "fleet": [
+                    describe_member(member, served.model_id)
+                    for member in sorted(backend.members, key=lambda member: member.node)
+                ]
+            },
+            wait_unfit=backend.wait_unfit,
+        ),
+    )
+
+
+def _model(settings: Settings, front: ModelFront) -> FleetModel:
+    return FleetModel(
+        model_id=served_model_id(settings.engine.model_dir, settings.engine.model_id),
+        max_context=settings.fleet.max_context or front.context_tokens,
+        vocabulary_size=build_tokenizer(front.metadata).vocabulary_size,
+        embedding_size=0,
+    )
+
+
+def _limits(fleet: FleetSettings) -> FleetLimits:
+    return FleetLimits(admission=fleet.admission, wall_s=fleet.wall_limit_ms / 1000, moves=fleet.moves)
+
+
+def describe_member(member: Member, model_id: str) -> dict[str, object]:
+    """Return what is told of a node: `state` is "ready", or why it is not."""
+    info = member.info
+    statistics = member.statistics
+    known = {} if info is None else {"model": info.backend.model_id, "numerics": info.numerics, "version": info.version}
+    return {
+        "node": member.node,
+        "state": member.why_not(model_id) or "ready",
+        **known,
+        "context_tokens": None if info is None else info.backend.context_tokens,
+        "running": statistics.active_sequences,
+        "waiting": statistics.queue_depth,
+        "slots": None if info is None else info.slots,
+    }
+
+
+# --- where the nodes are
+
+
+def _choose_join(settings: Settings, own: OwnNodes | None) -> Join:
+    fleet = settings.fleet
+    ways: dict[str, tuple[object, Join]] = {
+        "nodes": (fleet.nodes, partial(_join_urls, fleet)),
+        "nodes_dns": (fleet.nodes_dns, partial(_join_dns, fleet)),
+        "ray_address": (fleet.ray_address, partial(_join_ray, fleet)),
+        "own": (own, partial(_join_own, own)),  # type: ignore[arg-type]  # not taken where there are none
+    }
+    chosen = [join for asked, join in ways.values() if asked]
+    if len(chosen) == 1 and not settings.models:
+        return chosen[0]
+    raise SettingsError((*(() if len(chosen) == 1 else (_which_nodes(len(chosen)),)), *_several_models(settings)))
+
+
+def _which_nodes(count: int) -> str:
+    how = "give one of fleet.nodes, fleet.nodes_dns and fleet.ray_address, or --nodes to start some on this machine"
+    return f"{'a head needs nodes' if not count else 'a head has nodes of one kind'}: {how}"
+
+
+def _several_models(settings: Settings) -> tuple[str, ...]:
+    return ("a head serves one model, that of [engine]: leave the [[models]] out",) if settings.models else ()
+
+
+@asynccontextmanager
+async def _join_urls(fleet: FleetSettings) -> AsyncIterator[Joined]:
+    tls = _tls(fleet)
+    directory = StaticDirectory(fleet.nodes, lambda url: HttpLink(url, key=fleet.internal_key, tls=tls))
+    try:
+        yield Joined(directory=directory)
+    finally:
+        await directory.aclose()
+
+
+@asynccontextmanager
+async def _join_dns(fleet: FleetSettings) -> AsyncIterator[Joined]:
+    tls = _tls(fleet)
+    directory = DnsDirectory(
+        fleet.nodes_dns, lambda url, host: HttpLink(url, key=fleet.internal_key, tls=tls, server_name=host)
+    )
+    try:
+        yield Joined(directory=directory)
+    finally:
+        await directory.aclose()
+
+
+def _tls(fleet: FleetSettings) -> ssl.SSLContext:
+    try:
+        return ssl.create_default_context(cafile=fleet.nodes_ca or None)
+    except OSError as error:
+        raise SettingsError((f"fleet.nodes_ca cannot be read: {error}",)) from error
+
+
+@asynccontextmanager
+async def _join_own(own: OwnNodes) -> AsyncIterator[Joined]:
+    environment = {**process_environ(), "TL_FLEET__INTERNAL_KEY": own.key}
+    nodes = NodeProcesses(own.count, own.command, environment, lambda url: HttpLink(url, key=own.key))
+    async with trio.open_nursery() as nursery:
+        await nursery.start(nodes.run)
+        yield Joined(directory=nodes, expected=own.count)
+        nursery.cancel_scope.cancel()
+
+
+@asynccontextmanager
+async def _join_ray(fleet: FleetSettings) -> AsyncIterator[Joined]:
+    settings = ray_settings(fleet)
+    async with join_cluster(settings, fleet.ray_address) as cluster:
+
+        async def wait_lost() -> str:
+            return (await cluster.wait_lost()).message
+
+        yield Joined(directory=cluster.directory(), wait_unfit=wait_lost)
+
+
+def ray_settings(fleet: FleetSettings) -> RaySettings:
+    """Return how this machine takes part in the cluster of the settings; raises `SettingsError` without a token."""
+    if not fleet.ray_token_file:
+        raise SettingsError(
+            ("fleet.ray_token_file is missing: a cluster runs whatever it is sent, so it wants a token",)
+        )
+    return RaySettings(
+        token_file=Path(fleet.ray_token_file), node_ip=fleet.ray_node_ip, wall_s=fleet.wall_limit_ms / 1000
+    )
+
+
+def _nodes_line(fleet: FleetSettings, backend: HeadBackend) -> str:
+    where = ", ".join(
+        (*fleet.nodes, *fleet.nodes_dns, *((f"Ray at {fleet.ray_address}",) if fleet.ray_address else ()))
+    )
+    return where or ", ".join(member.node for member in backend.members) or "started here, with this process"
+
+
+# --- the backend
+
+
+class _LateDirectory:
+    """A directory that is there from the first, and filled when the nodes have been joined."""
+
+    def __init__(self) -> None:
+        self._is_open = trio.Event()
+        self._directory: NodeDirectory | None = None
+
+    def open(self, directory: NodeDirectory) -> None:
+        self._directory = directory
+        self._is_open.set()
+
+    async def changes(self) -> AsyncIterator[NodeChange]:
+        await self._is_open.wait()
+        assert self._directory is not None
+        async for change in self._directory.changes():
+            yield change
+
+
+class HeadBackend(FleetBackend):
+    """A `FleetBackend` that joins its nodes when it is run, and leaves them at its end."""
+
+    def __init__(self, join: Join, model: FleetModel, limits: FleetLimits) -> None:
+        self._join = join
+        self._late = _LateDirectory()
+        self._joined: Joined | None = None
+        self._has_joined = trio.Event()
+        super().__init__(self._late, model, limits)
+
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
+        """Serve until `stop` or cancellation; started once the nodes that are waited for answer."""
+        async with self._join() as joined:
+            self._late.open(joined.directory)
+            self._joined = joined
+            self._has_joined.set()
+            async with trio.open_nursery() as nursery:
+                await nursery.start(super().run)
+                await self.wait_ready(joined.expected)
+                task_status.started()
+
+    async def wait_unfit(self) -> str:
+        """Return, with the reason, when nothing new can be taken for ever."""
+        await self._has_joined.wait()
+        assert self._joined is not None
+        return await self._joined.wait_unfit()
