@@ -12,8 +12,8 @@ LAYERS = (
     ("__main__",),
     ("cli",),
     ("bench", "testing"),
-    ("app",),
-    ("banner",),
+    ("app", "app_node"),
+    ("banner", "node_host"),
     ("assembly", "fleet_head"),
     ("local_models", "fleet_node"),
     ("capacity", "hosting"),
@@ -37,12 +37,14 @@ NEVER = {
 }
 
 # Modules from outside, and the rooms, or single files, that may know them. A thread is at home in `worker`; `testing` has one
-# to run a server beside a synchronous test.
+# to run a server beside a synchronous test, `node_host` one to run a node beside the threads that carry its calls.
 AT_HOME = {
     "trio": {
         "admission",
         "app",
+        "app_node",
         "hosting",
+        "node_host",
         "fleet_head",
         "bench",
         "cli",
@@ -58,7 +60,7 @@ AT_HOME = {
     "queue": {"worker"},
     "_thread": set[str](),
     "asyncio": set[str](),
-    "concurrent": {"testing", "tlserve.kernels.thread_pool"},
+    "concurrent": {"testing", "node_host", "tlserve.fleet.ray_calls", "tlserve.kernels.thread_pool"},
     "multiprocessing": set[str](),
     "gguf": {"model"},
     "huggingface_hub": {"tlserve.cli.hub_client"},
@@ -66,6 +68,7 @@ AT_HOME = {
     "llguidance": {"chat"},
     "tokenizers": {"text"},
     "prometheus_client": {"telemetry"},
+    "ray": {"tlserve.fleet.ray_actor", "tlserve.fleet.ray_cluster", "tlserve.fleet.ray_link"},
     "opentelemetry": {"tlserve.telemetry.otel"},
     "rich": {"cli"},
     "tomli": {"config"},
