@@ -1,0 +1,121 @@
+"""A node as an actor: the object that Ray runs in a process of its own, and how one is started and met.
+
+Owns the actor's name, its options and its methods: names and bytes in, bytes out. Refuses to know what a node is made of: it is
+handed a function that starts one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import ray
+import ray.exceptions
+
+from tlserve.fleet.ray_calls import Reference
+from tlserve.fleet.ray_processes import ClusterRefused, node_resource
+
+NAME_PREFIX = "tlserve-node/"
+
+OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 64}
+"""A node that ended is never started again by itself, nor a call made again: that would be another node. Calls wait side by side,
+for each head has a poll there."""
+
+
+class Host(Protocol):
+    """A node that runs in this process on threads of its own."""
+
+    def call(self, name: str, body: bytes) -> bytes:
+        """Answer one call of a head; from any thread."""
+
+    def wait_empty(self, limit_s: float) -> bool:
+        """Wait until no session is here; return whether that came in time."""
+
+
+StartHost = Callable[[str, Callable[[], None]], Host]
+"""Start the node of this name; the second is called, from any thread, should it end by itself."""
+
+
+class NodeActor:
+    """The actor. Its constructor returns when the node can be asked."""
+
+    def __init__(self, start: StartHost, node: str) -> None:
+        self._host = start(node, _end_process)
+
+    def call(self, name: str, body: bytes) -> bytes:
+        """Answer one call of a head."""
+        return self._host.call(name, body)
+
+    def wait_empty(self, limit_s: float) -> bool:
+        """Wait until no session is here; return whether that came in time."""
+        return self._host.wait_empty(limit_s)
+
+    def process_id(self) -> int:
+        """Return the id of the actor's process."""
+        return os.getpid()
+
+
+def _end_process() -> None:
+    """End an actor whose node has failed: the heads see it at once. An exception would be an answer, no end."""
+    os._exit(1)
+
+
+class Handle(Protocol):
+    """An actor as another process holds it; two handles of the same actor are equal."""
+
+    def ask(self, method: str, *arguments: object) -> Reference:
+        """Call a method of `NodeActor`; its answer comes later."""
+
+    def kill(self) -> None:
+        """End the actor at once."""
+
+
+class RayHandle:
+    """A handle of Ray."""
+
+    def __init__(self, actor: Any) -> None:
+        self._actor = actor
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, RayHandle) and bool(self._actor == other._actor)
+
+    def __hash__(self) -> int:
+        return hash(self._actor)
+
+    def ask(self, method: str, *arguments: object) -> Reference:
+        """Call a method of `NodeActor`; its answer comes later."""
+        reference: Reference = getattr(self._actor, method).remote(*arguments)
+        return reference
+
+    def kill(self) -> None:
+        """End the actor at once."""
+        ray.kill(self._actor)
+
+
+def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayHandle:
+    """Start a node's actor; it ends with this process.
+
+    `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name that is taken.
+    """
+    options: dict[str, Any] = {"resources": {node_resource(node): 1}} if on_member else {}
+    remote: Any = ray.remote(**OPTIONS)
+    actor_class = remote(NodeActor)
+    try:
+        return RayHandle(actor_class.options(name=NAME_PREFIX + node, **options).remote(start, node))
+    except ValueError as error:
+        raise ClusterRefused(f"there is a node {node!r} in this cluster already: give this one another name") from error
+
+
+def list_nodes() -> dict[str, RayHandle]:
+    """Return the actors of the nodes, by the nodes' names; asks the control process, and waits for it if it is gone."""
+    names = [name for name in ray.util.list_named_actors() if name.startswith(NAME_PREFIX)]
+    found = ((name.removeprefix(NAME_PREFIX), _find(name)) for name in sorted(names))
+    return {node: handle for node, handle in found if handle is not None}
+
+
+def _find(name: str) -> RayHandle | None:
+    try:
+        return RayHandle(ray.get_actor(name))
+    except ValueError:  # it ended since it was listed
+        return None

@@ -1,0 +1,166 @@
+"""This process in a cluster: joining it, leaving it, and noticing that its control process is gone.
+
+Owns the one connection that a process can have to Ray, and all that keeps Ray a guest in it. Refuses to know nodes and sessions.
+
+Without its control process a cluster admits nobody and forgets its names; actors go on answering, until Ray ends every process
+that waited for it too long, this one included and at once. So a head that sees the loss stops admitting, finishes its streams and
+ends. Source: ray-project/ray#45570.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING
+
+import attrs
+import trio
+
+from tlserve.config.addresses import parse_address
+from tlserve.config.cluster_environment import set_cluster_variables
+from tlserve.errors import ServerFault
+from tlserve.fleet.ray_processes import REMEDY, ClusterRefused
+from tlserve.fleet.ray_settings import NAMESPACE, RaySettings
+
+if TYPE_CHECKING:
+    from tlserve.fleet.ray_directory import RayDirectory
+
+log = logging.getLogger("tlserve.fleet")
+
+JOIN_LIMIT_S = 30.0
+LEAVE_LIMIT_S = 10.0
+
+PROBE_EVERY_S = 2.0
+PROBE_LIMIT_S = 1.0
+PROBES_FAILED = 2
+PROBE_AGAIN_S = 0.5
+
+
+class ControlLost(ServerFault):
+    """The cluster's control process is gone: what runs goes on for a while, and nothing can be added."""
+
+
+@attrs.frozen
+class Cluster:
+    """The cluster that this process is in; `address` is that of its control process."""
+
+    address: str
+
+    def directory(self) -> RayDirectory:
+        """Return who is in the fleet."""
+        from tlserve.fleet.ray_actor import list_nodes
+        from tlserve.fleet.ray_directory import RayDirectory
+
+        return RayDirectory(list_nodes)
+
+    async def wait_lost(self) -> ControlLost:
+        """Return, as the error that it is, when the control process is gone."""
+        await wait_unreachable(self.address)
+        return ControlLost(f"the control process of the cluster at {self.address} is gone")
+
+
+async def wait_unreachable(address: str) -> None:
+    """Return when nothing has answered at `address` twice in a row."""
+    failed = 0
+    while failed < PROBES_FAILED:
+        await trio.sleep(PROBE_AGAIN_S if failed else PROBE_EVERY_S)
+        failed = 0 if await answers(address) else failed + 1
+
+
+async def answers(address: str) -> bool:
+    """Say whether the process at `address` takes a connection and speaks first, as a server of HTTP/2 does."""
+    where = parse_address(address)
+    with trio.move_on_after(PROBE_LIMIT_S):
+        try:
+            async with await trio.open_tcp_stream(where.host, where.port) as stream:
+                return bool(await stream.receive_some(1))
+        except OSError:
+            return False
+    return False
+
+
+@asynccontextmanager
+async def join_cluster(settings: RaySettings, address: str) -> AsyncIterator[Cluster]:
+    """Be in the cluster at `address` for the block; a process can do that once.
+
+    Raises `SettingsError` for what the settings say wrong, and `ClusterRefused` when there is no cluster there, or it does not
+    let this process in.
+    """
+    settings.check()
+    set_cluster_variables(settings.variables())
+    await _join(settings, address)
+    try:
+        yield Cluster(address)
+    finally:
+        with trio.move_on_after(LEAVE_LIMIT_S, shield=True):
+            await trio.to_thread.run_sync(_disconnect, abandon_on_cancel=True)
+
+
+async def _join(settings: RaySettings, address: str) -> None:
+    if not await answers(address):
+        raise ClusterRefused(f"nothing answers as a cluster at {address}: start one there, or give its address")
+    # in a thread, for in the main one Ray takes SIGTERM for itself
+    connect = partial(_connect, settings, address)
+    with trio.move_on_after(JOIN_LIMIT_S) as limit:
+        await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
+    if limit.cancelled_caught:
+        raise ClusterRefused(f"the cluster at {address} did not let us in within {JOIN_LIMIT_S:.0f} s")
+
+
+def _connect(settings: RaySettings, address: str) -> None:
+    try:
+        import ray
+    except ImportError as error:
+        raise ClusterRefused(f"the Ray link needs a package that is not here ({error.name}): {REMEDY}") from error
+    _be_a_guest()
+    if ray.is_initialized():
+        raise ClusterRefused("this process is in a cluster already, and Ray lets it be in one only")
+    try:
+        ray.init(
+            address=address,
+            namespace=NAMESPACE,
+            log_to_driver=False,
+            configure_logging=False,
+            _node_ip_address=settings.node_ip,
+        )
+    except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
+        reason = f"{_first_line(error)}; has it the token of {settings.token_file}?"
+        raise ClusterRefused(f"cannot join the cluster at {address}: {reason}") from error
+    _end_error_listener()
+
+
+def _be_a_guest() -> None:
+    """Keep Ray from what it does to its host by default.
+
+    At the end of the interpreter it would wait for a control process that is gone: we leave it ourselves, for a bounded time.
+    """
+    import ray._private.worker
+
+    atexit.unregister(ray._private.worker.shutdown)
+    logging.getLogger("ray").setLevel(logging.ERROR)
+
+
+def _end_error_listener() -> None:
+    """Let Ray's thread that prints errors of the cluster end.
+
+    They come to us by calls. When the control process is gone, that thread asks for it without a pause, and takes a whole core.
+    """
+    import ray._private.worker
+
+    try:
+        ray._private.worker.global_worker.threads_stopped.set()
+    except AttributeError:
+        log.warning("this version of Ray keeps its listener: without its control process it may take a whole core")
+
+
+def _disconnect() -> None:
+    import ray
+
+    ray.shutdown()
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
