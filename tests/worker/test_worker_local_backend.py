@@ -8,7 +8,15 @@ from tests.kit.gated_model import GatedModel
 from tests.kit.local_backend import local_backend, make_local_backend
 from tests.kit.tiny_models import succ_model
 from tlserve.errors import ContextLengthExceeded, DrainCut, EngineFailed, NoCapacity, Overloaded
-from tlserve.generation import EmbeddingRequest, Finish, GenerationRequest, PrefillStarted, TokenEvent
+from tlserve.generation import (
+    EmbeddingRequest,
+    Finish,
+    GenerationRequest,
+    PrefillStarted,
+    Progress,
+    PromptLogprobs,
+    TokenEvent,
+)
 
 REQUEST = GenerationRequest(prompt=(97,), max_tokens=3, seed=0)
 
@@ -56,6 +64,41 @@ async def test_a_request_that_waits_past_the_queue_deadline_ends_with_no_capacit
             async for _ in running:
                 pass
         await until(lambda: backend.statistics().queue_depth == 0 and backend.statistics().active_sequences == 0)
+
+
+async def test_being_told_of_ones_place_does_not_stop_the_deadline_of_the_queue():
+    model = GatedModel(succ_model())
+    async with (
+        local_backend(model, max_num_seqs=1, queue_deadline_s=0.5) as backend,
+        backend.generate(REQUEST) as running,
+    ):
+        model.open_one()
+        assert isinstance((await anext(running))[0], PrefillStarted)
+        async with backend.generate(attrs.evolve(REQUEST, progress=True)) as waiting:
+            model.open_one()
+            assert await anext(waiting) == [Progress(ahead=0)]
+            with pytest.raises(NoCapacity):
+                await anext(waiting)
+        model.open_all()
+        async for _ in running:
+            pass
+
+
+async def test_progress_that_nobody_reads_takes_no_room_from_the_answer():
+    asking = attrs.evolve(REQUEST, prompt=tuple(range(200)) * 2, progress=True, max_tokens=1)
+    async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:
+        await until(lambda: backend.statistics().generated_tokens_total == 1)
+        events = [event async for batch in tokens for event in batch]
+    assert isinstance(events[-1], TokenEvent)
+    assert len(events) < 100
+
+
+async def test_what_is_told_of_a_prompt_waits_for_its_reader_chunk_by_chunk():
+    asking = attrs.evolve(REQUEST, prompt=tuple(range(200)), prompt_logprobs=1, max_tokens=1)
+    async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:
+        await until(lambda: backend.statistics().generated_tokens_total == 1)
+        events = [event async for batch in tokens for event in batch]
+    assert [type(event) for event in events] == [PrefillStarted, *[PromptLogprobs] * 199, TokenEvent]
 
 
 async def test_the_deadline_of_the_queue_does_not_end_a_request_that_runs():

@@ -14,7 +14,14 @@ import trio.from_thread
 
 from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
 from tlserve.errors import TlserveError
-from tlserve.generation import EngineStatistics, GenerationEvent, GenerationRequest, TokenConstraint, TokenEvent
+from tlserve.generation import (
+    EngineStatistics,
+    GenerationEvent,
+    GenerationRequest,
+    Progress,
+    TokenConstraint,
+    TokenEvent,
+)
 from tlserve.worker.mailbox import Mailbox
 
 Ticket = int
@@ -163,6 +170,11 @@ class EngineThread:
             if is_last(event.what):
                 self._unbind(ticket)
         return [(ticket, tuple(outcomes)) for ticket, outcomes in by_ticket.items()]
+
+
+def is_progress(outcomes: Sequence[Outcome]) -> bool:
+    """Return whether `outcomes` say no more than how far the request is."""
+    return all(isinstance(outcome, Progress) for outcome in outcomes)
 
 
 def is_last(outcome: Outcome) -> bool:

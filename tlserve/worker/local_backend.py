@@ -44,11 +44,14 @@ from tlserve.worker.engine_thread import (
     SteppingEngine,
     Stop,
     Ticket,
+    is_progress,
 )
 from tlserve.worker.mailbox import Mailbox
 from tlserve.worker.token_stream import LocalTokenStream, OutcomeReader
 
 log = logging.getLogger("tlserve.worker")
+
+_PROGRESS_BATCHES = 64  # more of them than a client may leave unread
 
 
 @attrs.frozen(kw_only=True)
@@ -104,7 +107,7 @@ class LocalBackend:
     @asynccontextmanager
     async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
         self._check_context(len(request.prompt), "messages")
-        with self._admission.permit(), self._channel(request.max_tokens + 2) as (ticket, receive):
+        with self._admission.permit(), self._channel(_most_batches(request)) as (ticket, receive):
             self._mailbox.put(Generate(ticket, request))
             stream = LocalTokenStream(OutcomeReader(receive, self._queue_deadline()))
             try:
@@ -229,8 +232,11 @@ class LocalBackend:
 
     def _send(self, ticket: Ticket, outcomes: Batch) -> None:
         channel = self._open.get(ticket)
-        if channel is not None:  # else its consumer has gone, and the abort is on its way
-            channel.send_nowait(outcomes)
+        if channel is None:  # its consumer has gone, and the abort is on its way
+            return
+        if is_progress(outcomes) and channel.statistics().current_buffer_used >= _PROGRESS_BATCHES:
+            return  # nobody reads: a request may be moved about in the queue without end, its answer must find room
+        channel.send_nowait(outcomes)
 
     # --- decisions
 
@@ -253,3 +259,9 @@ class LocalBackend:
         if busy_s > self._limits.heartbeat_stale_s:
             return f"the engine's current step has taken {math.floor(busy_s)} s"
         return ""
+
+
+def _most_batches(request: GenerationRequest) -> int:
+    """Return how many reports a request can bring: its start, its tokens, its end, and what it asked to be told besides."""
+    prompt = 0 if request.prompt_logprobs is None else len(request.prompt)
+    return request.max_tokens + 2 + prompt + (_PROGRESS_BATCHES if request.progress else 0)

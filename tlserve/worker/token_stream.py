@@ -15,11 +15,11 @@ import trio
 from tlserve.engine.events import Failed
 from tlserve.errors import NoCapacity, TlserveError
 from tlserve.generation import GenerationEvent
-from tlserve.worker.engine_thread import Batch, Ended, Outcome, is_last
+from tlserve.worker.engine_thread import Batch, Ended, Outcome, is_last, is_progress
 
 
 class OutcomeReader:
-    """Read batches of outcomes; the first must come before `deadline` (trio time), later ones may take their time."""
+    """Read batches of outcomes; the first that is more than progress must come before `deadline` (trio time)."""
 
     def __init__(self, receive: trio.MemoryReceiveChannel[Batch], deadline: float = math.inf) -> None:
         self._receive = receive
@@ -28,15 +28,16 @@ class OutcomeReader:
     async def next_batch(self) -> list[Outcome]:
         """Wait for an outcome and return it with all that is ready behind it; raises `NoCapacity` at the deadline."""
         if self._deadline < math.inf:
-            return self._join_ready(await self._first_batch())
+            return await self._early_batch()
         return self._join_ready(
             list(await self._receive.receive())
         )  # once a token: a cancel scope costs more than the rest
 
-    async def _first_batch(self) -> list[Outcome]:
+    async def _early_batch(self) -> list[Outcome]:
         with trio.move_on_at(self._deadline):
-            batch = list(await self._receive.receive())
-            self._deadline = math.inf
+            batch = self._join_ready(list(await self._receive.receive()))
+            if not is_progress(batch):
+                self._deadline = math.inf
             return batch
         raise NoCapacity("no room came free for this request before the queue deadline; retry after a moment")
 
