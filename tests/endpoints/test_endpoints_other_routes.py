@@ -7,9 +7,11 @@ from types import MappingProxyType
 from typing import Any
 
 import pytest
+import trio
+import trio.testing
 from openai.types import Completion, CreateEmbeddingResponse, Model
 
-from tests.kit.scripted_backend import ScriptedBackend
+from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 # --- completions --------------------------------------------------------------------------------------------------
@@ -346,3 +348,22 @@ async def test_healthz_answers_on_the_api_port(open_api) -> None:
     async with open_api() as api:
         answer = await api.get("/healthz")
     assert json.loads(answer.body) == {"status": "ok", "kernels": {"succ": "none"}}
+
+
+async def test_in_a_drain_what_needs_no_backend_is_still_answered(open_api, nursery) -> None:
+    backend = ScriptedBackend(Script(gates={0: trio.Event()}))
+    body = b'{"model":"succ","messages":[{"role":"user","content":"a"}]}'
+    async with open_api(backend) as api:
+        stream = api.server.connect_raw()
+        await stream.send_all(
+            b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        )
+        await stream.send_all(body)
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(backend.drain)
+        await trio.testing.wait_all_tasks_blocked()
+        models = await api.get("/v1/models")
+        tokens = await api.post("/v1/tokenize", {"model": "succ", "text": "a"})
+        chat = await api.chat()
+        nursery.cancel_scope.cancel()
+    assert [models.status, tokens.status, chat.status] == [200, 200, 503]
