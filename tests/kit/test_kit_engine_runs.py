@@ -65,5 +65,7 @@ def test_the_naive_sampler_stands_on_the_true_functions():
         assert naive.exp(x) == pytest.approx(math.exp(x), rel=1e-15)
     key = 5 | 7 << 64
     assert naive.philox(key, 3) == int(np.random.Philox(key=key, counter=3).random_raw())
+    sampling = SamplingParams(repetition_penalty=2.0, frequency_penalty=0.5, logit_bias=((1, 0.1),))
+    assert naive.edited([4.0, 0.0, -1.0, 4.0], sampling, (0,), (2, 2)) == [2.0, naive.float32(0.1), -3.0, 4.0]
     weights = naive.survivors([2.0, 1.0, 2.0, 0.0], SamplingParams(top_k=3, min_p=0.5))
     assert list(weights) == [0, 2]
