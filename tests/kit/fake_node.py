@@ -15,7 +15,7 @@ import trio
 
 from tests.kit.hash_backend import VOCABULARY, HashBackend
 from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.limits import DEFAULT_LIMITS
 from tlserve.fleet.link import NodeDirectory, NodeGone, NodeLink, NodeLost, NodeUp
 from tlserve.fleet.node_service import NodeLimits, NodeService
 from tlserve.fleet.overview import FleetModel
@@ -28,7 +28,8 @@ class Faults:
     """What goes wrong with the next calls of a kind; each entry is used once. `delay_s`: how long every call takes.
 
     lost_request: the node never hears of it. lost_reply: it does, and its answer is lost. hung: as lost, but nobody is told.
-    doubled (polls alone): the last reply comes once more, instead of a new one. late (place alone): an earlier call comes again.
+    doubled (polls alone): the last reply comes once more, instead of a new one. gap (polls alone): each session lacks its first
+    event. late (place alone): earlier calls come again.
     """
 
     place: list[str] = attrs.field(factory=list)
@@ -50,7 +51,7 @@ class FaultyLink:
         self._node = node
         self._scopes: set[trio.CancelScope] = set()
         self._last_poll = None
-        self._placed: list[tuple[object, ...]] = []
+        self.placed: list[tuple[object, ...]] = []
         self.calls: list[str] = []
 
     def break_all(self) -> None:
@@ -62,7 +63,7 @@ class FaultyLink:
         return await self._carry("hello", lambda service: service.hello())
 
     async def place(self, key, request, wall_s):
-        self._placed.append((key, request, wall_s))
+        self.placed.append((key, request, wall_s))
         await self._carry("place", lambda service: service.place(key, request, wall_s))
 
     async def poll(self, head, acks, wait_s):
@@ -100,6 +101,7 @@ class FaultyLink:
             await self._repeat_old_placements()
         reply = await self._ask_node(ask)
         if kind == "poll":
+            reply = without_first_events(reply) if fault == "gap" else reply
             self._last_poll = reply
         if fault == "lost_reply":
             raise NodeLost("the reply was lost")
@@ -118,11 +120,19 @@ class FaultyLink:
 
     async def _repeat_old_placements(self):
         """Let every message of a placement come once more, as a network may."""
-        for key, request, wall_s in self._placed[:-1]:
+        for key, request, wall_s in self.placed[:-1]:
             try:
                 await self._ask_node(partial(_place_again, call=(key, request, wall_s)))
             except NodeLost:
                 continue
+
+
+def without_first_events(reply):
+    """Return the reply as a node would send it that has lost the first event of every session."""
+    sessions = tuple(
+        attrs.evolve(update, start=update.start + 1, events=update.events[1:]) for update in reply.sessions
+    )
+    return attrs.evolve(reply, sessions=sessions)
 
 
 async def _place_again(service, *, call):
@@ -143,6 +153,7 @@ class FakeNode:
         self.backend: HashBackend | None = None
         self.refusals = {}
         self.lives = 0
+        self.requests = []  # of all its lives
         self._lease_s = lease_s
         self._scope = trio.CancelScope()
         self._nursery = None
@@ -156,6 +167,7 @@ class FakeNode:
         self.lives += 1
         self._scope = trio.CancelScope()
         self.backend = HashBackend(**self.settings)
+        self.backend.requests = self.requests
         service = NodeService(
             self.backend,
             node=self.name,
@@ -214,24 +226,24 @@ class FakeDirectory:
     """Tells each head of the nodes that were added, and what becomes of them."""
 
     def __init__(self, nodes=()):
-        self._known = {node.name: node.link for node in nodes}
+        self.known = {node.name: node.link for node in nodes}
         self._listeners = []
 
     async def changes(self):
         send, receive = trio.open_memory_channel(float("inf"))
         self._listeners.append(send)
-        for name, link in list(self._known.items()):
+        for name, link in list(self.known.items()):
             yield NodeUp(name, link)
         async with receive:
             async for change in receive:
                 yield change
 
     def up(self, node):
-        self._known[node.name] = node.link
+        self.known[node.name] = node.link
         self._tell(NodeUp(node.name, node.link))
 
     def gone(self, name, reason="was taken from the list"):
-        del self._known[name]
+        del self.known[name]
         self._tell(NodeGone(name, reason))
 
     def _tell(self, change):
@@ -262,6 +274,10 @@ class FakeFleet:
                     return node
         return None
 
+    def placements_of(self, request_id):
+        """Return how often a request was admitted, by all nodes together."""
+        return sum(request.request_id == request_id for node in self.nodes.values() for request in node.requests)
+
     async def add(self, name, **settings):
         node = FakeNode(name, **settings)
         await node.start(self.nursery)
@@ -271,7 +287,9 @@ class FakeFleet:
 
 
 @asynccontextmanager
-async def fake_fleet(nodes=2, *, heads=1, limits=FleetLimits(), model=MODEL, wait_ready=True, lease_s=10.0, **settings):
+async def fake_fleet(
+    nodes=2, *, heads=1, limits=DEFAULT_LIMITS, model=MODEL, wait_ready=True, lease_s=10.0, **settings
+):
     """Run `nodes` nodes and `heads` heads over them for the block."""
     names = [f"n{number}" for number in range(nodes)] if isinstance(nodes, int) else nodes
     made = {name: FakeNode(name, lease_s=lease_s, **settings) for name in names}
@@ -283,15 +301,9 @@ async def fake_fleet(nodes=2, *, heads=1, limits=FleetLimits(), model=MODEL, wai
         for backend in backends:
             await nursery.start(backend.run)
             if wait_ready:
-                await wait_met(backend, len(made))
+                await backend.wait_ready(len(made))
         yield FakeFleet(made, directory, backends, nursery)
         nursery.cancel_scope.cancel()
-
-
-async def wait_met(backend, count):
-    """Wait until the head has met `count` nodes."""
-    while sum(not member.absence for member in backend.members) < count:
-        await trio.sleep(0.01)
 
 
 def _keeps_the_seam(node: FakeNode) -> tuple[NodeLink, NodeDirectory]:

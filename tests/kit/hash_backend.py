@@ -84,6 +84,25 @@ def answer(request, context_tokens: int = 4096) -> list[TokenEvent]:
     return events
 
 
+async def events_of(backend, request, at=None, pause_s=0.0):
+    """Return the events of `request` on `backend`; `at` says what to call once that many have come."""
+    waiting, events = dict(at or {}), []
+    async with backend.generate(request) as tokens:
+        for count in [count for count in waiting if count <= 0]:
+            waiting.pop(count)()
+        async for batch in tokens:
+            events += batch
+            for count in [count for count in waiting if count <= len(events)]:
+                waiting.pop(count)()
+            await trio.sleep(pause_s)
+    return events
+
+
+def tokens_of(events):
+    """Return the tokens among the events."""
+    return [event for event in events if isinstance(event, TokenEvent)]
+
+
 def prompt_logprobs(request) -> list[PromptLogprobs]:
     """Return those of the prompt, in runs of three."""
     tokens = [
@@ -278,9 +297,9 @@ class HashBackend:
     def _find(self, request):
         """Return how many tokens were cached, and cache them all."""
         tokens = (*request.prompt, *request.emitted)
-        states, state = [], read(0, request.cache_salt.encode())
-        for start in range(0, len(tokens) - BLOCK + 1, BLOCK):
-            states.append(state := read(state, tokens[start : start + BLOCK]))
+        state = read(0, request.cache_salt.encode())
+        blocks = (tokens[start : start + BLOCK] for start in range(0, len(tokens) - BLOCK + 1, BLOCK))
+        states = [state := read(state, block) for block in blocks]
         found = next((i for i, state in enumerate(states) if state not in self.cached), len(states))
         for state in reversed(states):
             self.cached.pop(state, None)

@@ -22,7 +22,7 @@ from tlserve.fleet.head import Head
 from tlserve.fleet.limits import DEFAULT_LIMITS, FleetLimits
 from tlserve.fleet.link import NodeDirectory
 from tlserve.fleet.member import Member
-from tlserve.fleet.overview import FleetModel, describe, total
+from tlserve.fleet.overview import FleetModel, chosen_numerics, describe, group_of, total
 from tlserve.fleet.placer import TRY_ANOTHER, Placer, call, wall_passed, worst
 from tlserve.fleet.prefix_index import chain_of
 from tlserve.fleet.session import Session
@@ -157,10 +157,14 @@ class FleetBackend:
                 self._admission.close(lambda: EngineFailed("the head of the fleet has ended"))
                 self.cut()
 
-    async def wait_ready(self) -> None:
-        """Return when a node is ready."""
-        while not self.info().ready:
+    async def wait_ready(self, nodes: int = 1) -> None:
+        """Return when `nodes` nodes can answer."""
+        while len(self._ready()) < nodes:
             await self._head.placer.wait_change()
+
+    def _ready(self) -> list[Member]:
+        members = self._head.members.values()
+        return group_of(self._model, members, chosen_numerics(self._model, members))
 
     def stop(self) -> None:
         """Let `run` return."""

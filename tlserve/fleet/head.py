@@ -146,7 +146,7 @@ class Head:
             log.warning("node %s is lost: %s", member.node, reason)
         member.absence = reason
         self._take_off(member, list(member.placements.values()), f"node {member.node} was lost: {reason}")
-        for scope in member.calls:
+        for scope in member.calls.values():
             scope.cancel()
 
     def _take_off(self, member: Member, placements: Sequence[Placement], reason: str, *, is_fault: bool = True) -> None:

@@ -50,7 +50,7 @@ class Member:
     index: PrefixIndex = attrs.field(init=False)
     placements: dict[SessionKey, Placement] = attrs.field(factory=dict)
     farewells: dict[SessionKey, Ack] = attrs.field(factory=dict)
-    calls: set[trio.CancelScope] = attrs.field(factory=set)
+    calls: dict[int, trio.CancelScope] = attrs.field(factory=dict)
     embeddings: int = 0
     _own_when_told: int = 0
 

@@ -92,6 +92,8 @@ class Placer:
             if refusal is None:
                 return
             until = since + self._wait_s(refusal)
+            if trio.current_time() >= session.deadline:
+                raise wall_passed(self._limits)
             if trio.current_time() >= until:
                 raise NodeLost(f"{session.loss}; no other node could go on: {refusal.message}")
             await self._wait_a_little(min(until, session.deadline))
@@ -231,11 +233,11 @@ class Placer:
 async def call(member: Member, ask: Callable[[], Awaitable[Answer]], within_s: float) -> Answer:
     """Await an answer of `member`'s link; raises `NodeLost` when the time is up or the node is lost meanwhile."""
     with trio.move_on_after(within_s) as scope:
-        member.calls.add(scope)
+        member.calls[id(scope)] = scope
         try:
             return await ask()
         finally:
-            member.calls.discard(scope)
+            del member.calls[id(scope)]
     raise NodeLost(f"node {member.node} {member.absence or 'did not answer in time'}")
 
 

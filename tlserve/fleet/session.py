@@ -75,7 +75,7 @@ class Placement:
 class Session:
     """One admitted request, until its client leaves.
 
-    `deadline` in trio's time. `chain` names the blocks of its prompt; `index` is the memory of the node that has it, or had it last.
+    `deadline` in trio's time. `chain` names the blocks of its prompt; `index` is the memory of the node that had it last.
     """
 
     def __init__(self, number: int, request: GenerationRequest, deadline: float) -> None:

@@ -1,0 +1,22 @@
+"""Runs of trio at virtual times whose order of tasks is drawn from a seed: the same seed, the same run."""
+
+from __future__ import annotations
+
+import trio
+import trio.testing
+
+
+def run_seeded(main, *args, seed):
+    """Run `main(*args)` under a clock that jumps; the order in which ready tasks run depends on `seed` alone.
+
+    trio draws that order from a generator of its own; pytest-trio reaches for the same switch, for the sake of hypothesis.
+    """
+    scheduler = trio._core._run
+    was = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
+    scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
+    scheduler._r.seed(seed)
+    try:
+        return trio.run(main, *args, clock=trio.testing.MockClock(autojump_threshold=0))
+    finally:
+        scheduler._ALLOW_DETERMINISTIC_SCHEDULING = was[0]
+        scheduler._r.setstate(was[1])
