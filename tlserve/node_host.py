@@ -17,13 +17,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 
 import trio
 import trio.from_thread
 import trio.lowlevel
 
 from tlserve.config.settings import EngineSettings, Settings
-from tlserve.errors import ServerFault
+from tlserve.errors import ServerFault, single_cause
 from tlserve.fleet.node_service import NodeLimits, NodeService
 from tlserve.fleet.remote_node import answer_call
 from tlserve.hosting import HostedModel
@@ -63,12 +64,15 @@ class NodeHost:
             await self._service.wait_empty()
         return self._service.open_sessions == 0
 
+    def wait_ended(self) -> None:
+        """Return when the node has ended."""
+        with suppress(trio.RunFinishedError, trio.Cancelled):
+            trio.from_thread.run(trio.sleep_forever, trio_token=self._token)
+
     def end(self) -> None:
         """Let the node end; its sessions are lost."""
-        try:
+        with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._ends.set)
-        except trio.RunFinishedError:
-            return
 
 
 def start_node(
@@ -108,7 +112,7 @@ def _service(model: HostedModel, settings: EngineSettings, limits: NodeLimits, n
 def _pass_on(run: Future[None], started: Future[NodeHost], on_end: Callable[[], None]) -> None:
     error = run.exception()
     if error is not None and not started.done():
-        started.set_exception(error)
+        started.set_exception(single_cause(error))
         return
     if error is not None:
         log.error("the node ended", exc_info=error)

@@ -39,5 +39,5 @@ def cluster_variables(*, token_file: Path, reconnect_s: int, loopback: bool) -> 
 
 
 def set_cluster_variables(variables: Mapping[str, str]) -> None:
-    """Set `variables` in this process, for Ray as it is loaded, and let it say errors only."""
-    os.environ.update({**variables, "RAY_BACKEND_LOG_LEVEL": "error"})
+    """Set `variables` in this process, for Ray as it is loaded and for the children that it starts."""
+    os.environ.update(variables)

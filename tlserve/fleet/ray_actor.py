@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 import ray
-import ray.exceptions
+import ray.util
 
 from tlserve.fleet.ray_calls import Reference
 from tlserve.fleet.ray_processes import ClusterRefused, node_resource
@@ -32,6 +32,9 @@ class Host(Protocol):
     def wait_empty(self, limit_s: float) -> bool:
         """Wait until no session is here; return whether that came in time."""
 
+    def wait_ended(self) -> None:
+        """Return when the node has ended."""
+
 
 StartHost = Callable[[str, Callable[[], None]], Host]
 """Start the node of this name; the second is called, from any thread, should it end by itself."""
@@ -51,6 +54,10 @@ class NodeActor:
         """Wait until no session is here; return whether that came in time."""
         return self._host.wait_empty(limit_s)
 
+    def wait_ended(self) -> None:
+        """Return when the node has ended; whoever waits for that hears of the end of the process as well."""
+        self._host.wait_ended()
+
     def process_id(self) -> int:
         """Return the id of the actor's process."""
         return os.getpid()
@@ -66,9 +73,6 @@ class Handle(Protocol):
 
     def ask(self, method: str, *arguments: object) -> Reference:
         """Call a method of `NodeActor`; its answer comes later."""
-
-    def kill(self) -> None:
-        """End the actor at once."""
 
 
 class RayHandle:
@@ -87,10 +91,6 @@ class RayHandle:
         """Call a method of `NodeActor`; its answer comes later."""
         reference: Reference = getattr(self._actor, method).remote(*arguments)
         return reference
-
-    def kill(self) -> None:
-        """End the actor at once."""
-        ray.kill(self._actor)
 
 
 def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayHandle:

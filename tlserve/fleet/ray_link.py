@@ -5,13 +5,20 @@ Owns what Ray's failures mean: whatever is no answer is `NodeLost`. Refuses to k
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import ray.exceptions
 
+from tlserve.errors import ServerFault
 from tlserve.fleet.link import NodeLost
 from tlserve.fleet.ray_actor import Handle
 from tlserve.fleet.ray_calls import wait_answer
 from tlserve.fleet.remote_node import RemoteNode
+
+
+class ActorFailed(ServerFault):
+    """A node's actor did not start, or has ended."""
 
 
 @attrs.frozen
@@ -31,3 +38,16 @@ class _Carrier:
 def ray_link(node: str, handle: Handle) -> RemoteNode:
     """Return the link to one incarnation of a node."""
     return RemoteNode(node, _Carrier(node, handle).carry)
+
+
+async def ask_actor(handle: Handle, method: str, *arguments: object) -> Any:
+    """Call a method of a node's actor, not of its service; raises `ActorFailed` when the actor does not answer or has ended."""
+    try:
+        return await wait_answer(handle.ask(method, *arguments))
+    except ray.exceptions.RayError as error:
+        raise ActorFailed(f"the node's actor has failed: {_last_line(error)}") from None
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else type(error).__name__
