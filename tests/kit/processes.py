@@ -74,9 +74,9 @@ class ServerProcess:
 
 
 @contextmanager
-def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE) -> Iterator[ServerProcess]:
-    """Start `python START ARGUMENTS` on free ports for the block; what still runs after it is killed."""
-    command = [sys.executable, *start, *arguments, "--port", "0", "--health-port", "0"]
+def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE, port: int = 0) -> Iterator[ServerProcess]:
+    """Start `python START ARGUMENTS` for the block, on free ports or at `port`; what still runs after it is killed."""
+    command = [sys.executable, *start, *arguments, "--port", str(port), "--health-port", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         server = ServerProcess(process)
         reader = threading.Thread(target=server.read)
