@@ -70,10 +70,19 @@ def test_the_tables_name_servers_loads_and_ratios(capsys):
 def test_the_engine_is_measured_alone_and_through_http(capsys):
     options = "--model succ --prefill-tokens 16 --rows 1,2 --context-tokens 8 --steps 4 --repeat 1 --through-http"
     report = measure(capsys, "bench", "engine", *options.split())
+    assert report["sampling"] == []
     assert report["schema"] == "tlserve.bench.engine/1"
     assert [(step["work"], step["rows"]) for step in report["steps"]] == [("prefill", 1), ("decode", 1), ("decode", 2)]
     found = report["through_http"]
     assert found["ratio"]["median"] == pytest.approx(found["http_ms"] / found["engine_ms"])
+
+
+def test_kinds_of_sampling_are_compared_where_it_is_asked_for(capsys):
+    options = "--model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1 --sampling"
+    report = measure(capsys, "bench", "engine", *options.split())
+    assert [cost["kind"] for cost in report["sampling"]][:2] == ["greedy", "penalties"]
+    assert main(["bench", "engine", *options.split()]) == 0
+    assert "over greedy" in capsys.readouterr().out
 
 
 def test_the_http_layer_is_measured_alone(capsys):
@@ -111,10 +120,8 @@ def test_every_field_of_the_json_is_explained(capsys):
             measure(capsys, *OWN, "--streams", "1", "--peer", peer.base_url),
             measure(capsys, *OWN, "--rate", "100", "--requests", "1"),
         ]
-    engine = (
-        "bench engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1 --through-http"
-    )
-    reports.append(measure(capsys, *engine.split()))
+    engine = "bench engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1"
+    reports.append(measure(capsys, *engine.split(), "--through-http", "--sampling"))
     reports.append(
         measure(capsys, *["bench", "http", "--clients", "1", "--events", "4", "--seconds", "0.1", "--repeat", "1"])
     )

@@ -3,6 +3,7 @@
 import pytest
 
 from tlserve.bench.engine_steps import BareEngine, EnginePlan, measure_engine
+from tlserve.bench.sampling_costs import kinds_of_sampling, measure_sampling
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import OperatorError
@@ -41,6 +42,17 @@ def test_a_prefill_is_timed_to_its_first_token(engine):
     timed = BareEngine(engine, VOCABULARY, seed=1).time_prefill(20)
     assert timed.tokens == 20
     assert timed.steps == 1
+
+
+def test_every_kind_of_sampling_is_timed_in_turn_and_stands_beside_the_greedy_step(engine):
+    done = []
+    bare = BareEngine(engine, VOCABULARY, seed=1)
+    costs = measure_sampling(bare, VOCABULARY, plan(), lambda: done.append(1))
+    assert [(cost.kind, cost.rows) for cost in costs] == [(k, n) for n in (1, 4) for k in kinds_of_sampling(VOCABULARY)]
+    assert len(done) == 2 * len(costs)
+    assert all(cost.over_greedy.median == 1 for cost in costs if cost.kind == "greedy")
+    assert all(cost.over_greedy.low <= cost.over_greedy.high for cost in costs)
+    assert not engine.has_work
 
 
 def test_what_does_not_fit_is_refused_with_the_limit(engine):

@@ -14,7 +14,7 @@ import attrs
 from tlserve.bench.comparison import Spread, spread_of
 from tlserve.engine.engine import Engine
 from tlserve.errors import OperatorError
-from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
+from tlserve.generation import GenerationRequest, SamplingParams, TokenConstraint, TokenEvent
 
 
 @attrs.frozen(kw_only=True)
@@ -44,6 +44,15 @@ class StepFigures:
     outside_forward: Spread
 
 
+@attrs.frozen(kw_only=True)
+class Work:
+    """What is asked of every row; the best token, if nothing is said."""
+
+    sampling: SamplingParams = attrs.field(factory=lambda: SamplingParams(temperature=0.0))
+    logprobs: int | None = None
+    constraint: TokenConstraint | None = None
+
+
 @attrs.frozen
 class Timed:
     """Steps that were timed together, and how much of the time was the forward pass."""
@@ -52,6 +61,9 @@ class Timed:
     tokens: int
     seconds: float
     forward_s: float
+
+
+GREEDY = Work()
 
 
 def measure_engine(
@@ -97,11 +109,11 @@ class BareEngine:
         self._engine.add_request(self._request(tokens, 1))
         return attrs.evolve(self._time(lambda: not self._engine.has_work), tokens=tokens)
 
-    def time_steps(self, rows: int, prompt_tokens: int, steps: int) -> Timed:
+    def time_steps(self, rows: int, prompt_tokens: int, steps: int, work: Work = GREEDY) -> Timed:
         """Time `steps` steps that begin when every sequence has its first token; they end by an abort, not by themselves."""
         engine = self._engine
         room = engine.context_tokens - prompt_tokens
-        waiting = {engine.add_request(self._request(prompt_tokens, room)) for _ in range(rows)}
+        waiting = {engine.add_request(self._request(prompt_tokens, room, work), work.constraint) for _ in range(rows)}
         while waiting:
             waiting -= {event.key for event in engine.step() if isinstance(event.what, TokenEvent)}
         left = iter(range(steps))
@@ -119,9 +131,11 @@ class BareEngine:
         seconds = perf_counter() - began
         return Timed(steps, tokens, seconds, self._engine.statistics().forward_seconds_total - before)
 
-    def _request(self, tokens: int, max_tokens: int) -> GenerationRequest:
+    def _request(self, tokens: int, max_tokens: int, work: Work = GREEDY) -> GenerationRequest:
         prompt = tuple(self._source.randrange(self._vocabulary_size) for _ in range(tokens))
-        return GenerationRequest(prompt=prompt, max_tokens=max_tokens, seed=0, sampling=SamplingParams(temperature=0.0))
+        return GenerationRequest(
+            prompt=prompt, max_tokens=max_tokens, seed=0, sampling=work.sampling, logprobs=work.logprobs
+        )
 
 
 def _figures(rows: int, timed: Sequence[Timed]) -> StepFigures:

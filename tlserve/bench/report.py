@@ -20,6 +20,7 @@ from tlserve.bench.engine_steps import EnginePlan, StepFigures
 from tlserve.bench.event_count import EventRate
 from tlserve.bench.http_layer import EventPlan
 from tlserve.bench.run import Plan
+from tlserve.bench.sampling_costs import SamplingCost
 from tlserve.bench.target import Target
 from tlserve.bench.through_http import ThroughHttp
 
@@ -59,7 +60,11 @@ def _summary(runs: Sequence[Run], target: Target, load: Any) -> dict[str, Any]:
 
 
 def engine_report(
-    plan: EnginePlan, kernels: str, steps: Sequence[StepFigures], through_http: ThroughHttp | None
+    plan: EnginePlan,
+    kernels: str,
+    steps: Sequence[StepFigures],
+    sampling: Sequence[SamplingCost],
+    through_http: ThroughHttp | None,
 ) -> str:
     """Return the document of `tlserve bench engine`."""
     return _document(
@@ -67,6 +72,7 @@ def engine_report(
         plan=attrs.asdict(plan),
         kernels=kernels,
         steps=[_step(step) for step in steps],
+        sampling=[attrs.asdict(cost) for cost in sampling],
         through_http=None if through_http is None else attrs.asdict(through_http),
     )
 

@@ -84,6 +84,11 @@ def _add_engine(group: Group) -> None:
         action="store_true",
         help="compare a token through the server with a step, in turn, at one stream",
     )
+    group.add_argument(
+        "--sampling",
+        action="store_true",
+        help="compare steps with penalties, biases, masks and log-probabilities with a greedy one, in turn",
+    )
 
 
 def _add_http(group: Group) -> None:

@@ -1,4 +1,4 @@
-"""`tlserve bench engine`: the engine without HTTP, and, if asked, what HTTP adds to it.
+"""`tlserve bench engine`: the engine without HTTP, and, if asked, what HTTP and each kind of sampling add to it.
 
 Owns how the engine comes about: as a server with the same settings would make it. Refuses to measure.
 """
@@ -6,18 +6,21 @@ Owns how the engine comes about: as a server with the same settings would make i
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from functools import partial
 
+import attrs
 import trio
 
 from tlserve import app
 from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
 from tlserve.bench.report import engine_report
+from tlserve.bench.sampling_costs import SamplingCost, kinds_of_sampling, measure_sampling
 from tlserve.bench.target import parse_target
 from tlserve.bench.through_http import ThroughHttp, measure_through_http
 from tlserve.cli.bench_arguments import engine_plan
 from tlserve.cli.bench_settings import own_settings
-from tlserve.cli.bench_table import print_steps, print_through_http, progress
+from tlserve.cli.bench_table import print_sampling, print_steps, print_through_http, progress
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.settings import Settings
 from tlserve.local_models import load, make_engine
@@ -28,29 +31,40 @@ def run(arguments: argparse.Namespace) -> int:
     """Measure and print; return the exit code."""
     settings = own_settings(arguments)
     loaded = load(settings.engine)
-    steps, through_http = trio.run(partial(_measure, arguments, settings, loaded))
+    found = trio.run(partial(_measure, arguments, settings, loaded))
     if arguments.json:
-        print(engine_report(engine_plan(arguments), loaded.model.spec.kernels, steps, through_http))
+        plan, kernels = engine_plan(arguments), loaded.model.spec.kernels
+        print(engine_report(plan, kernels, found.steps, found.sampling, found.through_http))
     else:
-        print_steps(steps, arguments.prefill_tokens)
-        print_through_http(through_http)
+        print_steps(found.steps, arguments.prefill_tokens)
+        print_sampling(found.sampling)
+        print_through_http(found.through_http)
     return 0
 
 
-async def _measure(
-    arguments: argparse.Namespace, settings: Settings, loaded: LoadedModel
-) -> tuple[list[StepFigures], ThroughHttp | None]:
+@attrs.frozen
+class Found:
+    """All that was measured."""
+
+    steps: Sequence[StepFigures]
+    sampling: Sequence[SamplingCost]
+    through_http: ThroughHttp | None
+
+
+async def _measure(arguments: argparse.Namespace, settings: Settings, loaded: LoadedModel) -> Found:
     plan, vocabulary_size = engine_plan(arguments), loaded.model.spec.vocabulary_size
+    sampled = plan.repeats * len(plan.rows) * len(kinds_of_sampling(vocabulary_size)) * arguments.sampling
     engine = make_engine(settings.engine, loaded, available_memory_bytes())
-    with progress("measurements", plan.total + plan.repeats * arguments.through_http) as done:
+    with progress("measurements", plan.total + sampled + plan.repeats * arguments.through_http) as done:
         steps = measure_engine(engine, vocabulary_size, plan, done)
-        if not arguments.through_http:
-            return steps, None
         bare = BareEngine(engine, vocabulary_size, plan.seed + 1)
+        sampling = measure_sampling(bare, vocabulary_size, plan, done) if arguments.sampling else ()
+        if not arguments.through_http:
+            return Found(steps, sampling, None)
         async with trio.open_nursery() as nursery:
             running = await nursery.start(partial(app.serve, settings, loaded=loaded, handle_signals=False))
             model = running.assembled.backend.info().model_id
             target = parse_target(f"http://{running.api_addresses[0]}", name="tlserve", model=model)
             through_http = await measure_through_http(bare, target, plan, done)
             running.stop()
-    return steps, through_http
+    return Found(steps, sampling, through_http)

@@ -18,6 +18,7 @@ from tlserve.bench.engine_steps import StepFigures
 from tlserve.bench.event_count import EventRate
 from tlserve.bench.figures import Figures, Percentiles
 from tlserve.bench.load import Closed, Load
+from tlserve.bench.sampling_costs import SamplingCost
 from tlserve.bench.through_http import ThroughHttp
 
 Done = Callable[[], None]
@@ -110,6 +111,13 @@ def print_steps(steps: Sequence[StepFigures], prefill_tokens: int) -> None:
         for step in steps
     ]
     _print_table(["work", "ms per step, or per prompt", "tokens/s", "step outside forward"], rows)
+
+
+def print_sampling(costs: Sequence[SamplingCost]) -> None:
+    """Print what each kind of sampling adds to a step."""
+    if costs:
+        rows = [[cost.kind, str(cost.rows), f"{cost.step_ms.median:.2f}", _ratio(cost.over_greedy)] for cost in costs]
+        _print_table(["sampling", "sequences", "ms per step", "over greedy: of medians (lowest to highest)"], rows)
 
 
 def print_through_http(found: ThroughHttp | None) -> None:

@@ -1,0 +1,85 @@
+"""What each kind of sampling costs a step, over a step that takes the best token.
+
+Owns the kinds, and that they take turns on one engine, so that a slow minute hits all. Refuses to print. The tokens are never
+looked at: a mask and a bias are as large as in use, and mean nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import attrs
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.bench.comparison import Spread, spread_of
+from tlserve.bench.engine_steps import BareEngine, EnginePlan, Work
+from tlserve.generation import SamplingParams
+
+BIASED_IDS = 100
+ALLOWED_SHARE = 0.95
+LOGPROBS = 5
+
+
+@attrs.frozen(kw_only=True)
+class SamplingCost:
+    """One kind of sampling in steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
+
+    kind: str
+    rows: int
+    step_ms: Spread
+    over_greedy: Spread
+
+
+class SomeAllowed:
+    """A constraint without a grammar: it allows the same ids at every place, and takes whatever comes."""
+
+    def __init__(self, vocabulary_size: int) -> None:
+        chosen = np.random.default_rng(0).random(-(-vocabulary_size // 32) * 32) < ALLOWED_SHARE
+        self._words = np.packbits(chosen, bitorder="little").view(np.uint32)
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Return nearly all ids."""
+        return self._words
+
+    def accept(self, token: int) -> None:
+        """Take any token."""
+
+    def rollback(self, count: int) -> None:
+        """Stay as it is."""
+
+
+def kinds_of_sampling(vocabulary_size: int) -> dict[str, Work]:
+    """Return what is compared, the greedy step first."""
+    bias = tuple((i * vocabulary_size // BIASED_IDS, -1.0) for i in range(min(BIASED_IDS, vocabulary_size)))
+    penalties = SamplingParams(temperature=0.0, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5)
+    return {
+        "greedy": Work(),
+        "penalties": Work(sampling=penalties),
+        f"bias of {len(bias)} ids": Work(sampling=SamplingParams(temperature=0.0, logit_bias=bias)),
+        "mask": Work(constraint=SomeAllowed(vocabulary_size)),
+        f"{LOGPROBS} log-probabilities": Work(logprobs=LOGPROBS),
+        "temperature 1": Work(sampling=SamplingParams()),
+        "temperature 1, mask": Work(sampling=SamplingParams(), constraint=SomeAllowed(vocabulary_size)),
+    }
+
+
+def measure_sampling(
+    bare: BareEngine, vocabulary_size: int, plan: EnginePlan, done: Callable[[], None]
+) -> list[SamplingCost]:
+    """Time `plan.repeats` turns of all kinds at each number of rows."""
+    kinds = kinds_of_sampling(vocabulary_size)
+    found: dict[tuple[int, str], list[float]] = {(rows, kind): [] for rows in plan.rows for kind in kinds}
+    for _ in range(plan.repeats):
+        for (rows, kind), each in found.items():
+            timed = bare.time_steps(rows, plan.prompt_tokens, plan.steps, kinds[kind])
+            each.append(timed.seconds * 1000 / timed.steps)
+            done()
+    return [_cost(kind, rows, each, found[rows, "greedy"]) for (rows, kind), each in found.items()]
+
+
+def _cost(kind: str, rows: int, step_ms: Sequence[float], greedy_ms: Sequence[float]) -> SamplingCost:
+    own, greedy = spread_of(step_ms), spread_of(greedy_ms)
+    each = [mine / best for mine, best in zip(step_ms, greedy_ms, strict=True)]
+    ratio = Spread(median=own.median / greedy.median, low=min(each), high=max(each))
+    return SamplingCost(kind=kind, rows=rows, step_ms=own, over_greedy=ratio)
