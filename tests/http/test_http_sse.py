@@ -14,7 +14,7 @@ from tlserve.http.connection import Connection, Phase
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, render_plain_fault
 from tlserve.http.responder import Responder
-from tlserve.http.sse import DONE, PING, EventStream, event
+from tlserve.http.sse import DONE, PING, EventStream, comment, event
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -163,3 +163,9 @@ async def test_an_error_inside_the_stream_comes_out_as_itself_and_cuts_the_answe
         with pytest.raises(AnswerBroken):
             await answer.receive()
     assert len(seen) == 1
+
+
+def test_a_comment_is_one_line_of_ascii_and_a_blank_one() -> None:
+    assert comment("progress queue=3") == b": progress queue=3\n\n"
+    with pytest.raises(UnicodeEncodeError):
+        comment("é")
