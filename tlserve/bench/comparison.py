@@ -85,8 +85,11 @@ def ratios(runs: Sequence[Run], first: str, second: str) -> list[Ratio]:
 def _ratio(ours: Sequence[Run], theirs: Sequence[Run], measure: Callable[[Figures], float | None]) -> Spread | None:
     pairs = [(measure(a.figures), measure(b.figures)) for a, b in zip(ours, theirs, strict=True)]
     whole = [(a, b) for a, b in pairs if a is not None and b]
-    if not whole:
-        return None
-    median = statistics.median(a for a, _ in whole) / statistics.median(b for _, b in whole)
-    each = [a / b for a, b in whole]
+    return ratio_of(whole) if whole else None
+
+
+def ratio_of(pairs: Sequence[tuple[float, float]]) -> Spread:
+    """Return the ratio of the medians of both sides of at least one pair, with the ends of the pairs' own ratios."""
+    median = statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
+    each = [a / b for a, b in pairs]
     return Spread(median=median, low=min(each), high=max(each))

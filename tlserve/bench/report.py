@@ -21,6 +21,8 @@ from tlserve.bench.event_count import EventRate
 from tlserve.bench.http_layer import EventPlan
 from tlserve.bench.run import Plan
 from tlserve.bench.sampling_costs import SamplingCost
+from tlserve.bench.table_rows import Finding
+from tlserve.bench.table_run import TablePlan
 from tlserve.bench.target import Target
 from tlserve.bench.through_http import ThroughHttp
 
@@ -90,6 +92,22 @@ def http_report(plan: EventPlan, rates: Mapping[str, Sequence[EventRate]]) -> st
         for rate in found
     ]
     return _document("http", plan=attrs.asdict(plan), runs=runs)
+
+
+def table_report(
+    plan: TablePlan, recorded: Mapping[str, Mapping[str, Sequence[float]]], found: Sequence[Finding]
+) -> str:
+    """Return the document of `tlserve bench table`."""
+    values = [
+        {"what": what, "who": who, "values": values} for what, by in recorded.items() for who, values in by.items()
+    ]
+    return _document("table", plan=attrs.asdict(plan), rows=[_row(finding) for finding in found], measured=values)
+
+
+def _row(finding: Finding) -> dict[str, Any]:
+    fields = attrs.asdict(finding, filter=attrs.filters.exclude("row"))
+    bounds = {"load": finding.row.what, "wanted": finding.row.wanted, "aim": finding.row.aim}
+    return {**bounds, **fields, "reached": finding.reached}
 
 
 def _spread(spread: Spread) -> dict[str, float]:

@@ -1,6 +1,6 @@
-"""`tlserve bench [load|engine|http]`: what a server does under load, what its engine does alone, what HTTP does alone.
+"""`tlserve bench [load|engine|http|table]`: a server under load, its engine alone, HTTP alone, all of it beside peers.
 
-Owns the choice of the three. Refuses to measure and to print: `tlserve.cli.bench_load`, `bench_engine` and `bench_http` do.
+Owns the choice. Refuses to measure and to print: `tlserve.cli.bench_load`, `bench_engine`, `bench_http` and `bench_peers` do.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tlserve.cli import bench_arguments, bench_engine, bench_http, bench_load
+from tlserve.cli import bench_arguments, bench_engine, bench_http, bench_load, bench_peers
 from tlserve.telemetry.logs import set_up_logs
 
 KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "load": bench_load.run,
     "engine": bench_engine.run,
     "http": bench_http.run,
+    "table": bench_peers.run,
 }
 
 
@@ -25,7 +26,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=KINDS,
         default="load",
-        help="load: a server as its clients meet it; engine: steps without HTTP; http: events per second without an engine",
+        help="load: a server as its clients meet it; engine: steps without HTTP; http: events per second without an engine; "
+        "table: all of it beside the servers and programs of --peers",
     )
     bench_arguments.add_arguments(parser)
 

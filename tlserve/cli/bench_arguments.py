@@ -9,30 +9,36 @@ import argparse
 import secrets
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
 from tlserve.bench.engine_steps import EnginePlan
 from tlserve.bench.http_layer import Command, EventPlan
 from tlserve.bench.load import Closed, Load, Open
 from tlserve.bench.run import Plan
+from tlserve.bench.table_rows import PARTS
+from tlserve.bench.table_run import TablePlan
 from tlserve.bench.workload import Workload
 from tlserve.cli.settings_arguments import add_settings_arguments
 
 PREFILL_WORDS = 256
 
-T = TypeVar("T", int, float)
+T = TypeVar("T", int, float, str)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare all of them."""
     add_settings_arguments(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document instead of a table")
-    parser.add_argument("--repeat", type=_from(int, 1), help="how often everything is measured (1; engine and http: 3)")
+    parser.add_argument(
+        "--repeat", type=_from(int, 1), help="how often everything is measured (1; engine, http, table: 3)"
+    )
     parser.add_argument("--seed", type=int, help="of prompts and arrivals; a fresh one each time unless it is given")
     _add_targets(parser.add_argument_group("load: what is measured"))
     _add_load(parser.add_argument_group("load: how"))
     _add_engine(parser.add_argument_group("engine"))
     _add_http(parser.add_argument_group("http"))
+    _add_table(parser.add_argument_group("table"))
 
 
 Group = argparse._ArgumentGroup
@@ -52,7 +58,7 @@ def _add_targets(group: Group) -> None:
 def _add_load(group: Group) -> None:
     count, seconds = _from(int, 1), _from(float, 0.0)
     group.add_argument("--streams", type=_list(count), default=(1, 8, 32), help="numbers of clients, as 1,8,32")
-    group.add_argument("--rounds", type=count, default=2, help="answers that each client reads")
+    group.add_argument("--rounds", type=count, help="answers that each client reads (2; table: 2 to 6)")
     group.add_argument(
         "--rate",
         type=_list(_from(float, 0.001)),
@@ -106,6 +112,19 @@ def _add_http(group: Group) -> None:
     )
 
 
+def _add_table(group: Group) -> None:
+    group.add_argument(
+        "--peers", type=Path, metavar="FILE", help="a peers.toml: what to start and measure in turn with ours"
+    )
+    group.add_argument("--only", type=_list(_part), default=PARTS, metavar="PARTS", help="some of " + ",".join(PARTS))
+    group.add_argument(
+        "--load-generator",
+        metavar="COMMAND",
+        help="send the loads by this command, with {port}, {streams}, {requests} and so on in it, instead of ourselves",
+    )
+    group.add_argument("--output", metavar="FILE", help="write the JSON document to this file, too")
+
+
 def load_plan(arguments: argparse.Namespace) -> Plan:
     """Return what `tlserve bench` measures."""
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
@@ -119,7 +138,7 @@ def load_plan(arguments: argparse.Namespace) -> Plan:
         loads=_loads(arguments, seed),
         workload=workload,
         prefill_words=_prefill_words(arguments),
-        rounds=arguments.rounds,
+        rounds=arguments.rounds or 2,
         requests=arguments.requests,
         repeats=arguments.repeat or 1,
         warm_up=arguments.warm_up,
@@ -160,6 +179,19 @@ def event_plan(arguments: argparse.Namespace) -> EventPlan:
     )
 
 
+def table_plan(arguments: argparse.Namespace) -> TablePlan:
+    """Return what `tlserve bench table` measures."""
+    return TablePlan(
+        rounds=arguments.repeat or 3,
+        parts=arguments.only,
+        output_tokens=arguments.output_tokens,
+        answers=arguments.rounds,
+        prefill_tokens=arguments.prefill_tokens,
+        steps=arguments.steps,
+        seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
+    )
+
+
 def _from(kind: Callable[[str], T], least: T) -> Callable[[str], T]:
     """Return a reader of numbers from `least` on."""
 
@@ -179,6 +211,12 @@ def _list(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 
     read_all.__name__ = "list of numbers"
     return read_all
+
+
+def _part(text: str) -> str:
+    if text not in PARTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PARTS)}")
+    return text
 
 
 def _names(text: str) -> tuple[str, str]:

@@ -23,10 +23,10 @@ from tlserve.bench.report import load_report
 from tlserve.bench.run import Plan, Statistics, run_bench
 from tlserve.bench.target import Target, parse_target
 from tlserve.cli.bench_arguments import load_plan
+from tlserve.cli.bench_output import write_text
 from tlserve.cli.bench_settings import own_settings
 from tlserve.cli.bench_table import Done, print_ratios, print_runs, progress
 from tlserve.config.settings import Settings
-from tlserve.errors import OperatorError
 
 NAMES = ("tlserve", "peer")
 
@@ -52,15 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
         print_runs(measured.runs, names)
         print_ratios(compared, names)
     if arguments.plot:
-        _write(Path(arguments.plot), draw(picture_of(measured.runs, names)))
+        write_text(Path(arguments.plot), draw(picture_of(measured.runs, names)))
     return 0
-
-
-def _write(path: Path, text: str) -> None:
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise OperatorError(f"cannot write the plot to {path}: {error.strerror}") from None
 
 
 async def _measure(arguments: argparse.Namespace, settings: Settings | None) -> Measured:

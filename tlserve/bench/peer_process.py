@@ -1,0 +1,117 @@
+"""Other programs: servers that run while they are measured, and commands that print what they measured.
+
+Owns their start and their end. A program gets a session of its own, and its whole group is ended: what a script started does not
+outlive the bench. Refuses to know what they are.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from typing import IO
+
+import trio
+
+from tlserve.bench.target import parse_target
+from tlserve.errors import OperatorError
+from tlserve.http.client import AnswerBroken, connect
+
+START_LIMIT_S = 300.0
+_END_LIMIT_S = 20.0
+_ASK_EVERY_S = 0.1
+
+
+def free_port() -> int:
+    """Return a port of the loopback interface that nobody listened at just now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@asynccontextmanager
+async def running(command: Sequence[str], ready: str, limit_s: float = START_LIMIT_S) -> AsyncIterator[None]:
+    """Run a server for the block, which begins when GET `ready` is 200; raises OperatorError if that does not come."""
+    with tempfile.TemporaryFile() as output:
+        process = await _open(command, output)
+        try:
+            await _wait_ready(process, command, ready, limit_s, output)
+            yield
+        finally:
+            await _end(process)
+
+
+async def output_of(command: Sequence[str]) -> str:
+    """Return what a command printed; raises OperatorError, with the last line of its errors, if it fails."""
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        process = await _open(command, output, errors)
+        try:
+            code = await process.wait()
+        finally:
+            await _end(process)
+        if code:
+            raise OperatorError(f"{_name(command)} ended with code {code}: {_last_line(errors)}")
+        return _text(output)
+
+
+async def _open(command: Sequence[str], output: IO[bytes], errors: IO[bytes] | int = subprocess.STDOUT) -> trio.Process:
+    try:
+        return await trio.lowlevel.open_process(
+            list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
+        )
+    except OSError as error:
+        raise OperatorError(f"{_name(command)} cannot be run: {error.strerror}") from None
+
+
+async def _wait_ready(
+    process: trio.Process, command: Sequence[str], ready: str, limit_s: float, output: IO[bytes]
+) -> None:
+    with trio.move_on_after(limit_s):
+        while not await _is_ready(ready):
+            if process.poll() is not None:
+                raise OperatorError(f"{_name(command)} ended before it was ready: {_last_line(output)}")
+            await trio.sleep(_ASK_EVERY_S)
+        return
+    raise OperatorError(f"{_name(command)} was not ready at {ready} within {limit_s:g} s: {_last_line(output)}")
+
+
+async def _is_ready(ready: str) -> bool:
+    target = parse_target(ready, name="peer")
+    try:
+        async with await connect(target.address.host, target.address.port) as client:
+            return (await client.request("GET", target.prefix or "/")).status == 200
+    except (OSError, AnswerBroken):
+        return False
+
+
+async def _end(process: trio.Process) -> None:
+    """Ask the group to end, and end it after a while, cancelled or not."""
+    with trio.CancelScope(shield=True):
+        _signal(process, signal.SIGTERM)
+        with trio.move_on_after(_END_LIMIT_S):
+            await process.wait()
+        _signal(process, signal.SIGKILL)
+        await process.wait()
+
+
+def _signal(process: trio.Process, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)
+
+
+def _name(command: Sequence[str]) -> str:
+    return repr(" ".join(command))
+
+
+def _text(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")
+
+
+def _last_line(file: IO[bytes]) -> str:
+    lines = _text(file).strip().splitlines()
+    return lines[-1] if lines else "it printed nothing"

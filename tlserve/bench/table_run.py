@@ -1,0 +1,164 @@
+"""The table of performance in one run: ours and every format of the peers in turn, round after round.
+
+Owns the order and the servers' lives: all stand while it lasts, and one at a time is asked. Refuses to know what the values mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import attrs
+import msgspec
+
+from tlserve.bench.discover import with_model
+from tlserve.bench.load_case import Generate, LoadCase
+from tlserve.bench.peer_process import free_port, output_of, running
+from tlserve.bench.peers import InProcessPeer, Peers, PrefillPeer
+from tlserve.bench.table_rows import CASES, FIRST, IN_PROCESS, OURS, OUT, PARTS, PREFILL, STEP
+from tlserve.bench.target import Target, parse_target
+from tlserve.errors import OperatorError
+
+PREFILL_TOKENS = 512
+BARE_STEP = "bare step"
+_SEEDS_APART = 1_000_003
+
+Recorded = dict[str, dict[str, list[float]]]
+
+
+@attrs.frozen(kw_only=True)
+class TablePlan:
+    """What is measured: `parts` of the table, `rounds` times; `answers` instead of each load's own number for a client."""
+
+    rounds: int = 3
+    parts: Sequence[str] = PARTS
+    output_tokens: int = 64
+    answers: int | None = None
+    prefill_tokens: int = PREFILL_TOKENS
+    steps: int = 64
+    seed: int = 0
+
+    @property
+    def cases(self) -> list[LoadCase]:
+        """Return the loads that servers meet."""
+        return [self.sized(case) for case in CASES if case.name in self.parts]
+
+    def sized(self, case: LoadCase) -> LoadCase:
+        """Return a load with the plan's sizes."""
+        return attrs.evolve(case, output_tokens=self.output_tokens, rounds=self.answers or case.rounds)
+
+    def total(self, peers: Peers) -> int:
+        """Return how many measurements there are."""
+        servers = 1 + len(peers.server.formats if peers.server else ())
+        commands = [(IN_PROCESS, peers.in_process, 1), (PREFILL, peers.prefill, 0)]
+        others = sum(len(peer.formats) + more for part, peer, more in commands if peer and part in self.parts)
+        return self.rounds * (len(self.cases) * servers + others + bool({PREFILL, STEP} & set(self.parts)))
+
+
+async def measure_table(plan: TablePlan, peers: Peers, generate: Generate, done: Callable[[], None]) -> Recorded:
+    """Return all values, in the order of the rounds; `done` is called after each measurement.
+
+    Raises OperatorError or ServerFault for what cannot be measured.
+    """
+    async with _servers(peers) as targets:
+        measuring = _Measuring(plan, peers, generate, done, targets)
+        for number in range(plan.rounds):
+            await measuring.round(plan.seed * _SEEDS_APART + number * len(CASES))
+    return measuring.recorded
+
+
+@asynccontextmanager
+async def _servers(peers: Peers) -> AsyncIterator[Mapping[str, Target]]:
+    """Run ours and every format of the peer for the block."""
+    async with AsyncExitStack() as stack:
+        port = free_port()
+        await stack.enter_async_context(running(peers.ours.serve(port), f"http://127.0.0.1:{port}/v1/models"))
+        targets = {OURS: await with_model(_target(port, OURS))}
+        for format_ in peers.server.formats if peers.server else ():
+            assert peers.server is not None
+            port, name = free_port(), peers.server.label(format_)
+            command = peers.server.words(format_, port=port)
+            await stack.enter_async_context(running(command, peers.server.ready.format(port=port)))
+            targets[name] = await with_model(_target(port, name, peers.server.model))
+        yield targets
+
+
+def _target(port: int, name: str, model: str = "") -> Target:
+    return parse_target(f"http://127.0.0.1:{port}", name=name, model=model)
+
+
+@attrs.frozen
+class _Measuring:
+    plan: TablePlan
+    peers: Peers
+    generate: Generate
+    done: Callable[[], None]
+    targets: Mapping[str, Target]
+    recorded: Recorded = attrs.field(factory=dict)
+
+    async def round(self, seed: int) -> None:
+        for number, case in enumerate(self.plan.cases):
+            await self._load(case, seed + number)
+        if self.peers.in_process and IN_PROCESS in self.plan.parts:
+            await self._in_process(self.peers.in_process, seed + len(CASES) - 1)
+        if {PREFILL, STEP} & set(self.plan.parts):
+            await self._engine()
+        if self.peers.prefill and PREFILL in self.plan.parts:
+            await self._prefill(self.peers.prefill)
+
+    async def _load(self, case: LoadCase, seed: int) -> None:
+        for name, target in self.targets.items():
+            figures = await self.generate(target, case, seed)
+            self._record(case.name + OUT, name, figures.output_tokens_per_s)
+            self._record(case.name + FIRST, name, figures.first_token_ms)
+            self.done()
+
+    async def _in_process(self, peer: InProcessPeer, seed: int) -> None:
+        """Compare with 32 streams through our server, asked once more so that the two are neighbours."""
+        case = self.plan.sized(next(case for case in CASES if case.name == "c32"))
+        figures = await self.generate(self.targets[OURS], case, -seed - 1)
+        self._record(IN_PROCESS, OURS, figures.output_tokens_per_s)
+        self.done()
+        for format_ in peer.formats:
+            printed = await output_of(peer.words(format_, streams=case.streams))
+            self._record(IN_PROCESS, peer.label(format_), tokens_per_s(peer, printed))
+            self.done()
+
+    async def _engine(self) -> None:
+        printed = await output_of(self.peers.ours.engine(self.plan.prefill_tokens, self.plan.steps))
+        report = msgspec.json.decode(printed)
+        (prefill,) = (step for step in report["steps"] if step["work"] == "prefill")
+        if PREFILL in self.plan.parts:
+            self._record(PREFILL, OURS, prefill["tokens_per_s"]["median"])
+        if STEP in self.plan.parts:
+            self._record(STEP, OURS, report["through_http"]["http_ms"])
+            self._record(STEP, BARE_STEP, report["through_http"]["engine_ms"])
+        self.done()
+
+    async def _prefill(self, peer: PrefillPeer) -> None:
+        for format_ in peer.formats:
+            printed = await output_of(peer.words(format_, tokens=self.plan.prefill_tokens))
+            self._record(PREFILL, peer.label(format_), prefill_rate(peer, printed, self.plan.prefill_tokens))
+            self.done()
+
+    def _record(self, what: str, who: str, value: float) -> None:
+        self.recorded.setdefault(what, {}).setdefault(who, []).append(value)
+
+
+def tokens_per_s(peer: InProcessPeer, printed: str) -> float:
+    """Return the number that the peer's pattern finds; raises OperatorError."""
+    found = re.search(peer.pattern, printed.strip())
+    try:
+        return float(found[1] if found else "")
+    except (ValueError, IndexError):
+        raise OperatorError(f"{peer.name} printed no tokens/s ({peer.pattern!r}) but {printed[-300:]!r}") from None
+
+
+def prefill_rate(peer: PrefillPeer, printed: str, tokens: int) -> float:
+    """Return the best rate of a prompt of `tokens` tokens in llama-bench's JSON; raises OperatorError."""
+    try:
+        entries = msgspec.json.decode(printed)
+        return max(float(e["avg_ts"]) for e in entries if e["n_prompt"] == tokens and not e["n_gen"])
+    except (msgspec.DecodeError, KeyError, TypeError, ValueError):
+        raise OperatorError(f"{peer.name} printed no rate of {tokens} tokens as JSON but {printed[-300:]!r}") from None
