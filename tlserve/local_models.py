@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 
 import attrs
@@ -17,6 +18,7 @@ import attrs
 from tlserve import __version__
 from tlserve.capacity import plan_kv_blocks
 from tlserve.chat.dialects.registry import dialect_for
+from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
@@ -31,7 +33,8 @@ from tlserve.hosting import HostedModel, MakeModels
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.load import LoadedModel, ModelFront, builtin_model_path, load_model
 from tlserve.openai.documents import REASONING_NAMES
-from tlserve.text.tokenizer import build_tokenizer
+from tlserve.text.tokenizer import Tokenizer, build_tokenizer
+from tlserve.worker.grammars import GrammarLimits
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
 log = logging.getLogger("tlserve")
@@ -88,9 +91,11 @@ def make_engine(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int
 
 def _make_model(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> HostedModel:
     engine = make_engine(settings, loaded, memory_bytes)
-    backend = LocalBackend(engine, _info(settings, loaded, engine), _limits(settings, loaded))
+    tokenizer = build_tokenizer(loaded.metadata)
+    compiler = LlguidanceCompiler(tokenizer, loaded.model.spec.vocabulary_size, source_bytes=settings.grammar_bytes)
+    backend = LocalBackend(engine, _info(settings, loaded, engine), _limits(settings, loaded), compiler)
     return HostedModel(
-        served=serve_front(settings, loaded, backend),
+        served=serve_front(settings, loaded, backend, tokenizer),
         backend=backend,
         description=loaded.description,
         lines=_lines(settings, loaded, engine, backend.info()),
@@ -126,6 +131,7 @@ def _limits(settings: EngineSettings, loaded: LoadedModel) -> BackendLimits:
         embeddings=settings.max_num_seqs if loaded.model.spec.bidirectional else max(1, settings.max_num_seqs // 2),
         queue_deadline_s=settings.queue_deadline_ms / 1000,
         heartbeat_stale_s=settings.heartbeat_stale_ms / 1000,
+        grammars=GrammarLimits(time_s=settings.grammar_timeout_ms / 1000, kept=settings.grammar_cache),
     )
 
 
@@ -143,13 +149,16 @@ def _info(settings: EngineSettings, loaded: LoadedModel, engine: Engine) -> Back
 
 
 def _fingerprint(numerics: str) -> str:
-    """Return the hash of all that may change an answer: this version's code and the model's numerics."""
-    return "fp_" + hashlib.blake2b(f"{__version__}/{numerics}".encode(), digest_size=8).hexdigest()
+    """Return the hash of all that may change an answer: this version's code, the model's numerics, and what makes masks."""
+    everything = f"{__version__}/{numerics}/llguidance {version('llguidance')}"
+    return "fp_" + hashlib.blake2b(everything.encode(), digest_size=8).hexdigest()
 
 
-def serve_front(settings: EngineSettings, front: ModelFront, backend: Backend) -> Served:
-    """Return how a model is spoken with over `backend`, as its files and the settings say."""
-    tokenizer = build_tokenizer(front.metadata)
+def serve_front(
+    settings: EngineSettings, front: ModelFront, backend: Backend, tokenizer: Tokenizer | None = None
+) -> Served:
+    """Return how a model is spoken with over `backend`, as its files and the settings say; `tokenizer` if it is made already."""
+    tokenizer = tokenizer or build_tokenizer(front.metadata)
     template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
     return Served(
         model_id=backend.info().model_id,

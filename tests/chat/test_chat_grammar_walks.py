@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import datetime
 import json
 import os
 import random
@@ -46,6 +47,31 @@ def test_all_that_the_masks_of_a_schema_allow_is_valid(schema, rng) -> None:
     with contextlib.suppress(ClientError):  # refused: what is served is to be right
         for text in answers(schema, rng, 3):
             assert faults(schema, text) == [], text
+
+
+def test_there_are_no_dates_that_there_are_not() -> None:
+    dates = [f"{year:04}-{month:02}-{day:02}" for year in (0, 1, 4, 100, 400, 1900, 2000, 2023, 2024, 9996)
+             for month in range(1, 13) for day in range(1, 32)]  # fmt: skip
+    constraint = COMPILER.compile(grammar_of({"type": "string", "format": "date"}), STOPS).start()
+    for text in dates:
+        tokens = TOKENIZER.encode(f'"{text}"')
+        assert (taken(constraint, tokens) == len(tokens)) == is_date(text), text
+
+
+def taken(constraint, tokens) -> int:
+    """Return how many of `tokens` a constraint takes, which is then as before."""
+    count = 0
+    while count < len(tokens) and constraint.mask()[tokens[count] // 32] >> tokens[count] % 32 & 1:
+        constraint.accept(tokens[count])
+        count += 1
+    constraint.rollback(count)
+    return count
+
+
+def is_date(text) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(datetime.date.fromisoformat(text))
+    return False
 
 
 @pytest.mark.parametrize("name", sorted(FORMATS))

@@ -25,8 +25,13 @@ THIRTEEN = [
     ({"max_tokens": 1000}, 400, "max_tokens", "context_length_exceeded"),
     ({"n": 2, "best_of": 3}, 422, "best_of", "unsupported_parameter"),
     ({"functions": [{"name": "f"}]}, 422, "functions", "unsupported_parameter"),
-    ({"tools": TOOLS, "tool_choice": "required"}, 422, "tool_choice", "unsupported_parameter"),
-    ({"response_format": {"type": "json_object"}}, 422, "response_format", "unsupported_parameter"),
+    ({"tools": TOOLS, "tool_choice": {"type": "custom"}}, 422, "tool_choice", "unsupported_parameter"),
+    (
+        {"structured_outputs": {"structural_tag": "x"}},
+        422,
+        "structured_outputs.structural_tag",
+        "unsupported_parameter",
+    ),
     ({"messages": [IMAGE]}, 422, "messages[0].content", "unsupported_parameter"),
 ]
 

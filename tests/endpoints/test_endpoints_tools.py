@@ -247,7 +247,7 @@ async def test_variables_that_the_template_does_not_read_are_told_or_refused(ope
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
     [
-        ({"tools": [NOW], "tool_choice": "required"}, 422, "tool_choice"),
+        ({"tools": [NOW], "tool_choice": {"type": "custom"}}, 422, "tool_choice"),
         ({"tool_choice": "required"}, 400, "tool_choice"),
         ({"reasoning_effort": "high"}, 422, "reasoning_effort"),
         ({"chat_template_kwargs": {"messages": []}}, 400, "chat_template_kwargs"),

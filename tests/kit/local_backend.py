@@ -12,7 +12,14 @@ from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
 
 def make_local_backend(
-    model=None, *, admission=64, embeddings=16, queue_deadline_s=30.0, heartbeat_stale_s=30.0, **config
+    model=None,
+    *,
+    admission=64,
+    embeddings=16,
+    queue_deadline_s=30.0,
+    heartbeat_stale_s=30.0,
+    compiler=None,
+    **config,
 ):
     """Return a backend that does not run yet; `config` are fields of EngineConfig."""
     model = model or succ_model()
@@ -31,7 +38,7 @@ def make_local_backend(
         queue_deadline_s=queue_deadline_s,
         heartbeat_stale_s=heartbeat_stale_s,
     )
-    return LocalBackend(engine, info, limits)
+    return LocalBackend(engine, info, limits, compiler)
 
 
 @asynccontextmanager

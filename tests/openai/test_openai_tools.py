@@ -15,6 +15,7 @@ from tlserve.openai.tools import NO_TOOLS
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 F = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
 G = {"type": "function", "function": {"name": "g"}}
+STRICT = {"name": "f", "strict": True}
 ASSISTANT = {"role": "assistant", "content": "x"}
 
 
@@ -63,6 +64,71 @@ def test_one_call_at_a_time_can_be_asked_for() -> None:
     assert not use.parallel
 
 
+NAMED_F = {"type": "function", "function": {"name": "f"}}
+
+
+def enforced(**fields: Any) -> dict[str, Any]:
+    use = chat(**fields).tools.use
+    assert use is not None
+    return {name: (placed.place, placed.schema) for name, placed in (use.enforced or {}).items()}
+
+
+def test_required_calls_are_of_the_tools_alone_with_their_schemas() -> None:
+    use = chat(tools=[G, F], tool_choice="required").tools.use
+    assert use is not None
+    assert (use.required, use.named, use.parallel) == (True, False, True)
+    assert enforced(tools=[G, F], tool_choice="required") == {
+        "g": ("tools[0].function.parameters", {"type": "object", "properties": {}, "additionalProperties": False}),
+        "f": ("tools[1].function.parameters", {**SCHEMA, "additionalProperties": False}),
+    }
+
+
+def test_a_named_tool_is_called_once_and_no_other_is() -> None:
+    use = chat(tools=[G, F], tool_choice=NAMED_F).tools.use
+    assert use is not None
+    assert (use.required, use.named, use.parallel) == (True, True, False)
+    assert set(use.enforced or ()) == {"f"}
+
+
+def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
+    assert enforced(tools=[F, G]) == {}
+    strict = {"type": "function", "function": {"name": "s", "parameters": SCHEMA, "strict": True}}
+    assert set(enforced(tools=[F, strict])) == {"f", "s"}
+    use = chat(tools=[F, strict]).tools.use
+    assert use is not None
+    assert (use.required, use.strict) == (False, {"s"})
+
+
+@pytest.mark.parametrize(
+    ("parameters", "kept"),
+    [
+        (
+            {"properties": {"a": {"not": {}}}},
+            {"properties": {"a": {}}, "type": "object", "additionalProperties": False},
+        ),
+        ({"type": "object"}, {"type": "object"}),
+        (
+            {"type": ["object", "null"], "anyOf": [{"required": ["a"]}]},
+            {"type": "object", "anyOf": [{"required": ["a"]}]},
+        ),
+        ({"type": "array"}, {"type": "object"}),
+        ({"$ref": "#"}, {"type": "object"}),
+        (
+            {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}}},
+            {
+                "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+                "type": "object",
+                "properties": {"next": {"$ref": "#/$defs/n"}},
+                "additionalProperties": False,
+            },
+        ),
+    ],
+)
+def test_of_a_tool_that_is_not_strict_as_much_is_enforced_as_can_be(parameters: Any, kept: Any) -> None:
+    tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
+    assert enforced(tools=[tool], tool_choice="required")["f"][1] == kept
+
+
 FAULTS = [
     (400, "tools", {"tools": [{}]}),
     (400, "tools", {"tools": [{"type": "function"}]}),
@@ -73,14 +139,14 @@ FAULTS = [
     (400, "tools", {"tools": [F, F]}),
     (400, "tools", {"tools": [G] * 129}),
     (422, "tools", {"tools": [{"type": "custom", "custom": {"name": "c"}}]}),
-    (422, "tools", {"tools": [{"type": "function", "function": {"name": "f", "strict": True}}]}),
+    (400, "tools", {"tools": [{"type": "function", "function": {**STRICT, "parameters": {"not": {}}}}]}),
+    (400, "tools", {"tools": [{"type": "function", "function": {**STRICT, "parameters": {"type": "array"}}}]}),
     (400, "tool_choice", {"tool_choice": "required"}),
     (400, "tool_choice", {"tools": [], "tool_choice": "required"}),
     (400, "tool_choice", {"tools": [F], "tool_choice": "sometimes"}),
     (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function"}}),
     (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
-    (422, "tool_choice", {"tools": [F], "tool_choice": "required"}),
-    (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "f"}}}),
+    (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "custom", "custom": {}}}),
     (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}),
     (400, "reasoning_effort", {"reasoning_effort": "much"}),
     (400, "enable_thinking", {"enable_thinking": "yes"}),

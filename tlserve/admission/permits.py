@@ -33,13 +33,17 @@ class Admission:
         """Requests that hold a permit."""
         return self._inside
 
-    @contextmanager
-    def permit(self) -> Iterator[None]:
-        """Hold one permit for the block; raises `Overloaded`, or what `close` was told to raise."""
+    def check(self) -> None:
+        """Raise `Overloaded`, or what `close` was told to raise, if there is no permit now."""
         if self._refuse is not None:
             raise self._refuse()
         if self._inside >= self._limit:
             raise self._overloaded()
+
+    @contextmanager
+    def permit(self) -> Iterator[None]:
+        """Hold one permit for the block; raises as `check` does."""
+        self.check()
         self._take()
         try:
             yield

@@ -59,7 +59,7 @@ class AnswerCall:
 
 @attrs.frozen(kw_only=True)
 class Delta:
-    """What one step adds to an answer; `finish` is set on the last one, and `called` if the answer then ends in its calls."""
+    """What one step adds to an answer; `finish` is set on the last one, and `called` if it ends in calls that it chose."""
 
     content: str = ""
     reasoning: str = ""
@@ -147,6 +147,7 @@ class OutputReader:
         self._dialect = dialect.open_reader(opening, tools)
         self._markers = _control_markers(tokenizer, self._dialect.markers)
         self._calls = _CallCounter(new_call_id)
+        self._was_named = tools is not None and tools.named
         self._stops = StopStrings(stops, include=include_stop)
         self._entries = EntryQueue()
         self._reasoning = _ReasoningCounter()
@@ -213,7 +214,7 @@ class OutputReader:
             calls=calls,
             logprobs=self._released(),
             finish=finish,
-            called=finish is Finish.STOP and self._calls.closed > 0,
+            called=finish is Finish.STOP and self._calls.closed > 0 and not self._was_named,
         )
 
     def _released(self) -> tuple[LogprobEntry, ...]:

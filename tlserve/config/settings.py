@@ -156,7 +156,7 @@ class EngineSettings:
     grammar_bytes: int = setting(
         262_144, "longest schema or grammar that an answer is held to; more is 400", unit="bytes", low=64, high=1 << 24
     )
-    grammar_timeout_ms: int = setting(2000, "longest time to compile it; more is 400", unit="ms", low=1, high=600_000)
+    grammar_timeout_ms: int = setting(5000, "longest time to compile it; more is 400", unit="ms", low=1, high=600_000)
     grammar_cache: int = setting(64, "schemas and grammars that stay compiled", unit="grammars", low=1, high=100_000)
     sampling: SamplingSettings = SamplingSettings()
     heartbeat_stale_ms: int = setting(

@@ -6,6 +6,7 @@ from functools import partial
 
 import attrs
 
+from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import Prompt, Rendering, encode_chat
 from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answering import answer
@@ -32,18 +33,27 @@ async def chat_completions(api: ApiContext, call: Call) -> None:
     served, request = incoming.served, incoming.request
     call.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
-        prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
+        prompt = await api.offload.run(incoming.size_bytes, lambda: _asked_prompt(served, request))
     asked = Asked(
         served=served,
         named=request.model,
         options=request.options,
-        prompts=[AskedPrompt(ids=prompt.ids, place="messages", opening=prompt.opening)],
+        prompts=[prompt],
         headers=incoming.headers,
         deadline=incoming.deadline,
         dialect=served.dialect,
         tools=request.tools.use,
     )
     await answer(api, call, plan_answer(api, call, asked, _shape(served)))
+
+
+def _asked_prompt(served: Served, request: ChatRequest) -> AskedPrompt:
+    """Return the prompt, and what its answers are held to."""
+    prompt = encode_prompt(served, request)
+    grammar = answer_grammar(
+        request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
+    )
+    return AskedPrompt(ids=prompt.ids, place="messages", opening=prompt.opening, grammar=grammar)
 
 
 def _shape(served: Served) -> Shape:

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tlserve.chat.dialect import FROM_NOTHING
+from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import encode_completion
 from tlserve.endpoints.answering import answer
 from tlserve.endpoints.budget import COMPLETION_TOKENS
@@ -50,10 +53,12 @@ async def completions(api: ApiContext, call: Call) -> None:
 
 def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[AskedPrompt, ...]:
     """Return the prompts in order; raises ClientError for an id that the vocabulary does not have."""
+    grammar = answer_grammar(request.options.format, None, PLAIN, FROM_NOTHING, served.tokenizer.special_tokens)
     return tuple(
         AskedPrompt(
             ids=_ids(served, prompt, specials),
             place=prompt.place,
+            grammar=grammar,
             echo=_echo(served, prompt) if request.echo else None,
         )
         for prompt in request.prompts

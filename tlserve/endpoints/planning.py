@@ -25,7 +25,7 @@ from tlserve.endpoints.reading import Echo, Reading
 from tlserve.endpoints.served import Served
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
-from tlserve.generation import BackendInfo, GenerationRequest
+from tlserve.generation import BackendInfo, GenerationRequest, Grammar
 from tlserve.openai.chunks import Chunks
 from tlserve.openai.documents import AnswerHead, Extras, Usage
 from tlserve.openai.options import GenerationOptions
@@ -46,11 +46,12 @@ class Shape:
 
 @attrs.frozen(kw_only=True)
 class AskedPrompt:
-    """One prompt: its ids, what its answers go on from and begin with, and its place in the request."""
+    """One prompt: its ids, its place in the request, what its answers go on from, begin with, and are held to."""
 
     ids: Sequence[int]
     place: str
     opening: Opening = FROM_NOTHING
+    grammar: Grammar | None = None
     echo: str | None = None
 
 
@@ -204,6 +205,7 @@ def _request(
         stop_ids=(frozenset() if options.ignore_eos else asked.served.eos_ids) | frozenset(options.stop_token_ids),
         min_tokens=options.min_tokens,
         logprobs=options.logprobs,
+        grammar=prompt.grammar,
         prompt_logprobs=_prompt_logprobs(options, number, echoes=prompt.echo is not None),
         priority=asked.headers.priority,
         cache_salt=options.cache_salt,

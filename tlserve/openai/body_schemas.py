@@ -1,8 +1,8 @@
 """Field tables -> the JSON schemas of request bodies.
 
 Owns the translation: a type becomes its schema, null is taken by every optional field, a field that is not served takes only the
-values that ask for nothing, and the parts that the tables leave undecoded (messages, stream options) get the schemas of their
-own tables. Source: JSON Schema 2020-12, as OpenAPI 3.1 takes it.
+values that ask for nothing, and the parts that the tables leave undecoded (messages, and objects with a table of their own) get
+the schemas of those. Source: JSON Schema 2020-12, as OpenAPI 3.1 takes it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from tlserve.openai import field_tables, messages
+from tlserve.openai import answer_formats, field_tables, messages
 from tlserve.openai.answer_schemas import Schema, ref
 from tlserve.openai.fields import Field, Kind, Table
 
@@ -63,6 +63,8 @@ def _shape_schema(name: str, field: Field) -> Mapping[str, Any]:
         return {"type": "array", "minItems": 1, "items": ref("Message")}
     if name == "stream_options":
         return body_schema(field_tables.STREAM_OPTIONS)
+    if name == "structured_outputs":
+        return body_schema(answer_formats.STRUCTURED_OUTPUTS)
     if field.schema is not None:
         return field.schema
     return {"enum": _asking_nothing(field)} if field.kind is Kind.LATER else _schema_of(field.shape)

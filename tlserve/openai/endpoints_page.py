@@ -1,7 +1,7 @@
 """The reference page of every endpoint, made from the API's tables: `python -m tlserve.openai.endpoints_page`.
 
 Owns the layout of `docs/reference/endpoints.md`, which a test keeps current. Source of every fact: `tlserve.openai.operations`,
-`field_tables`, `messages` and `answer_schemas`.
+`field_tables`, `answer_formats`, `messages` and `answer_schemas`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from tlserve.openai import field_tables, messages
+from tlserve.openai import answer_formats, field_tables, messages
 from tlserve.openai.answer_schemas import ANSWERS
 from tlserve.openai.body_schemas import field_words
 from tlserve.openai.fields import Table
@@ -37,6 +37,7 @@ def _lines() -> Iterator[str]:
     yield from _section("Bodies", BODIES)
     yield from _section("Messages", {f"role `{role}`": table for role, table in messages.BY_ROLE.items()})
     yield from _section("Stream options", {"`stream_options`": field_tables.STREAM_OPTIONS})
+    yield from _section("Structured outputs", {"`structured_outputs`": answer_formats.STRUCTURED_OUTPUTS})
     yield from _answers()
     yield from ("## Statuses", "", *_table(("status", "meaning"), [(str(s), words) for s, words in STATUSES.items()]))
     yield from (

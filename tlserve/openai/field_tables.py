@@ -11,13 +11,14 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw
 
 from tlserve.chat.thinking import RESERVED
+from tlserve.openai import answer_formats
 from tlserve.openai.fields import Table, inert, later, served
 from tlserve.openai.inputs import MAX_INPUTS
 from tlserve.openai.messages import PlainMessage
-from tlserve.openai.tools import MAX_TOOLS, ToolChoice, tools_schema
+from tlserve.openai.tools import MAX_TOOLS, ToolChoice, tool_choice_schema, tools_schema
 
 Text = Annotated[str, Meta(min_length=1)]
 Positive = Annotated[int, Meta(ge=1)]
@@ -49,29 +50,6 @@ _INPUTS_SCHEMA = {
     ]
 }
 _TAKES_INPUTS = f"a string, token ids, or a list of 1 to {MAX_INPUTS} of either, none of them empty"
-
-
-class TextFormat(Struct, tag_field="type", tag="text"):
-    """`response_format` that asks for nothing."""
-
-
-class JsonObjectFormat(Struct, tag_field="type", tag="json_object"):
-    """`response_format` for any JSON object."""
-
-
-class JsonSchema(Struct):
-    """The named schema of a `response_format`."""
-
-    name: str
-
-
-class JsonSchemaFormat(Struct, tag_field="type", tag="json_schema"):
-    """`response_format` for one schema."""
-
-    json_schema: JsonSchema
-
-
-ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
 
 
 def _is_empty(value: Any) -> bool:
@@ -112,10 +90,13 @@ _SAMPLING: Table = {
     "return_token_ids": served(bool, "true or false"),
     "cache_salt": served(Annotated[str, Meta(min_length=1, max_length=256)], "a string of 1 to 256 characters"),
     "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
-    "structured_outputs": later(AnyObject, "{}", when=_is_empty),
-    "regex": later(str, "", ""),
-    "choice": later(list[str], "[]", when=_is_empty),
-    "grammar": later(str, "", ""),
+    "response_format": served(
+        answer_formats.ResponseFormat,
+        'an object such as {"type": "json_object"}, or with a schema: type json_schema',
+        schema=answer_formats.response_format_schema(),
+    ),
+    "structured_outputs": served(dict[str, Raw], "an object with one of json, json_object, regex, choice, grammar"),
+    **answer_formats.OLDER,
     "echo": later(bool, "false", False),
     "use_beam_search": later(bool, "false", False),
 }
@@ -152,18 +133,12 @@ CHAT: Table = {
     ),
     "tool_choice": served(
         ToolChoice,
-        '"none" or "auto"',
-        schema={"enum": ["none", "auto"]},
+        '"none", "auto", "required", or a function by name',
+        schema=tool_choice_schema(),
     ),
     "parallel_tool_calls": served(bool, "true or false"),
     "functions": later(list[AnyObject], "[]", when=_is_empty),
     "function_call": later(str | AnyObject, '"none" or "auto"', "none", "auto"),
-    "response_format": later(
-        ResponseFormat,
-        'an object such as {"type": "text"}',
-        when=lambda value: isinstance(value, TextFormat),
-        schema={"type": "object", "required": ["type"], "properties": {"type": {"type": "string", "const": "text"}}},
-    ),
     "modalities": later(list[str], '["text"]', [], ["text"]),
     "audio": later(AnyObject, ""),
     "prediction": later(AnyObject, ""),

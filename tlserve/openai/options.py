@@ -14,9 +14,11 @@ from typing import Any
 
 import attrs
 
+from tlserve.chat.grammars.formats import AnswerFormat
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
+from tlserve.openai.answer_formats import read_format
 from tlserve.openai.fields import read_fields
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
@@ -30,6 +32,7 @@ class GenerationOptions:
     `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
     `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each; so are
     `prompt_logprobs`. `n` answers are made for each prompt. `timeout_s` counts from the request's arrival.
+    `format`: what the content must match.
     """
 
     sampling: Mapping[str, Any] = attrs.field(factory=dict)
@@ -50,6 +53,7 @@ class GenerationOptions:
     continuous_usage: bool = False
     cache_salt: str = ""
     timeout_s: float | None = None
+    format: AnswerFormat | None = None
 
     def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
         """Return `defaults` with what the request gave laid over them."""
@@ -57,10 +61,11 @@ class GenerationOptions:
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:
-    """Return the generation options, and the unknown names inside `stream_options`."""
+    """Return the generation options, and the unknown names inside `stream_options` and `structured_outputs`."""
     stream = given.get("stream", False)
     _check_together(given, stream)
     stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
+    answer_format, unknown_in_format = read_format(given)
     field = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
     options = GenerationOptions(
         sampling=_sampling(given),
@@ -81,8 +86,9 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
         continuous_usage=stream_options.given.get("continuous_usage_stats", False),
         cache_salt=given.get("cache_salt", ""),
         timeout_s=given.get("timeout"),
+        format=answer_format,
     )
-    return options, stream_options.unknown
+    return options, (*stream_options.unknown, *unknown_in_format)
 
 
 def _check_together(given: Mapping[str, Any], stream: bool) -> None:

@@ -1,9 +1,11 @@
 """`tools`, `tool_choice` and `parallel_tool_calls` -> the tools of a prompt, and how its answer is read.
 
-Owns the shape of a tool, and which choices are served. Refuses to know dialects.
+Owns the shape of a tool, which choices are served, and what of a tool's schema is enforced. Refuses to know dialects.
 
 Rules: an empty list or null is no tools; "none" keeps the tools from the model, and calls out of the answer; "required" and a
-named tool are 400 where there is no such tool, and else 422: nothing here can force a call. Source: the public API reference.
+named tool force calls, and are 400 where there is no such tool. A strict tool is held to its whole schema, or refused with what
+cannot be held; where another's calls are forced, to as much of it as can be. A named tool is called once.
+Source: the public API reference.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import attrs
 import msgspec
 from msgspec import Meta, Struct
 
-from tlserve.chat.dialect import ToolUse
+from tlserve.chat.dialect import PlacedSchema, ToolUse
+from tlserve.chat.grammars.arguments import arguments_schema
 from tlserve.errors import ClientError, Refusal
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
@@ -73,12 +76,20 @@ def tools_schema() -> Mapping[str, Any]:
         "name": {"type": "string", "pattern": NAME_PATTERN},
         "description": {"type": ["string", "null"]},
         "parameters": {"type": ["object", "null"]},
-        "strict": {"enum": [False, None]},
+        "strict": {"enum": [True, False, None]},
     }
     function = {"type": "object", "required": ["name"], "properties": members}
     properties = {"type": {"type": "string", "const": "function"}, "function": function}
     tool = {"type": "object", "required": ["type", "function"], "properties": properties}
     return {"type": "array", "maxItems": MAX_TOOLS, "items": tool}
+
+
+def tool_choice_schema() -> Mapping[str, Any]:
+    """Return the JSON schema of `tool_choice`, as far as it is served."""
+    function = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
+    properties = {"type": {"type": "string", "const": "function"}, "function": function}
+    named = {"type": "object", "required": list(properties), "properties": properties}
+    return {"anyOf": [{"type": "string", "enum": list(CHOICES)}, named]}
 
 
 @attrs.frozen(kw_only=True)
@@ -98,29 +109,47 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
     functions = _functions(tools)
     choice = given.get("tool_choice", "auto")
     _check_choice(choice, functions)
+    schemas = {name: function.parameters or {} for name, function in functions.items()}
     if choice == "none":
-        return AskedTools(use=ToolUse(schemas=functions, hidden=True))
+        return AskedTools(use=ToolUse(schemas=schemas, hidden=True))
     if not tools:
         return NO_TOOLS
-    use = ToolUse(schemas=functions, parallel=given.get("parallel_tool_calls", True))
+    named = choice.function.name if isinstance(choice, NamedChoice) else None
+    strict = frozenset(name for name, function in functions.items() if function.strict)
+    use = ToolUse(
+        schemas=schemas,
+        parallel=given.get("parallel_tool_calls", True) and named is None,
+        enforced=_enforced(functions, named) if strict or choice != "auto" else None,
+        strict=strict,
+        required=choice != "auto",
+        named=named is not None,
+    )
     return AskedTools(shown=tuple(tools), use=use)
 
 
-def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
-    """Return name -> schema of the arguments."""
-    functions: dict[str, Mapping[str, Any]] = {}
+def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, FunctionSpec]:
+    functions: dict[str, FunctionSpec] = {}
     for index, members in enumerate(tools):
         tool = _convert_tool(members, index)
         if isinstance(tool, CustomTool):
             raise Refusal(f"tools[{index}] is a custom tool, which is not served; send functions", param="tools")
         function = tool.function
-        if function.strict:
-            where = f"tools[{index}].function.strict"
-            raise Refusal(f"{where} is not served: arguments are not forced here; leave it out", param="tools")
         if function.name in functions:
             raise ClientError(f"tools[{index}].function.name {function.name!r} is there twice", param="tools")
-        functions[function.name] = function.parameters or {}
+        functions[function.name] = function
     return functions
+
+
+def _enforced(functions: Mapping[str, FunctionSpec], named: str | None) -> dict[str, PlacedSchema]:
+    """Return what is enforced of the tools that may be called."""
+    places = {name: f"tools[{index}].function.parameters" for index, name in enumerate(functions)}
+    return {
+        name: PlacedSchema(
+            places[name], arguments_schema(function.parameters, places[name], strict=bool(function.strict))
+        )
+        for name, function in functions.items()
+        if named in (None, name)
+    }
 
 
 def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
@@ -134,7 +163,7 @@ def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
     return tool
 
 
-def _check_choice(choice: Any, functions: Mapping[str, Any]) -> None:
+def _check_choice(choice: Any, functions: Mapping[str, FunctionSpec]) -> None:
     if choice in ("none", "auto"):
         return
     if isinstance(choice, NamedChoice) and choice.function.name not in functions:
@@ -143,7 +172,6 @@ def _check_choice(choice: Any, functions: Mapping[str, Any]) -> None:
         )
     if not functions:
         raise ClientError("tool_choice asks for a call, and tools has none to call", param="tool_choice")
-    raise Refusal(
-        'tool_choice is not served with this value, for no call can be forced here; leave it out, or send "auto" or "none"',
-        param="tool_choice",
-    )
+    if isinstance(choice, AllowedTools | CustomChoice):
+        words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
+        raise Refusal(words, param="tool_choice")

@@ -30,6 +30,8 @@ from tlserve.generation import (
     EmbeddingRequest,
     EngineStatistics,
     GenerationRequest,
+    GrammarCompiler,
+    TokenConstraint,
     TokenStream,
 )
 from tlserve.worker.engine_thread import (
@@ -46,6 +48,7 @@ from tlserve.worker.engine_thread import (
     Ticket,
     is_progress,
 )
+from tlserve.worker.grammars import GrammarLimits, Grammars
 from tlserve.worker.mailbox import Mailbox
 from tlserve.worker.token_stream import LocalTokenStream, OutcomeReader
 
@@ -66,13 +69,22 @@ class BackendLimits:
     embeddings: int = 16
     queue_deadline_s: float = 30.0
     heartbeat_stale_s: float = 30.0
+    grammars: GrammarLimits = attrs.field(factory=GrammarLimits)
 
 
 class LocalBackend:
     """Serve `generation.Backend` from one engine. Make it on the event loop, then `run` it."""
 
-    def __init__(self, engine: SteppingEngine, info: BackendInfo, limits: BackendLimits) -> None:
+    def __init__(
+        self,
+        engine: SteppingEngine,
+        info: BackendInfo,
+        limits: BackendLimits,
+        compiler: GrammarCompiler | None = None,
+    ) -> None:
+        """Without a `compiler` requests that have a grammar are refused."""
         self._info = info
+        self._grammars = Grammars(compiler, limits.grammars)
         self._limits = limits
         self._admission = Admission(limits.admission, lambda: self._statistics.queue_depth)
         self._embedding_places = trio.CapacityLimiter(limits.embeddings)
@@ -107,14 +119,22 @@ class LocalBackend:
     @asynccontextmanager
     async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
         self._check_context(len(request.prompt), "messages")
+        constraint = await self._constraint(request)
         with self._admission.permit(), self._channel(_most_batches(request)) as (ticket, receive):
-            self._mailbox.put(Generate(ticket, request))
+            self._mailbox.put(Generate(ticket, request, constraint))
             stream = LocalTokenStream(OutcomeReader(receive, self._queue_deadline()))
             try:
                 yield stream
             finally:
                 if not stream.engine_is_done:
                     self._mailbox.put(Abort(ticket))
+
+    async def _constraint(self, request: GenerationRequest) -> TokenConstraint | None:
+        """Return what the request's grammar becomes, before anything is admitted; for who would be refused it is not compiled."""
+        if request.grammar is None:
+            return None
+        self._admission.check()
+        return await self._grammars.start(request.grammar, request.stop_ids)
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         """Encode every input as a sequence of its own; all of them together hold one permit."""

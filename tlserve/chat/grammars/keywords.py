@@ -14,12 +14,22 @@ import attrs
 
 TYPES = ("null", "boolean", "integer", "number", "string", "array", "object")
 FORMATS = frozenset({"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid", "uri"})
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+_FOURTH = "(?:0[48]|[2468][048]|[13579][26])"
+_DAY_OF_ANY_YEAR = (
+    "(?:(?:0[13578]|1[02])-(?:0[1-9]|[12][0-9]|3[01])|(?:0[469]|11)-(?:0[1-9]|[12][0-9]|30)"
+    "|02-(?:0[1-9]|1[0-9]|2[0-8]))"
+)
+_DATE = f"(?:{_YEAR}-{_DAY_OF_ANY_YEAR}|(?:[0-9]{{2}}{_FOURTH}|{_FOURTH}00)-02-29)"
+_SECOND = "[^:]*:[^:]*:[0-5]"
+
 NARROWED = {
-    "time": "^[^:]*:[^:]*:[0-5]",
-    "date-time": "^[^:]*:[^:]*:[0-5]",
+    "date": f"^{_DATE}$",
+    "date-time": f"^{_DATE}[Tt]{_SECOND}",
+    "time": f"^{_SECOND}",
     "email": "^[^@]{1,64}@[^@]{1,255}$",
 }
-"""Formats of which the compiler knows a little more than there is: leap seconds that are none, and parts that are too long."""
+"""Formats of which the compiler allows a little too much: days and leap seconds that there are not, parts that are too long."""
 
 LARGEST = 2**53
 """Integers beyond it are not held exactly."""

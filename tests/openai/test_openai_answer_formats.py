@@ -1,0 +1,132 @@
+"""`response_format`, `structured_outputs` and their older spellings: what each asks for, and what is refused."""
+
+import json
+from typing import Any
+
+import pytest
+
+from tlserve.chat.dialect import PlacedSchema
+from tlserve.chat.grammars.formats import AnswerFormat
+from tlserve.errors import ClientError, Refusal
+from tlserve.openai.requests import parse_chat, parse_completion
+
+SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+NAMED = {"name": "n", "schema": SCHEMA, "strict": True, "description": "d"}
+
+
+def chat(**fields: Any) -> AnswerFormat | None:
+    body = {"model": "m", "messages": [{"role": "user", "content": "x"}], **fields}
+    return parse_chat(json.dumps(body).encode()).options.format
+
+
+def completion(**fields: Any) -> AnswerFormat | None:
+    return parse_completion(json.dumps({"model": "m", "prompt": "x", **fields}).encode()).options.format
+
+
+def placed(found: AnswerFormat | None) -> PlacedSchema:
+    assert found is not None
+    return found.schemas["answer"]
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"response_format": None},
+        {"response_format": {"type": "text"}},
+        {"structured_outputs": {}},
+        {"structured_outputs": {"json": None, "json_object": False, "disable_any_whitespace": False}},
+        {"regex": "", "choice": [], "grammar": ""},
+    ],
+)
+def test_nothing_is_asked_for_however_it_is_said(fields: dict[str, Any]) -> None:
+    assert chat(**fields) is None
+    assert completion(**fields) is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "schema", "place"),
+    [
+        (
+            {"response_format": {"type": "json_schema", "json_schema": NAMED}},
+            SCHEMA,
+            "response_format.json_schema.schema",
+        ),
+        ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, {}, "response_format.json_schema.schema"),
+        ({"response_format": {"type": "json_object"}}, {"type": "object"}, "response_format"),
+        ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, SCHEMA, "structured_outputs.json"),
+        ({"structured_outputs": {"json_object": True}}, {"type": "object"}, "structured_outputs.json_object"),
+        ({"guided_json": SCHEMA}, SCHEMA, "guided_json"),
+    ],
+)  # fmt: skip
+def test_json_is_held_to_its_schema_and_the_place_is_known(fields: Any, schema: Any, place: str) -> None:
+    assert placed(chat(**fields)) == PlacedSchema(place, schema)
+    assert placed(completion(**fields)) == PlacedSchema(place, schema)
+
+
+@pytest.mark.parametrize("kind", ["regex", "choice", "grammar"])
+def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
+    value = {"regex": "a+", "choice": ["a", "b"], "grammar": 'start: "a"'}[kind]
+    found = chat(structured_outputs={kind: value})
+    assert found is not None
+    for older in (kind, f"guided_{kind}"):
+        same = chat(**{older: value})
+        assert same is not None
+        assert (same.rule, same.larks) == (found.rule, found.larks)
+        assert (found.field, same.field) == (f"structured_outputs.{kind}", older)
+
+
+@pytest.mark.parametrize(
+    ("members", "blanks"),
+    [
+        ({"whitespace_pattern": r"[ \n]{0,4}"}, r"[ \n]{0,4}"),
+        ({"whitespace_pattern": r"\n? {2}"}, r"\n? {2}"),
+        ({"disable_any_whitespace": True}, ""),
+    ],
+)
+def test_blanks_may_be_chosen_within_bounds(members: Any, blanks: str) -> None:
+    assert placed(chat(structured_outputs={"json": {}, **members})).blanks == blanks
+
+
+SO = "structured_outputs"
+FORMAT = "response_format"
+FAULTS = [
+    (400, FORMAT, {FORMAT: {"type": "json_schema"}}),
+    (400, FORMAT, {FORMAT: {"type": "json_schema", "json_schema": {}}}),
+    (400, FORMAT, {FORMAT: {"type": "json_schema", "json_schema": {"name": ""}}}),
+    (400, FORMAT, {FORMAT: {"type": "json_schema", "json_schema": {"name": "n", "schema": "x"}}}),
+    (400, FORMAT, {FORMAT: {"type": "json_schema", "json_schema": {"name": "n", "schema": False}}}),
+    (400, FORMAT, {FORMAT: {"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}}}),
+    (400, f"{SO}.json", {SO: {"json": "{"}}),
+    (400, f"{SO}.json", {SO: {"json": "[" * 100_000}}),
+    (400, f"{SO}.json", {SO: {"json": 5}}),
+    (400, f"{SO}.regex", {SO: {"regex": ""}}),
+    (400, f"{SO}.choice", {SO: {"choice": []}}),
+    (400, f"{SO}.choice", {SO: {"choice": ["a", 1]}}),
+    (400, f"{SO}.grammar", {SO: {"grammar": ""}}),
+    (400, f"{SO}.whitespace_pattern", {SO: {"json": {}, "whitespace_pattern": r"\s*"}}),
+    (400, f"{SO}.whitespace_pattern", {SO: {"json": {}, "whitespace_pattern": " +"}}),
+    (400, f"{SO}.whitespace_pattern", {SO: {"regex": "a", "whitespace_pattern": " ?"}}),
+    (400, f"{SO}.whitespace_pattern", {SO: {"whitespace_pattern": " ?"}}),
+    (422, f"{SO}.structural_tag", {SO: {"structural_tag": "{}"}}),
+    (422, f"{SO}.disable_additional_properties", {SO: {"json": {}, "disable_additional_properties": True}}),
+    (400, SO, {SO: []}),
+    (400, f"{SO}.regex", {FORMAT: {"type": "json_object"}, SO: {"regex": "a"}}),
+    (400, f"{SO}.regex", {SO: {"json": {}, "regex": "a"}}),
+    (400, "regex", {SO: {"json": {}}, "regex": "a"}),
+    (400, "guided_choice", {"regex": "a", "guided_choice": ["b"]}),
+]
+
+
+@pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
+def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
+    for ask in (chat, completion):
+        with pytest.raises(ClientError) as refused:
+            ask(**fields)
+        assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
+
+
+def test_names_inside_that_are_not_known_are_told() -> None:
+    body = {"model": "m", "prompt": "x", "structured_outputs": {"wibble": 1}}
+    assert parse_completion(json.dumps(body).encode()).ignored == ("structured_outputs.wibble",)

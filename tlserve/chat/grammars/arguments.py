@@ -1,0 +1,61 @@
+"""The schema of a tool's parameters -> what is enforced of its arguments.
+
+Owns that arguments are an object, that a tool without parameters takes none, and that where names are given and nothing is said
+of others, there are no others: every such object matches the schema, and a small model does not lose itself in inventing some.
+Refuses to know how calls are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tlserve.chat.grammars.keywords import ANNOTATIONS
+from tlserve.chat.grammars.recursion import resolve
+from tlserve.chat.grammars.schemas import checked_schema, lenient_schema
+from tlserve.errors import ClientError
+
+_NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
+_CLOSABLE = frozenset({"type", "properties", "required", "$defs", "definitions", *ANNOTATIONS})
+_FIELD = "tools"
+
+
+def arguments_schema(parameters: Mapping[str, Any] | None, place: str, *, strict: bool) -> Mapping[str, Any]:
+    """Return what is enforced; raises ClientError for a strict tool whose schema cannot be enforced as a whole."""
+    if parameters is None:
+        return _NO_ARGUMENTS
+    try:
+        check = checked_schema if strict else lenient_schema
+        schema = check(parameters, place, _FIELD)
+    except ClientError:
+        if strict:
+            raise
+        schema = {}
+    return _as_object(schema, place, strict=strict)
+
+
+def _as_object(schema: Any, place: str, *, strict: bool) -> Mapping[str, Any]:
+    schema = _unfolded(schema)
+    if "object" not in _types(schema):
+        if strict:
+            raise ClientError(f"{place}.type is not object, and arguments are an object", param=_FIELD)
+        return {"type": "object"}
+    closed = {"additionalProperties": False} if "properties" in schema and set(schema) <= _CLOSABLE else {}
+    return {**schema, "type": "object", **closed}
+
+
+def _types(schema: Mapping[str, Any]) -> Any:
+    kind = schema.get("type", "object")
+    return (kind,) if isinstance(kind, str) else kind
+
+
+def _unfolded(schema: Any) -> Mapping[str, Any]:
+    """Return the schema that a reference at the root stands for."""
+    seen = 0
+    while isinstance(schema, Mapping) and set(schema) <= {"$ref", "$defs", "definitions"} and "$ref" in schema:
+        shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}
+        target = resolve(schema, schema["$ref"])
+        schema, seen = {**shared, **(target if isinstance(target, Mapping) else {})}, seen + 1
+        if seen > len(shared.get("$defs", ())) + len(shared.get("definitions", ())):
+            return {}
+    return schema if isinstance(schema, Mapping) else {}

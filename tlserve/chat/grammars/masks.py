@@ -1,0 +1,148 @@
+"""Masks, made by llguidance: the vocabulary as it sees it, a compiled grammar, the constraint of one sequence.
+
+Owns all that is said to the library. Refuses to know requests, threads and how grammars are written. Slow to import; whoever
+needs it imports it late.
+
+Control tokens, and tokens that steer a dialect's reader, are special to the library: no text matches them, only a rule of ours
+that names one. One id behind the vocabulary stands for "the answer may end here"; the request's own stop ids take its place.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import attrs
+import numpy as np
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+from numpy.typing import NDArray
+
+from tlserve.text.tokenizer import Tokenizer
+
+_LIMITS = LLParserLimits(verbose_errors=False, initial_lexer_fuel=250_000)
+"""A quarter of the library's own fuel: a hostile regular expression is given up after some tenths of a second."""
+
+_REASON_CHARS = 300
+_REHEARSED_TOKENS = 64
+
+
+class _Vocabulary:
+    """The tokens as `LLTokenizer` asks for them."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+        known = range(tokenizer.vocabulary_size)
+        silent = {token for token in known if not tokenizer.token_bytes(token)}
+        self._tokenizer = tokenizer
+        self.eos_token_id = size
+        self.tokens = [*map(tokenizer.token_spelling, known), *[b""] * (size - len(known)), b"<end>"]
+        self.special_token_ids = sorted({*silent, *tokenizer.special_tokens.values(), *range(len(known), size + 1)})
+
+    def __call__(self, text: str | bytes) -> list[int]:
+        return self._tokenizer.encode(text if isinstance(text, str) else text.decode(errors="replace"))
+
+
+class MaskMaker:
+    """Compiles the library's texts for one tokenizer; `size` is that of the model's logits."""
+
+    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+        vocabulary: Any = _Vocabulary(tokenizer, size)
+        self._size = size
+        self._library = LLTokenizer(vocabulary, n_vocab=size + 1, eos_token=size)
+
+    def make(self, text: str, stop_ids: frozenset[int]) -> LlguidanceGrammar | str:
+        """Return the compiled text, or why it cannot be used; what shows only as it runs is looked for, too."""
+        matcher = LLMatcher(self._library, text, log_level=0, limits=_LIMITS)
+        trial = matcher.deep_copy()
+        _rehearse(trial, self._size)
+        return _reason(trial) if trial.is_error() else LlguidanceGrammar(matcher, _Layout.of(self._size, stop_ids))
+
+
+def _rehearse(matcher: LLMatcher, size: int) -> None:
+    """Let `matcher` go through the beginning of one answer, always the same; trouble leaves it in its error state."""
+    choices = random.Random(0)
+    for _ in range(_REHEARSED_TOKENS):
+        mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        going = np.flatnonzero(np.unpackbits(mask, bitorder="little")[:size])
+        if not len(going) or not matcher.consume_token(int(choices.choice(going))):
+            return
+
+
+def _reason(matcher: LLMatcher) -> str:
+    """Return why nothing can come next, in the library's words where it has any that help."""
+    words = matcher.get_error().partition("\n<")[0].partition("\n  while processing")[0].strip()
+    if words.startswith("oneOf"):
+        return "the alternatives of its oneOf may overlap; send anyOf, or give each a constant of its own"
+    return words[:_REASON_CHARS] or "no text matches it"
+
+
+@attrs.frozen(eq=False)
+class _Layout:
+    """Where the bits of a mask are: words of the vocabulary, the word and bit of the end, and the stop ids' bits by word."""
+
+    words: int
+    all_words: int
+    end_word: int
+    end_bit: int
+    stops: frozenset[int]
+    stop_bits: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, size: int, stop_ids: frozenset[int]) -> _Layout:
+        bits: dict[int, int] = {}
+        for token in stop_ids:
+            bits[token // 32] = bits.get(token // 32, 0) | 1 << token % 32
+        return cls((size + 31) // 32, (size + 32) // 32, size // 32, 1 << size % 32, stop_ids, tuple(bits.items()))
+
+
+@attrs.frozen(eq=False)
+class LlguidanceGrammar:
+    """A compiled grammar, of which any number of constraints can be started; what one finds out serves all."""
+
+    _matcher: LLMatcher
+    _layout: _Layout
+
+    def start(self) -> LlguidanceConstraint:
+        """Return a fresh constraint."""
+        return LlguidanceConstraint(self._matcher.deep_copy(), self._layout)
+
+
+class LlguidanceConstraint:
+    """`TokenConstraint` of one sequence. The masks that it returns are the caller's to keep."""
+
+    def __init__(self, matcher: LLMatcher, layout: _Layout) -> None:
+        self._matcher = matcher
+        self._layout = layout
+        self._ended = False
+
+    def mask(self) -> NDArray[np.uint32]:
+        """Return the allowed ids; raises RuntimeError where the library gives up."""
+        layout = self._layout
+        words = np.empty(layout.all_words, np.uint32)
+        self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
+        may_end = bool(words[layout.end_word] & layout.end_bit)
+        if not may_end and self._matcher.is_error():
+            raise RuntimeError(self._matcher.get_error())
+        words[layout.end_word] &= ~np.uint32(layout.end_bit)
+        for word, bits in layout.stop_bits:
+            words[word] = words[word] | bits if may_end else words[word] & ~np.uint32(bits)
+        return words[: layout.words]
+
+    def accept(self, token: int) -> None:
+        """Advance over `token`; raises RuntimeError if the mask did not allow it."""
+        if self._ended:
+            raise RuntimeError("nothing follows the end of an answer")
+        if token in self._layout.stops:
+            self._ended = True
+        elif not self._matcher.consume_token(token):
+            raise RuntimeError(self._matcher.get_error())
+
+    def rollback(self, count: int) -> None:
+        """Take back the last `count` tokens; raises RuntimeError where there are not so many."""
+        if count and self._ended:
+            self._ended = False
+            count -= 1
+        if count and not self._matcher.rollback(count):
+            raise RuntimeError(self._matcher.get_error())
