@@ -73,6 +73,6 @@ def test_an_error_is_typed(succ_server):
         with pytest.raises(openai.NotFoundError):
             await client.chat.completions.create(**{**HAND, "model": "nobody"})
         with pytest.raises(openai.UnprocessableEntityError):
-            await client.chat.completions.create(**HAND, presence_penalty=1.0)
+            await client.chat.completions.create(**HAND, extra_body={"best_of": 2})
 
     run(succ_server, ask)
