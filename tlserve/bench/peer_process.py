@@ -34,13 +34,16 @@ def free_port() -> int:
 
 
 @asynccontextmanager
-async def running(command: Sequence[str], ready: str, limit_s: float = START_LIMIT_S) -> AsyncIterator[None]:
-    """Run a server for the block, which begins when GET `ready` is 200; raises OperatorError if that does not come."""
+async def running(command: Sequence[str], ready: str, limit_s: float = START_LIMIT_S) -> AsyncIterator[int]:
+    """Run a server for the block, which begins when GET `ready` is 200, and give its process id.
+
+    Raises OperatorError if that does not come.
+    """
     with tempfile.TemporaryFile() as output:
         process = await _open(command, output)
         try:
             await _wait_ready(process, command, ready, limit_s, output)
-            yield
+            yield process.pid
         finally:
             await _end(process)
 

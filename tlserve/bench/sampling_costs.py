@@ -23,7 +23,7 @@ LOGPROBS = 5
 
 @attrs.frozen(kw_only=True)
 class SamplingCost:
-    """One kind of sampling in steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
+    """One kind of sampling in quiet steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
 
     kind: str
     rows: int
@@ -67,13 +67,13 @@ def kinds_of_sampling(vocabulary_size: int) -> dict[str, Work]:
 def measure_sampling(
     bare: BareEngine, vocabulary_size: int, plan: EnginePlan, done: Callable[[], None]
 ) -> list[SamplingCost]:
-    """Time `plan.repeats` turns of all kinds at each number of rows."""
+    """Time `plan.repeats` turns of all kinds at each number of rows, each by a quiet step: a few per cent must not drown."""
     kinds = kinds_of_sampling(vocabulary_size)
     found: dict[tuple[int, str], list[float]] = {(rows, kind): [] for rows in plan.rows for kind in kinds}
     for _ in range(plan.repeats):
         for (rows, kind), each in found.items():
             timed = bare.time_steps(rows, plan.prompt_tokens, plan.steps, kinds[kind])
-            each.append(timed.seconds * 1000 / timed.steps)
+            each.append(timed.quiet_s * 1000)
             done()
     return [_cost(kind, rows, each, found[rows, "greedy"]) for (rows, kind), each in found.items()]
 

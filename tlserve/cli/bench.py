@@ -1,6 +1,6 @@
-"""`tlserve bench [load|engine|http|table]`: a server under load, its engine alone, HTTP alone, all of it beside peers.
+"""`tlserve bench [load|engine|http|table|fleet]`: a server under load, its engine, HTTP alone, all beside peers, a fleet.
 
-Owns the choice. Refuses to measure and to print: `tlserve.cli.bench_load`, `bench_engine`, `bench_http` and `bench_peers` do.
+Owns the choice. Refuses to measure and to print: `tlserve.cli.bench_load` and its kin do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tlserve.cli import bench_arguments, bench_engine, bench_http, bench_load, bench_peers
+from tlserve.cli import bench_arguments, bench_engine, bench_fleet, bench_http, bench_load, bench_peers
 from tlserve.telemetry.logs import set_up_logs
 
 KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
@@ -16,6 +16,7 @@ KINDS: dict[str, Callable[[argparse.Namespace], int]] = {
     "engine": bench_engine.run,
     "http": bench_http.run,
     "table": bench_peers.run,
+    "fleet": bench_fleet.run,
 }
 
 
@@ -27,7 +28,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         choices=KINDS,
         default="load",
         help="load: a server as its clients meet it; engine: steps without HTTP; http: events per second without an engine; "
-        "table: all of it beside the servers and programs of --peers",
+        "table: all of it beside the servers and programs of --peers; fleet: heads and nodes of this machine",
     )
     bench_arguments.add_arguments(parser)
 

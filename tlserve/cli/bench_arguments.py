@@ -12,7 +12,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
+from tlserve.bench import fleet_run
 from tlserve.bench.engine_steps import EnginePlan
+from tlserve.bench.fleet_run import FleetPlan
 from tlserve.bench.http_layer import Command, EventPlan
 from tlserve.bench.load import Closed, Load, Open
 from tlserve.bench.run import Plan
@@ -39,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     _add_engine(parser.add_argument_group("engine"))
     _add_http(parser.add_argument_group("http"))
     _add_table(parser.add_argument_group("table"))
+    _add_fleet(parser.add_argument_group("fleet"))
 
 
 Group = argparse._ArgumentGroup
@@ -125,6 +128,15 @@ def _add_table(group: Group) -> None:
     group.add_argument("--output", metavar="FILE", help="write the JSON document to this file, too")
 
 
+def _add_fleet(group: Group) -> None:
+    group.add_argument(
+        "--parts",
+        type=_list(_fleet_part),
+        default=fleet_run.PARTS,
+        help=f"what to measure, of {','.join(fleet_run.PARTS)} (all)",
+    )
+
+
 def load_plan(arguments: argparse.Namespace) -> Plan:
     """Return what `tlserve bench` measures."""
     seed = secrets.randbits(32) if arguments.seed is None else arguments.seed
@@ -192,6 +204,19 @@ def table_plan(arguments: argparse.Namespace) -> TablePlan:
     )
 
 
+def fleet_plan(arguments: argparse.Namespace, model: str) -> FleetPlan:
+    """Return what `tlserve bench fleet` measures."""
+    return FleetPlan(
+        model=model,
+        parts=arguments.parts,
+        streams=arguments.streams,
+        output_tokens=arguments.output_tokens,
+        rounds=arguments.rounds or 2,
+        repeats=arguments.repeat or 5,
+        seed=secrets.randbits(32) if arguments.seed is None else arguments.seed,
+    )
+
+
 def _from(kind: Callable[[str], T], least: T) -> Callable[[str], T]:
     """Return a reader of numbers from `least` on."""
 
@@ -216,6 +241,12 @@ def _list(read: Callable[[str], T]) -> Callable[[str], tuple[T, ...]]:
 def _part(text: str) -> str:
     if text not in PARTS:
         raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PARTS)}")
+    return text
+
+
+def _fleet_part(text: str) -> str:
+    if text not in fleet_run.PARTS:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(fleet_run.PARTS)}")
     return text
 
 

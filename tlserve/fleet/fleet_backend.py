@@ -23,9 +23,9 @@ from tlserve.fleet.limits import DEFAULT_LIMITS, FleetLimits
 from tlserve.fleet.link import NodeDirectory
 from tlserve.fleet.member import Member
 from tlserve.fleet.overview import FleetModel, chosen_numerics, describe, group_of, total
-from tlserve.fleet.placer import TRY_ANOTHER, Placer, call, wall_passed, worst
+from tlserve.fleet.placer import TRY_ANOTHER, Placer, call, worst
 from tlserve.fleet.prefix_index import chain_of
-from tlserve.fleet.session import Session
+from tlserve.fleet.session import Session, wall_passed
 from tlserve.generation import (
     BackendInfo,
     EmbeddingRequest,
@@ -79,6 +79,15 @@ class FleetBackend:
         """Return the nodes as this head knows them."""
         return tuple(member for member in self._head.members.values() if not member.is_gone)
 
+    def node_of(self, request_id: str) -> str:
+        """Return the node that has an open request of this id, "" while none has."""
+        placements = (
+            session.placement
+            for session in self._head.sessions.values()
+            if session.transcript.request.request_id == request_id
+        )
+        return next((placement.member.node for placement in placements if placement is not None), "")
+
     def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
         """Admit `request` and stream its tokens; leaving the block ends what is left of it on its node."""
         return self._generate(request)
@@ -117,7 +126,7 @@ class FleetBackend:
         with self._admission.permit():
             with trio.move_on_after(self._limits.wall_s):
                 return await self._embed(request)
-            raise wall_passed(self._limits)
+            raise wall_passed(self._limits.wall_s)
 
     async def _embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         refusals: list[TlserveError] = []

@@ -1,0 +1,148 @@
+"""How long clients wait when a node is killed, or hangs: measured inside a head, session by session.
+
+Owns the sessions, the fault, and the times after it. Refuses to know HTTP: the head is a `FleetBackend` of this process over
+nodes that are processes.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+import attrs
+import trio
+
+from tlserve.bench.fleet_setup import Member
+from tlserve.fleet.fleet_backend import FleetBackend
+from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.overview import FleetModel
+from tlserve.fleet.static_directory import StaticDirectory
+from tlserve.generation import GenerationRequest, TokenEvent
+
+PROMPT_TOKENS = 64
+BEFORE_TOKENS = 16
+"""Tokens that each session has when the fault comes."""
+
+AFTER_TOKENS = 32
+_LOOK_EVERY_S = 0.001
+
+
+@attrs.frozen(kw_only=True)
+class Fault:
+    """One fault; all times from the signal on. `noticed_ms`: until the head knew. `placed_ms`: until another node had it.
+
+    `next_token_ms`: until the session went on, what another node had to read again included. `prefill_ms`: what as many fresh
+    sessions of that length, placed at once on the same nodes, wait for their first tokens: the reading again, by itself.
+    """
+
+    noticed_ms: float
+    placed_ms: Sequence[float]
+    next_token_ms: Sequence[float]
+    prefill_ms: Sequence[float]
+
+
+@attrs.define(eq=False)
+class _Watched:
+    """A session, where it was when the fault came, and when it was elsewhere and went on; trio's seconds."""
+
+    request: GenerationRequest
+    tokens: int = 0
+    first_at: float = math.inf
+    node: str = ""
+    placed_at: float = math.inf
+    next_at: float = math.inf
+    has_enough: trio.Event = attrs.field(factory=trio.Event)
+
+
+async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Signals, streams: int) -> Fault:
+    """Send `number` to the first of `nodes` under `streams` sessions, which all come to their ends."""
+    async with _head(model, nodes) as backend:
+        watched = [_Watched(_request(f"before-{index}", PROMPT_TOKENS)) for index in range(streams)]
+        async with trio.open_nursery() as nursery:
+            for session in watched:
+                nursery.start_soon(_follow, backend, session)
+            for session in watched:
+                await session.has_enough.wait()
+            struck_at = trio.current_time()
+            noticed_at = await _strike(backend, nodes[0], number, watched)
+        moved = [session for session in watched if session.next_at < math.inf]
+        fresh = await _prefill_at_once(backend, len(moved), PROMPT_TOKENS + BEFORE_TOKENS)
+    return Fault(
+        noticed_ms=1000 * (noticed_at - struck_at),
+        placed_ms=[1000 * (session.placed_at - struck_at) for session in moved],
+        next_token_ms=[1000 * (session.next_at - struck_at) for session in moved],
+        prefill_ms=fresh,
+    )
+
+
+async def _strike(backend: FleetBackend, victim: Member, number: signal.Signals, watched: Sequence[_Watched]) -> float:
+    """Send the signal; return when the head knew, once every session is on another node."""
+    for session in watched:
+        session.node = backend.node_of(session.request.request_id)
+    os.kill(victim.pid, number)
+    hit = [session for session in watched if session.node == victim.url]
+    noticed_at = math.inf
+    while any(session.placed_at == math.inf for session in hit):
+        now = trio.current_time()
+        if noticed_at == math.inf and _is_lost(backend, victim.url):
+            noticed_at = now
+        for session in hit:
+            if session.placed_at == math.inf and backend.node_of(session.request.request_id) not in ("", victim.url):
+                session.placed_at = now
+        await trio.sleep(_LOOK_EVERY_S)
+    return noticed_at
+
+
+def _is_lost(backend: FleetBackend, node: str) -> bool:
+    return any(member.node == node and member.absence for member in backend.members)
+
+
+async def _follow(backend: FleetBackend, session: _Watched) -> None:
+    """Read one session to its end, and note when it goes on elsewhere."""
+    async with backend.generate(session.request) as tokens:
+        async for batch in tokens:
+            session.tokens += sum(isinstance(event, TokenEvent) for event in batch)
+            if session.tokens and session.first_at == math.inf:
+                session.first_at = trio.current_time()
+            if session.tokens >= BEFORE_TOKENS:
+                session.has_enough.set()
+            if session.placed_at < math.inf and session.next_at == math.inf:
+                session.next_at = trio.current_time()
+
+
+async def _prefill_at_once(backend: FleetBackend, count: int, prompt_tokens: int) -> list[float]:
+    """Return the milliseconds that `count` fresh sessions wait for their first tokens."""
+    fresh = [_Watched(_request(f"after-{index}", prompt_tokens)) for index in range(count)]
+    began_at = trio.current_time()
+    async with trio.open_nursery() as nursery:
+        for session in fresh:
+            nursery.start_soon(_follow, backend, session)
+    return [1000 * (session.first_at - began_at) for session in fresh]
+
+
+def _request(request_id: str, prompt_tokens: int) -> GenerationRequest:
+    source = random.SystemRandom()
+    return GenerationRequest(
+        prompt=tuple(source.randrange(100, 1000) for _ in range(prompt_tokens)),
+        max_tokens=BEFORE_TOKENS + AFTER_TOKENS,
+        seed=source.getrandbits(64),
+        request_id=request_id,
+    )
+
+
+@asynccontextmanager
+async def _head(model: str, nodes: Sequence[Member]) -> AsyncIterator[FleetBackend]:
+    """Run a head in this process over `nodes`, all of which are ready."""
+    sizes = FleetModel(model_id=model, max_context=0, vocabulary_size=0, embedding_size=0)
+    directory = StaticDirectory((node.url for node in nodes), HttpLink)
+    backend = FleetBackend(directory, sizes)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(backend.run)
+        await backend.wait_ready(len(nodes))
+        yield backend
+        backend.stop()
+        await directory.aclose()

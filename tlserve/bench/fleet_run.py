@@ -1,0 +1,170 @@
+"""All figures of a fleet in one run: what a head costs, what nodes bring, what faults cost, what affinity saves.
+
+Owns the order, and which processes each part runs on. Refuses to print.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from typing import Any
+
+import attrs
+
+from tlserve.bench.comparison import Spread, ratio_of, spread_of
+from tlserve.bench.fleet_affinity import Talks, measure_hits
+from tlserve.bench.fleet_faults import measure_fault
+from tlserve.bench.fleet_setup import nodes_and_head, run_head, run_node
+from tlserve.bench.fleet_throughput import Beside, measure_beside
+from tlserve.bench.load import Closed
+from tlserve.bench.run import Plan
+from tlserve.bench.workload import Workload
+
+PARTS = ("head", "cores", "kill", "hang", "affinity")
+NODES = 3
+FAULT_STREAMS = 32
+
+
+@attrs.frozen(kw_only=True)
+class FleetPlan:
+    """What is measured, and how often; `streams` for the parts that have clients, `output_tokens` of each of their answers."""
+
+    model: str
+    parts: Sequence[str] = PARTS
+    streams: Sequence[int] = (1, 8, 32)
+    output_tokens: int = 64
+    rounds: int = 2
+    repeats: int = 5
+    seed: int = 0
+
+    def total(self) -> int:
+        """Return how often `done` is called."""
+        plan, talks = self.throughput(), Talks()
+        many = attrs.evolve(plan, loads=tuple(load for load in plan.loads if load != Closed(1)))
+        counts = {
+            "head": plan.total(2),
+            "cores": many.total(2),
+            "kill": self.repeats,
+            "hang": self.repeats,
+            "affinity": 2 * self.repeats * talks.conversations * talks.turns,
+        }
+        return sum(counts[part] for part in self.parts)
+
+    def throughput(self) -> Plan:
+        """Return the loads of one node or of all."""
+        return Plan(
+            loads=tuple(map(Closed, self.streams)),
+            workload=Workload(output_tokens=self.output_tokens),
+            rounds=self.rounds,
+            repeats=self.repeats,
+            seed=self.seed,
+        )
+
+
+@attrs.frozen(kw_only=True)
+class FaultFigures:
+    """Milliseconds from a fault on, over all its rounds: the medians of each round."""
+
+    noticed_ms: Spread
+    placed_ms: Spread
+    next_token_ms: Spread
+    prefill_ms: Spread
+
+
+@attrs.frozen(kw_only=True)
+class Affinity:
+    """The share of prompt tokens that a prefix cache had, placed by a head and at random; `ratio` of the two."""
+
+    by_head: Spread
+    at_random: Spread
+    ratio: Spread
+
+
+@attrs.frozen(kw_only=True)
+class FleetFigures:
+    """What was measured, None for a part that was not.
+
+    `head`: one node behind a head beside the same node alone. `cores`: two nodes, on a core each, beside one on a core.
+    """
+
+    head: Sequence[Beside] | None = None
+    cores: Sequence[Beside] | None = None
+    kill: FaultFigures | None = None
+    hang: FaultFigures | None = None
+    affinity: Affinity | None = None
+
+
+async def measure_fleet(plan: FleetPlan, done: Callable[[], None]) -> FleetFigures:
+    """Measure every part of `plan`; `done` is called after each request, round and turn."""
+    measured: dict[str, Any] = {part: await _MEASURES[part](plan, done) for part in plan.parts}
+    return FleetFigures(**measured)
+
+
+async def _measure_head(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
+    async with nodes_and_head(plan.model, [""], 0) as ([node], head):
+        return await measure_beside(plan.throughput(), plan.model, head=head, nodes=[node], alone=node, done=done)
+
+
+async def _measure_cores(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
+    loads = [load for load in plan.throughput().loads if isinstance(load, Closed) and load.streams > 1]
+    many = attrs.evolve(plan.throughput(), loads=loads)
+    async with nodes_and_head(plan.model, ["0", "1"], 1) as (nodes, head), run_node(plan.model, "0", 1) as alone:
+        return await measure_beside(many, plan.model, head=head, nodes=nodes, alone=alone, done=done)
+
+
+async def _measure_faults(plan: FleetPlan, number: signal.Signals, done: Callable[[], None]) -> FaultFigures:
+    faults = []
+    for _ in range(plan.repeats):
+        async with AsyncExitStack() as stack:
+            nodes = [await stack.enter_async_context(run_node(plan.model, "", 1)) for _ in range(NODES)]
+            faults.append(await measure_fault(plan.model, nodes, number, FAULT_STREAMS))
+        done()
+    return FaultFigures(
+        noticed_ms=spread_of([fault.noticed_ms for fault in faults]),
+        placed_ms=spread_of([_median(fault.placed_ms) for fault in faults]),
+        next_token_ms=spread_of([_median(fault.next_token_ms) for fault in faults]),
+        prefill_ms=spread_of([_median(fault.prefill_ms) for fault in faults]),
+    )
+
+
+def _median(values: Sequence[float]) -> float:
+    return spread_of(values).median
+
+
+async def _measure_kill(plan: FleetPlan, done: Callable[[], None]) -> FaultFigures:
+    return await _measure_faults(plan, signal.SIGKILL, done)
+
+
+async def _measure_hang(plan: FleetPlan, done: Callable[[], None]) -> FaultFigures:
+    return await _measure_faults(plan, signal.SIGSTOP, done)
+
+
+async def _measure_affinity(plan: FleetPlan, done: Callable[[], None]) -> Affinity:
+    pairs = [await _affinity_pair(plan.model, plan.seed + 1000 * repeat, done) for repeat in range(plan.repeats)]
+    return Affinity(
+        by_head=spread_of([placed for placed, _ in pairs]),
+        at_random=spread_of([strewn for _, strewn in pairs]),
+        ratio=ratio_of(pairs),
+    )
+
+
+async def _affinity_pair(model: str, seed: int, done: Callable[[], None]) -> tuple[float, float]:
+    """Return the rates of the same conversations, by a head over nodes, and at random over as many others."""
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(run_node(model, "", 1)) for _ in range(2 * NODES)]
+        head = (await stack.enter_async_context(run_head(model, nodes[:NODES]))).target("head", model)
+        others, source = [node.target("random", model) for node in nodes[NODES:]], random.Random(seed)
+        placed = await measure_hits(Talks(), seed, lambda: head, done)
+        strewn = await measure_hits(Talks(), seed, lambda: source.choice(others), done)
+    return placed.rate, strewn.rate
+
+
+_MEASURES = {
+    "head": _measure_head,
+    "cores": _measure_cores,
+    "kill": _measure_kill,
+    "hang": _measure_hang,
+    "affinity": _measure_affinity,
+}
