@@ -243,7 +243,7 @@ class HashBackend:
 
     def fail(self):
         """Die, and say so to everybody."""
-        self._failed = True
+        self._failed, self.ready = True, False
         for sequence in [*self.waiting, *self.running]:
             sequence.send.send_nowait(EngineFailed("the engine failed"))
         self.waiting.clear()

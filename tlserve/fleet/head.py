@@ -27,8 +27,8 @@ from tlserve.fleet.link import Ack, NodeDirectory, NodeGone, NodeInfo, NodeUp, P
 from tlserve.fleet.member import Member
 from tlserve.fleet.node_watch import NodeWatch
 from tlserve.fleet.overview import FleetModel, add, group_of, without_gauges
-from tlserve.fleet.placer import Placer, wall_passed
-from tlserve.fleet.session import Placement, Session
+from tlserve.fleet.placer import Placer
+from tlserve.fleet.session import Placement, Session, wall_passed
 from tlserve.fleet.settling import settle
 from tlserve.generation import EngineStatistics, GenerationRequest
 
@@ -159,7 +159,7 @@ class Head:
 
     def open_session(self, request: GenerationRequest) -> Session:
         """Return a new session, not placed yet; its wall limit begins."""
-        session = Session(next(self._numbers), request, trio.current_time() + self._limits.wall_s)
+        session = Session(next(self._numbers), request, trio.current_time() + self._limits.wall_s, self._limits.wall_s)
         self.sessions[session.number] = session
         return session
 
@@ -204,7 +204,7 @@ class Head:
             await trio.sleep(self._limits.tick_s)
             now = trio.current_time()
             for session in [session for session in self.sessions.values() if session.deadline <= now]:
-                self.end(session, wall_passed(self._limits))
+                self.end(session, wall_passed(self._limits.wall_s))
             for member in list(self.members.values()):
                 self._watch_member(member, now)
 

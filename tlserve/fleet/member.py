@@ -31,6 +31,7 @@ class Member:
     """A node of the fleet.
 
     `absence` says why it is out of reach, or "". `is_gone`: the directory says that it is no more.
+    `is_doubted`: it should be asked what it is.
 
     `farewells` are the last acks of sessions that are over: they go out with the next poll. `calls` are the scopes of calls under
     way: they end with the node. `stalled_at` is the count of steps that its engine stood still at.
@@ -42,6 +43,7 @@ class Member:
     info: NodeInfo | None = None
     absence: str = NOT_MET
     is_gone: bool = False
+    is_doubted: bool = False
     draining_since: float | None = None
     stalled_at: int | None = None
     stalled_since: float = 0.0
@@ -108,6 +110,7 @@ class Member:
             self.progressed = now
         self.info = info
         self.absence = ""
+        self.is_doubted = False
         self._note_draining(info.draining, now)
         self._end_quarantine(now)
 

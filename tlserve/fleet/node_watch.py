@@ -75,7 +75,7 @@ class NodeWatch:
             now = trio.current_time()
             if not reply.sessions and not reply.unknown and now - asked < SHORT_WAIT_S / 2:
                 await trio.sleep(REST_S)
-            if now - met > self._greeting_interval_s():
+            if self._member.is_doubted or now - met > self._greeting_interval_s():
                 await self._meet()
                 met = now
 

@@ -12,7 +12,6 @@ from typing import TypeVar
 import trio
 
 from tlserve.errors import (
-    DeadlineExceeded,
     Draining,
     EngineFailed,
     NoCapacity,
@@ -27,7 +26,7 @@ from tlserve.fleet.member import Member
 from tlserve.fleet.overview import FleetModel, chosen_numerics, group_of, why_none
 from tlserve.fleet.placement import Candidate, needs_of, rank
 from tlserve.fleet.prefix_index import Chain, home_key
-from tlserve.fleet.session import Placement, Session
+from tlserve.fleet.session import Placement, Session, wall_passed
 
 Answer = TypeVar("Answer")
 
@@ -36,13 +35,6 @@ TRY_ANOTHER = (Unavailable, EngineFailed)
 
 ASK_AGAIN_S = 0.25
 """How long an answer under way waits before it asks full nodes again."""
-
-
-def wall_passed(limits: FleetLimits) -> DeadlineExceeded:
-    """Return the error of an answer that took too long."""
-    return DeadlineExceeded(
-        f"the answer was not complete within {limits.wall_s:g} s, the longest that one may take here"
-    )
 
 
 class Placer:
@@ -80,21 +72,23 @@ class Placer:
         with trio.move_on_at(session.deadline):
             await self._try_all(session)
             return
-        raise wall_passed(self._limits)
+        raise wall_passed(self._limits.wall_s)
 
     async def replace(self, session: Session) -> None:
         """Let another node of the same numerics go on with it; raises the error that ends it."""
         if session.failures > self._limits.moves:
             raise NodeLost(f"{session.failures} nodes failed under this answer; the last one: {session.loss}")
-        since = trio.current_time()
+        waits_since: float | None = None
         while not session.is_over and session.placement is None:
             refusal = await self._try_until_wall(session)
             if refusal is None:
                 return
-            until = since + self._wait_s(refusal)
-            if trio.current_time() >= session.deadline:
-                raise wall_passed(self._limits)
-            if trio.current_time() >= until:
+            now = trio.current_time()
+            waits_since = now if waits_since is None else waits_since
+            until = waits_since + self._wait_s(refusal)
+            if now >= session.deadline:
+                raise wall_passed(self._limits.wall_s)
+            if now >= until:
                 raise NodeLost(f"{session.loss}; no other node could go on: {refusal.message}")
             await self._wait_a_little(min(until, session.deadline))
 
@@ -106,7 +100,7 @@ class Placer:
                 return None
             except TRY_ANOTHER as refusal:
                 return refusal
-        raise wall_passed(self._limits)
+        raise wall_passed(self._limits.wall_s)
 
     def _wait_s(self, refusal: TlserveError) -> float:
         """For room an answer waits as a request in a queue does; for a node it waits less."""
@@ -153,14 +147,13 @@ class Placer:
             wall_s = placement.session.deadline - trio.current_time()
             await call(member, lambda: member.link.place(placement.key, request, wall_s), self._limits.call_s)
 
-        try:
-            await ask()
-        except NodeLost:
-            if placement.confirmed:  # its events have come
-                return
-            if member.absence:
-                raise
-            await ask()
+        with placement.asking:
+            try:
+                await ask()
+            except NodeLost:
+                if member.absence:
+                    raise
+                await ask()
 
     def _open(self, session: Session, member: Member) -> Placement:
         """Stand ready for its events: they may come before the answer to its placing."""
@@ -190,6 +183,8 @@ class Placer:
     def _note_refusal(self, member: Member, refusal: TlserveError) -> None:
         if isinstance(refusal, Draining):
             member.note_draining(trio.current_time())
+        elif isinstance(refusal, EngineFailed):
+            member.is_doubted = True
 
     # --- choosing
 
@@ -203,7 +198,10 @@ class Placer:
         if not roomy:
             raise NoNode(f"no node that is there now holds the {room} tokens of this request")
         fresh = [member for member in roomy if member.identity not in session.excluded]
-        return self._rank(fresh or roomy, session.chain)
+        again = [
+            member for member in roomy if member.identity in session.excluded
+        ]  # they have recovered: better than none
+        return self._rank(fresh, session.chain) + self._rank(again, session.chain)
 
     def ranked_for_embedding(self) -> list[Member]:
         """Return the nodes that can encode, best first; raises as for a session."""

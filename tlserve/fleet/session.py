@@ -9,12 +9,15 @@ from __future__ import annotations
 import attrs
 import trio
 
-from tlserve.errors import DrainCut, Draining, EngineFailed, TlserveError, Unavailable
+from tlserve.errors import DeadlineExceeded, DrainCut, Draining, EngineFailed, TlserveError, Unavailable
 from tlserve.fleet.link import Ack, NodeLost, SessionEvents, SessionKey
 from tlserve.fleet.member import Member, NodeIdentity
 from tlserve.fleet.prefix_index import Chain, PrefixIndex, chain_of
 from tlserve.fleet.transcript import BrokenAnswer, Transcript
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
+
+REPLY_GRACE_S = 0.25
+"""How long the reply to a placing is waited for once its events have come: it is no news any more."""
 
 ORDERLY = (Draining, DrainCut)
 """A node that says one of these is leaving in order: it did not fail."""
@@ -23,11 +26,17 @@ NODE_FAULTS = (EngineFailed, NodeLost, *ORDERLY)
 """What another node would not have said."""
 
 
+def wall_passed(wall_s: float) -> DeadlineExceeded:
+    """Return the error of an answer that took longer than `wall_s`."""
+    return DeadlineExceeded(f"the answer was not complete within {wall_s:g} s, the longest that one may take here")
+
+
 @attrs.define(eq=False)
 class Placement:
     """A session on a node. `have` counts the events that came, `until` those that the node was allowed to make.
 
-    `confirmed`: the node is known to have it, so that its absence is a fault. `matched_tokens` were expected in its cache.
+    `confirmed`: the node is known to have it, so that its absence is a fault. `asking`: the scope of asking the node to have it,
+    which ends soon when its events come first. `matched_tokens` were expected in its cache.
     """
 
     key: SessionKey
@@ -38,11 +47,18 @@ class Placement:
     matched_tokens: int = 0
     have: int = 0
     confirmed: bool = False
+    asking: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     @property
     def is_expected_to_move(self) -> bool:
         """Say whether the node has something to do for it: a session whose window is full has not."""
         return self.confirmed and self.have < self.until
+
+    def confirm(self) -> None:
+        """Note that the node has it."""
+        if not self.confirmed:
+            self.confirmed = True
+            self.asking.deadline = trio.current_time() + REPLY_GRACE_S
 
     def ack(self, window_events: int) -> Ack:
         """Return how far this is: the node may go on for `window_events` beyond what the client took."""
@@ -64,7 +80,7 @@ class Placement:
     def _take_event(self, event: GenerationEvent) -> None:
         self.session.take(event)
         self.have += 1
-        self.confirmed = True
+        self.confirm()
         if isinstance(event, TokenEvent):
             self.prefill_tokens = 0
         elif isinstance(event, PrefillStarted):
@@ -75,12 +91,14 @@ class Placement:
 class Session:
     """One admitted request, until its client leaves.
 
-    `deadline` in trio's time. `chain` names the blocks of its prompt; `index` is the memory of the node that had it last.
+    `deadline` in trio's time, `wall_s` after its beginning. `chain` names the blocks of its prompt; `index` is the memory of
+    the node that had it last.
     """
 
-    def __init__(self, number: int, request: GenerationRequest, deadline: float) -> None:
+    def __init__(self, number: int, request: GenerationRequest, deadline: float, wall_s: float) -> None:
         self.number = number
         self.deadline = deadline
+        self._wall_s = wall_s
         self.transcript = Transcript(request)
         self.chain: Chain = chain_of(request.prompt, request.cache_salt)
         self.numerics: str | None = None
@@ -113,7 +131,7 @@ class Session:
         if isinstance(error, NODE_FAULTS) or (self.transcript.begun and isinstance(error, Unavailable)):
             self.lose(error.message, is_fault=not isinstance(error, ORDERLY))
         else:
-            self.fail(error)
+            self.fail(wall_passed(self._wall_s) if isinstance(error, DeadlineExceeded) else error)
 
     def lose(self, reason: str, *, is_fault: bool = True) -> None:
         """Note that the node has it no more; its client places it anew when it asks for the next event."""
