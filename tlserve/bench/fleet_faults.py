@@ -61,7 +61,7 @@ class _Watched:
 async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Signals, streams: int) -> Fault:
     """Send `number` to the first of `nodes` under `streams` sessions, which all come to their ends."""
     async with _head(model, nodes) as backend:
-        watched = [_Watched(_request(f"before-{index}", PROMPT_TOKENS)) for index in range(streams)]
+        watched = [_Watched(_request(backend, f"before-{index}", PROMPT_TOKENS)) for index in range(streams)]
         async with trio.open_nursery() as nursery:
             for session in watched:
                 nursery.start_soon(_follow, backend, session)
@@ -116,7 +116,7 @@ async def _follow(backend: FleetBackend, session: _Watched) -> None:
 
 async def _prefill_at_once(backend: FleetBackend, count: int, prompt_tokens: int) -> list[float]:
     """Return the milliseconds that `count` fresh sessions wait for their first tokens."""
-    fresh = [_Watched(_request(f"after-{index}", prompt_tokens)) for index in range(count)]
+    fresh = [_Watched(_request(backend, f"after-{index}", prompt_tokens)) for index in range(count)]
     began_at = trio.current_time()
     async with trio.open_nursery() as nursery:
         for session in fresh:
@@ -124,10 +124,10 @@ async def _prefill_at_once(backend: FleetBackend, count: int, prompt_tokens: int
     return [1000 * (session.first_at - began_at) for session in fresh]
 
 
-def _request(request_id: str, prompt_tokens: int) -> GenerationRequest:
-    source = random.SystemRandom()
+def _request(backend: FleetBackend, request_id: str, prompt_tokens: int) -> GenerationRequest:
+    source, vocabulary = random.SystemRandom(), backend.info().vocabulary_size
     return GenerationRequest(
-        prompt=tuple(source.randrange(100, 1000) for _ in range(prompt_tokens)),
+        prompt=tuple(source.randrange(vocabulary) for _ in range(prompt_tokens)),
         max_tokens=BEFORE_TOKENS + AFTER_TOKENS,
         seed=source.getrandbits(64),
         request_id=request_id,
