@@ -54,6 +54,9 @@ log = logging.getLogger("tlserve")
 FAILURE_GRACE_S = 5.0
 """What open requests get to pass on the news that the engine died, in seconds."""
 
+CUT_NEWS_S = 1.0
+"""What heads get to fetch the ends of their sessions from a node that is cut, in seconds."""
+
 TRACES_GRACE_S = 5.0
 """What the last spans get to reach their collector, in seconds."""
 
@@ -282,7 +285,10 @@ class _Host:
         def cut() -> None:
             for model in assembled.models:
                 model.backend.cut()
-            server.cut(CUT_GRACE_S)
+            if node is not None and node.open_sessions:
+                nursery.start_soon(_cut_after, node, server)
+            else:
+                server.cut(CUT_GRACE_S)
 
         return await self._drain.run(
             close=close, open_requests=open_requests, wait_ended=self._all_answered.wait, cut=cut
@@ -293,3 +299,10 @@ async def _drain_after(node: NodeService, server: Server) -> None:
     """Let the heads come for the rest of their sessions: each poll is a new request, which a drained server refuses."""
     await node.wait_empty()
     server.drain()
+
+
+async def _cut_after(node: NodeService, server: Server) -> None:
+    """Let the heads hear how their sessions ended, which is in their next polls."""
+    with trio.move_on_after(CUT_NEWS_S):
+        await node.wait_empty()
+    server.cut(CUT_GRACE_S - CUT_NEWS_S)

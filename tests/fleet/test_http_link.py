@@ -178,6 +178,16 @@ async def test_a_peer_that_says_nothing_is_lost_at_the_deadline_of_the_call(auto
         assert link.is_lost
 
 
+@pytest.mark.parametrize(("after_s", "is_lost"), [(0.5, False), (1.2, True)])
+async def test_an_abandoned_call_means_a_loss_once_its_answer_was_due(autojump_clock, after_s, is_lost):
+    async with http_node() as at:
+        at.answers = False
+        link = at.link()
+        with trio.move_on_after(after_s):
+            await link.poll("head", [], 1)
+        assert link.is_lost == is_lost
+
+
 async def say_nothing(*_):
     await trio.sleep_forever()
 

@@ -102,7 +102,7 @@ async def answer_call(node: NodeLink, name: str, body: bytes) -> bytes:
 class RemoteNode:
     """A `NodeLink` whose calls are carried by `carry`; `node` is what it is called in errors.
 
-    `is_lost`: the last call that was not abandoned got no answer.
+    `is_lost`: the last call that had the time for an answer got none.
     """
 
     def __init__(self, node: str, carry: Carry, times: CallTimes = USUAL_TIMES) -> None:
@@ -121,8 +121,8 @@ class RemoteNode:
 
     async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
         """Acknowledge events and return what is there."""
-        asked = wire.Poll(head, tuple(acks), wait_s)
-        answer = await self._ask("poll", asked, wire.PollAnswer, wait_s + self._times.poll_margin_s)
+        asked, within_s = wire.Poll(head, tuple(acks), wait_s), wait_s + self._times.poll_margin_s
+        answer = await self._ask("poll", asked, wire.PollAnswer, within_s, max(wait_s, within_s / 2))
         return wire.poll_reply_of(answer)
 
     async def cancel(self, keys: Sequence[SessionKey]) -> None:
@@ -137,12 +137,18 @@ class RemoteNode:
         """Let the node take nothing new."""
         await self._ask("drain", wire.Hello(), type(None), self._times.drain_s)
 
-    async def _ask(self, name: str, arguments: object, kind: type[wire.T], within_s: float) -> wire.T:
-        """Ask and return the answer; raises `NodeLost` if there is none within `within_s`, or the error that it is."""
-        answer = await self._carried(name, wire.write(arguments), within_s)
+    async def _ask(
+        self, name: str, arguments: object, kind: type[wire.T], within_s: float, due_s: float | None = None
+    ) -> wire.T:
+        """Ask and return the answer; raises `NodeLost` if there is none within `within_s`, or the error that it is.
+
+        A call that is abandoned has had its time after `due_s`, by default half of `within_s`.
+        """
+        answer = await self._carried(name, wire.write(arguments), within_s, within_s / 2 if due_s is None else due_s)
         return wire.result_of(wire.read(answer, wire.Reply), kind)
 
-    async def _carried(self, name: str, body: bytes, within_s: float) -> bytes:
+    async def _carried(self, name: str, body: bytes, within_s: float, due_s: float) -> bytes:
+        began = trio.current_time()
         try:
             with trio.move_on_after(within_s):
                 answer = await self._carry(name, body)
@@ -150,6 +156,9 @@ class RemoteNode:
                 return answer
         except NodeLost:
             self.is_lost = True
+            raise
+        except trio.Cancelled:
+            self.is_lost |= trio.current_time() - began >= due_s
             raise
         self.is_lost = True
         raise NodeLost(f"the node {self.node} did not answer {name!r} within {within_s:g} s")
