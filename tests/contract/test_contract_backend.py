@@ -1,4 +1,4 @@
-"""What every `Backend` promises, on the scripted one and on the one with the engine thread."""
+"""What every `Backend` promises: the scripted one, the one with the engine thread, and a fleet of those over HTTP."""
 
 from contextlib import asynccontextmanager
 
@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import trio
 
+from tests.kit.http_fleet import http_fleet
 from tests.kit.local_backend import local_backend
 from tests.kit.scripted_backend import ScriptedBackend
 from tlserve.errors import ContextLengthExceeded, Draining
@@ -20,7 +21,7 @@ async def scripted():
     yield ScriptedBackend()
 
 
-@pytest.fixture(params=[scripted, local_backend], ids=["scripted", "local"])
+@pytest.fixture(params=[scripted, local_backend, http_fleet], ids=["scripted", "local", "http_fleet"])
 def open_backend(request):
     return request.param
 
