@@ -1,11 +1,13 @@
 /* Print a digest of the logits of a small llama for every instruction set of this processor: all lines must be equal, on any processor.
+   Its first layer has plain blocks; its second has super-blocks, biases, norms of heads, a window, and turns nothing.
 
    By hand, from the top of the checkout; for aarch64 the cross compiler and the emulator are Debian's gcc-aarch64-linux-gnu and
    qemu-user-static:
      flags="-O3 -std=gnu11 -ffp-contract=off -fno-math-errno -Wno-unknown-pragmas -pthread -static -Itlserve/kernels/native"
-     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,pack,weight_row,threads,isa_*}.c)"
+     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,pack,super_blocks,weight_row,threads,isa_*}.c)"
      gcc $flags $files -lm -o /tmp/digest && /tmp/digest
-     aarch64-linux-gnu-gcc $flags $files -lm -o /tmp/digest-arm && qemu-aarch64-static /tmp/digest-arm */
+     aarch64-linux-gnu-gcc $flags $files -lm -o /tmp/digest-arm && qemu-aarch64-static /tmp/digest-arm
+   With `-cpu cortex-a53` the emulated processor has no sdot. */
 #include "forward.h"
 
 #include <math.h>
@@ -13,32 +15,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { HIDDEN = 64, INTERMEDIATE = 96, HEADS = 6, KV_HEADS = 2, SIZE = 16, VOCABULARY = 101, CONTEXT = 128, TOKENS = 75, BLOCKS = 8 };
+enum { LAYERS = 2, HIDDEN = 256, INTERMEDIATE = 512, HEADS = 6, KV_HEADS = 2, SIZE = 16, VOCABULARY = 101, CONTEXT = 128, TOKENS = 75, BLOCKS = 8 };
 
 static uint32_t state = 1;
 static uint32_t draw(void) { return state = state * 1664525u + 1013904223u; }
 static float draw_float(void) { return (float)(draw() >> 8) * 0x1p-24f; }
 
-/* Random rows of a type: bytes, with half-precision scales between 2^-8 and 2^-4 in front of each block. */
-static matrix *random_matrix(int kind, int block_values, int block_bytes, int halves, long outputs, long inputs) {
-  size_t bytes = matrix_row_bytes(kind, inputs) * (size_t)outputs;
+/* How random rows of a type are made: bytes, with half-precision scales from 2^-8 (2^-14 in super-blocks) to 16 times that. */
+typedef struct {
+  int kind, values, bytes;
+  int first, count; /* where in a block its scales lie, and how many */
+  int least;        /* their least bits */
+} recipe;
+
+static const recipe Q4_0 = {2, 32, 18, 0, 1, 0x1c00}, Q4_1 = {3, 32, 20, 0, 2, 0x1c00}, Q5_0 = {6, 32, 22, 0, 1, 0x1c00},
+                    Q5_1 = {7, 32, 24, 0, 2, 0x1c00}, Q8_0 = {8, 32, 34, 0, 1, 0x0c00}, Q3_K = {11, 256, 110, 108, 1, 0x0800},
+                    Q4_K = {12, 256, 144, 0, 2, 0x0400}, Q5_K = {13, 256, 176, 0, 2, 0x0400}, Q6_K = {14, 256, 210, 208, 1, 0x0400};
+
+static matrix *random_matrix(recipe from, long outputs, long inputs) {
+  size_t bytes = matrix_row_bytes(from.kind, inputs) * (size_t)outputs;
   uint8_t *raw = malloc(bytes);
   for (size_t i = 0; i < bytes; i++) raw[i] = (uint8_t)(draw() >> 24);
-  for (long b = 0; b < outputs * inputs / block_values; b++)
-    for (int h = 0; h < halves; h++) {
-      uint16_t half = (uint16_t)(0x1c00 + (draw() >> 20) % 0x1000) | (h ? 0x8000 : 0);
-      memcpy(raw + b * block_bytes + h * 2, &half, 2);
+  for (long b = 0; b < outputs * inputs / from.values; b++)
+    for (int h = 0; h < from.count; h++) {
+      uint16_t half = (uint16_t)((unsigned)from.least + (draw() >> 20) % 0x1000) | (h && from.values == 32 ? 0x8000 : 0);
+      memcpy(raw + b * from.bytes + from.first + h * 2, &half, 2);
     }
   matrix *w = malloc(sizeof *w);
-  matrix_pack(w, kind, outputs, inputs, raw);
+  matrix_pack(w, from.kind, outputs, inputs, raw);
   free(raw);
   return w;
 }
-
-static matrix *q4_0(long n, long k) { return random_matrix(2, 32, 18, 1, n, k); }
-static matrix *q4_1(long n, long k) { return random_matrix(3, 32, 20, 2, n, k); }
-static matrix *q5_1(long n, long k) { return random_matrix(7, 32, 24, 2, n, k); }
-static matrix *q8_0(long n, long k) { return random_matrix(8, 32, 34, 1, n, k); }
 
 static float *random_floats(long n) {
   float *values = malloc((size_t)n * sizeof(float));
@@ -50,10 +57,10 @@ static void digest(const model *m, int half) {
   int32_t tokens[TOKENS], positions[TOKENS], starts[] = {0, TOKENS}, tables[BLOCKS], table_starts[] = {0, BLOCKS};
   for (int i = 0; i < TOKENS; i++) tokens[i] = i % VOCABULARY, positions[i] = i;
   for (int i = 0; i < BLOCKS; i++) tables[i] = BLOCKS - 1 - i;
-  float *logits = calloc(TOKENS * VOCABULARY, sizeof(float)), *store = calloc(2 * BLOCKS * 16 * KV_HEADS * SIZE, sizeof(float));
+  float *logits = calloc(TOKENS * VOCABULARY, sizeof(float)), *store = calloc(2 * LAYERS * BLOCKS * 16 * KV_HEADS * SIZE, sizeof(float));
   step s = {.rows = TOKENS, .sequences = 1, .logit_count = TOKENS, .tokens = tokens, .positions = positions, .row_starts = starts,
             .tables = tables, .table_starts = table_starts, .logit_rows = positions, .keys = store,
-            .values = store + BLOCKS * 16 * KV_HEADS * SIZE, .blocks = BLOCKS, .block_size = 16, .half = half, .logits = logits};
+            .values = store + LAYERS * BLOCKS * 16 * KV_HEADS * SIZE, .blocks = BLOCKS, .block_size = 16, .half = half, .logits = logits};
   forward(m, &s);
   uint64_t hash = 14695981039346656037u;
   for (size_t i = 0; i < TOKENS * VOCABULARY * sizeof(float); i++) hash = (hash ^ ((uint8_t *)logits)[i]) * 1099511628211u;
@@ -67,15 +74,25 @@ int main(void) {
 #if defined(__x86_64__)
       &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
 #else
-      &KERNELS_NEON,
+      &KERNELS_NEON_DOT, &KERNELS_NEON,
 #endif
   };
   long heads = HEADS * SIZE, kv = KV_HEADS * SIZE;
-  layer l = {random_floats(HIDDEN),    random_floats(HIDDEN),     q4_1(heads, HIDDEN),        q4_0(kv, HIDDEN),           q5_1(kv, HIDDEN),
-             q8_0(HIDDEN, heads),      q4_1(INTERMEDIATE, HIDDEN), q4_0(INTERMEDIATE, HIDDEN), q4_1(HIDDEN, INTERMEDIATE)};
-  matrix *head = q8_0(VOCABULARY, HIDDEN);
-  model m = {HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SIZE, SIZE, VOCABULARY, CONTEXT, 1, 1e-5f, 0.36f, 1, NULL, pool_new(2),
-             head,   head,         random_floats(HIDDEN), random_floats(CONTEXT * SIZE / 2), random_floats(CONTEXT * SIZE / 2), &l};
+  layer layers[LAYERS] = {
+      {.attention_norm = random_floats(HIDDEN), .ffn_norm = random_floats(HIDDEN), .q = random_matrix(Q4_1, heads, HIDDEN),
+       .k = random_matrix(Q4_0, kv, HIDDEN), .v = random_matrix(Q5_1, kv, HIDDEN), .output = random_matrix(Q8_0, HIDDEN, heads),
+       .gate = random_matrix(Q5_0, INTERMEDIATE, HIDDEN), .up = random_matrix(Q4_0, INTERMEDIATE, HIDDEN),
+       .down = random_matrix(Q4_1, HIDDEN, INTERMEDIATE)},
+      {.attention_norm = random_floats(HIDDEN), .ffn_norm = random_floats(HIDDEN), .q = random_matrix(Q4_K, heads, HIDDEN),
+       .k = random_matrix(Q6_K, kv, HIDDEN), .v = random_matrix(Q5_K, kv, HIDDEN), .output = random_matrix(Q5_0, HIDDEN, heads),
+       .gate = random_matrix(Q3_K, INTERMEDIATE, HIDDEN), .up = random_matrix(Q4_K, INTERMEDIATE, HIDDEN),
+       .down = random_matrix(Q6_K, HIDDEN, INTERMEDIATE), .q_bias = random_floats(heads), .k_bias = random_floats(kv),
+       .v_bias = random_floats(kv), .output_bias = random_floats(HIDDEN), .query_norm = random_floats(SIZE),
+       .key_norm = random_floats(SIZE), .window = 21, .unrotated = 1},
+  };
+  matrix *head = random_matrix(Q8_0, VOCABULARY, HIDDEN);
+  model m = {HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SIZE, SIZE, VOCABULARY, CONTEXT, LAYERS, 1e-5f, 0.36f, 1, NULL, pool_new(2),
+             head,   head,         random_floats(HIDDEN), random_floats(CONTEXT * SIZE / 2), random_floats(CONTEXT * SIZE / 2), layers};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (!all[i]->supported()) continue;
     m.cpu = all[i];

@@ -8,9 +8,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.kit.native_models import BF16, F16, F32, ISAS, KIND_NAMES, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, multiply
-from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack
+from tests.kit.native_models import (
+    BF16,
+    F16,
+    F32,
+    ISAS,
+    KIND_NAMES,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    SUPER,
+    multiply,
+)
+from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
 from tlserve.kernels.reference.ordered_linear import fused_multiply_add, linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
+from tlserve.model.llama_tensors import StoredMatrix
 from tlserve.model.native_probe import random_matrix
 
 BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
@@ -32,6 +47,38 @@ def test_products_with_int8_activations_have_the_bits_of_numpy(isa, kind, output
         x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
         expected = linear_int8(quantise_rows(x), unpack(kind, matrix.rows))
         assert same(multiply(matrix, x, int8=True, isa=isa), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (33, 512), (70, 768)])
+def test_products_with_super_blocks_have_the_bits_of_numpy_with_both_activations(isa, kind, outputs, inputs):
+    random = np.random.default_rng(outputs)
+    matrix = random_matrix(random, kind, outputs, inputs)
+    weights = unpack(kind, matrix.rows)
+    for rows in range(1, 15):
+        x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
+        assert same(multiply(matrix, x, int8=True, isa=isa), linear_int8(quantise_rows(x), weights))
+    assert same(multiply(matrix, x[:3], int8=False, isa=isa), linear_f32(x[:3], weights))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+def test_the_greatest_quants_parts_and_activations_stay_exact(isa, kind, byte):
+    """Sums reach 16.6 million where every byte is 0x80 (Q6_K: quants of -32, parts of -128): below 2**24, as they must be."""
+    layout = SUPER_FORMATS[kind]
+    rows = np.full((3, 2, layout.block_bytes), byte, np.uint8)
+    for start in layout.unit_starts:
+        rows[..., start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+    matrix = StoredMatrix(kind, 3, 512, rows.reshape(3, -1))
+    x = np.array([np.ones(512), np.where(np.arange(512) % 3, 1, -1)], np.float32)
+    truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind)).astype(np.float64) @ x.T.astype(
+        np.float64
+    )
+    got = multiply(matrix, x, int8=True, isa=isa)
+    assert same(got, linear_int8(quantise_rows(x), unpack(kind, matrix.rows)))
+    assert got == pytest.approx(truth.T, rel=2e-6, abs=np.abs(truth).max() * 2e-6)
 
 
 @pytest.mark.parametrize("isa", ISAS)
@@ -83,16 +130,18 @@ def test_every_half_precision_scale_is_read_exactly(isa, kind):
     assert same(multiply(matrix, x, int8=True, isa=isa), expected)
 
 
-@pytest.mark.parametrize("kind", [*BLOCKS, F16, BF16, F32], ids=names)
+@pytest.mark.parametrize("kind", [*BLOCKS, *SUPER, F16, BF16, F32], ids=names)
 def test_blocks_taken_apart_hold_what_the_gguf_package_reads(kind):
-    matrix = random_matrix(np.random.default_rng(kind), kind, 40, 96)
+    matrix = random_matrix(np.random.default_rng(kind), kind, 40, 768)
+    assert matrix.kind == kind
     truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind))
     assert np.array_equal(unpack(kind, matrix.rows).rows(np.arange(40)), truth)
 
 
 def test_block_sizes_are_those_of_the_gguf_package():
-    for kind, layout in BLOCK_FORMATS.items():
-        assert (32, layout.block_bytes) == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+    for kind, layout in (BLOCK_FORMATS | SUPER_FORMATS).items():
+        sizes = (values_per_block(kind), layout.block_bytes)
+        assert sizes == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
 
 
 def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():

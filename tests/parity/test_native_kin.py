@@ -14,9 +14,7 @@ from tlserve.model.llama_numerics import KNOWN_FEATURES, Numerics
 from tlserve.model.llama_tensors import StoredArrays, read_tensors
 
 SHAPES = KIN | {
-    "all there is": {
-        **{"qkv_bias": True, "output_bias": True, "qk_norm": True, "windows": (0, 33), "unrotated_layers": (0,)},
-    },
+    "all there is": KIN["biases"] | {"qk_norm": True, "windows": (0, 33), "unrotated_layers": (0,)},
     "windows of 1 and 16": {"windows": (1, 16)},
 }
 CASES = kin_cases()

@@ -18,10 +18,13 @@ from tests.kit.native_models import (
     Q5_0,
     Q5_1,
     Q8_0,
+    SUPER,
+    SUPER_MIXED,
     block_shape,
     native,
     ordered,
     stored,
+    super_shape,
 )
 from tests.kit.schedules import random_schedule, same_bits
 from tests.kit.step_batches import Rows, forward_rows, run_whole, step_batch
@@ -90,6 +93,28 @@ def test_every_stored_type_has_the_bits_of_numpy_with_both_activations(isa, kind
     tokens = np.random.default_rng(kind).integers(0, 256, 21)
     ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
     assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), tokens).logits)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", SUPER, ids=KIND_NAMES.get)
+@pytest.mark.parametrize("activations", ["int8", "f32"])
+def test_every_kind_of_super_blocks_has_the_bits_of_numpy_with_both_activations(isa, kind, activations):
+    shape, numerics = super_shape(layers=1), Numerics(activations, "f16")
+    tensors = stored(shape, [kind] * 7)
+    tokens = np.random.default_rng(kind).integers(0, 256, 7 if activations == "f32" else 30)
+    ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
+    assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), tokens).logits)
+
+
+def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_numpy():
+    shape = super_shape()
+    tensors = stored(shape, SUPER_MIXED, seed=11)
+    random = np.random.default_rng(11)
+    sequences = [random.integers(0, 256, n) for n in (1, 17, 40)]
+    model, alone = native(shape, tensors, threads=2), ordered(shape, tensors)
+    got = random_schedule(model, model.new_kv_store(30, 8), sequences, random, 8, 30, 9)
+    for tokens, logits in zip(sequences, got, strict=True):
+        assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
 @pytest.mark.parametrize("isa", ISAS)

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 
 from tests.kit.naive_llama import log_softmax, naive_hidden, naive_logits
-from tests.kit.native_models import ISAS, block_shape, native, stored
+from tests.kit.native_models import ISAS, MIXED, SUPER_MIXED, block_shape, dequantised, native, stored, super_shape
 from tests.kit.step_batches import Rows, forward_rows, run_whole
 from tests.kit.tiny_models import tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.kernels.reference.blocks import unpack
 from tlserve.model.llama_numerics import Numerics
 from tlserve.model.llama_tensors import StoredArrays, read_tensors
 from tlserve.model.load import load_model
@@ -46,24 +45,11 @@ def test_f32_logits_and_hidden_states_are_within_the_bound_of_the_float64_truth(
     assert np.abs(out.hidden - naive_hidden(arrays, shape, tokens)).max() < F32_BOUND
 
 
-def dequantised(tensors):
-    """Return stored tensors as float32 arrays by GGUF's names."""
-
-    def values(matrix):
-        return unpack(matrix.kind, matrix.rows).rows(np.arange(matrix.outputs))
-
-    names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-    arrays = {"token_embd.weight": values(tensors.embedding), "output_norm.weight": tensors.norm}
-    for index, layer in enumerate(tensors.layers):
-        arrays |= {f"blk.{index}.{n}.weight": values(m) for n, m in zip(names, layer.matrices(), strict=True)}
-        arrays[f"blk.{index}.attn_norm.weight"] = layer.attention_norm
-        arrays[f"blk.{index}.ffn_norm.weight"] = layer.ffn_norm
-    return arrays
-
-
-def test_int8_logits_are_within_the_bound_of_the_float64_truth():
-    shape = block_shape()
-    tensors = stored(shape, seed=6)
+@pytest.mark.parametrize(
+    ("shape", "kinds"), [(block_shape(), MIXED), (super_shape(), SUPER_MIXED)], ids=["blocks", "K"]
+)
+def test_int8_logits_are_within_the_bound_of_the_float64_truth(shape, kinds):
+    tensors = stored(shape, kinds, seed=6)
     tokens = np.random.default_rng(6).integers(0, 256, 100)
     truth = naive_logits(dequantised(tensors), shape, tokens)
     error = np.abs(run_whole(native(shape, tensors), tokens).logits - truth) / truth.std()

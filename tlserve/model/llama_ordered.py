@@ -138,7 +138,7 @@ class OrderedLlamaModel:
         products = self._linear(rms_norm(x, layer.attention_norm, self._epsilon), layer.q, layer.k, layer.v)
         for product, bias in zip(products, (layer.q_bias, layer.k_bias, layer.v_bias), strict=True):
             if bias is not None:
-                product += bias
+                np.add(product, bias, out=product)
         q, k, v = (product.reshape(len(x), -1, self._shape.head_size) for product in products)
         return self._head_norm(q, layer.query_norm), self._head_norm(k, layer.key_norm), v
 

@@ -1,8 +1,8 @@
 """A llama's tensors in the precision of their file, checked and named: what exact kernels are made from.
 
-Owns the names of a layer and the choice of what keeps its stored form. Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32 stay as
-they are. Any other type (the K-quants) becomes float32: its values need more bits than half precision has, and quantising them a
-second time would change the model.
+Owns the names of a layer and the choice of what keeps its stored form. Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q3_K to Q6_K, F16, BF16
+and F32 stay as they are. Any other type becomes float32: its values need more bits than half precision has, and quantising them
+a second time would change the model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.blocks import F32_KIND, KINDS
+from tlserve.kernels.reference.blocks import F32_KIND, FLOAT_KINDS, KINDS
 from tlserve.model.llama import LlamaShape
 from tlserve.model.llama_weights import TensorSource, check_shapes, expected_shapes, read_rope_factors
 
@@ -90,7 +90,7 @@ class LlamaTensors:
         return any(m.kind in BLOCK_KINDS for m in matrices)
 
 
-BLOCK_KINDS = KINDS - {F32_KIND, 1, 30}
+BLOCK_KINDS = KINDS - FLOAT_KINDS
 
 
 @attrs.frozen(eq=False)

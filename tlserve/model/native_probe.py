@@ -15,8 +15,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.interface import Model, StepBatch, StepOutput
-from tlserve.kernels.reference.blocks import BLOCK, BLOCK_FORMATS, KINDS, BlockMatrix, unpack
+from tlserve.kernels.reference.blocks import (
+    BLOCK,
+    BLOCK_FORMATS,
+    FLOAT_KINDS,
+    KINDS,
+    BlockMatrix,
+    unpack,
+    values_per_block,
+)
 from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
 from tlserve.model.llama import LlamaShape
 from tlserve.model.llama_native import NativeLlamaModel
 from tlserve.model.llama_numerics import Numerics
@@ -81,21 +90,22 @@ def _steps_agree(
     random: np.random.Generator,
 ) -> bool:
     """Compare a step of a small random llama with this one's heads, on two threads."""
-    small = _small_shape(shape)
-    drawn = random_tensors(small, [matrix.kind for matrix in tensors.layers[0].matrices()], random)
+    kinds = [matrix.kind for matrix in tensors.layers[0].matrices()]
+    small = _small_shape(shape, *((SUPER_VALUES, SUPER_VALUES) if SUPER_FORMATS.keys() & set(kinds) else (64, 96)))
+    drawn = random_tensors(small, kinds, random)
     fast = NativeLlamaModel(native, small, drawn, numerics, isa=isa, threads=2)
     ours, truth = (_run(model, small) for model in (fast, OrderedLlamaModel(small, drawn, numerics)))
     return _same(ours.logits, truth.logits) and _same(ours.hidden, truth.hidden)
 
 
-def _small_shape(shape: LlamaShape) -> LlamaShape:
+def _small_shape(shape: LlamaShape, hidden: int, intermediate: int) -> LlamaShape:
     """Return the shape with two layers, two key heads at most, and little else; of the layers one has what some of them have."""
     kv_heads = min(shape.kv_heads, 2)
     return attrs.evolve(
         shape,
         layers=2,
-        hidden=64,
-        intermediate=96,
+        hidden=hidden,
+        intermediate=intermediate,
         heads=shape.heads // shape.kv_heads * kv_heads,
         kv_heads=kv_heads,
         vocabulary=40,
@@ -143,11 +153,13 @@ def _random_vectors(shape: LlamaShape, random: np.random.Generator) -> dict[str,
 
 def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:
     """Return a matrix of random bytes with sane scales; of type F32 where `kind` is not kept or rows are not whole blocks."""
-    if kind not in KINDS or (kind in BLOCK_FORMATS and inputs % BLOCK):
+    if kind not in KINDS or inputs % values_per_block(kind):
         kind = 0
-    if kind not in BLOCK_FORMATS:
+    if kind in FLOAT_KINDS:
         values = (random.standard_normal((outputs, inputs)) / np.sqrt(inputs)).astype(np.float32)
         return StoredMatrix(kind, outputs, inputs, _float_rows(kind, values))
+    if kind in SUPER_FORMATS:
+        return StoredMatrix(kind, outputs, inputs, _super_rows(random, kind, outputs, inputs))
     layout = BLOCK_FORMATS[kind]
     blocks = random.integers(0, 256, (outputs, inputs // BLOCK, layout.block_bytes), np.uint8)
     spread = 2.0 ** (1 - min(layout.bits, 8)) / np.sqrt(inputs)
@@ -157,6 +169,19 @@ def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: 
         )
         blocks[..., start : start + 2] = scales[..., None].view(np.uint8)
     return StoredMatrix(kind, outputs, inputs, blocks.reshape(outputs, -1))
+
+
+def _super_rows(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> NDArray[np.uint8]:
+    """Return random super-blocks. Parts of scales reach 63 (127 in Q6_K), quants half of 2 ** bits on either side."""
+    layout = SUPER_FORMATS[kind]
+    blocks = random.integers(0, 256, (outputs, inputs // SUPER_VALUES, layout.block_bytes), np.uint8)
+    spread = {11: 1 / 64, 12: 1 / 512, 13: 1 / 1024, 14: 1 / 2048}[kind] / np.sqrt(inputs)
+    for gain, start in zip(
+        (1, 16 if kind == 13 else 8), layout.unit_starts, strict=False
+    ):  # minima: half of the greatest quant
+        units = (random.uniform(0.5, 4, blocks.shape[:2]) * spread * gain).astype(np.float16)
+        blocks[..., start : start + 2] = units[..., None].view(np.uint8)
+    return blocks.reshape(outputs, -1)
 
 
 def _float_rows(kind: int, values: F32) -> NDArray[np.uint8]:

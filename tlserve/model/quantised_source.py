@@ -15,15 +15,14 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.blocks import F32_KIND
+from tlserve.kernels.reference.blocks import FLOAT_KINDS
 from tlserve.model.llama_tensors import StoredSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
-Q8_0_KIND, F16_KIND, BF16_KIND = 8, 1, 30
+Q8_0_KIND = 8
 BLOCK = 32
-_WIDE = frozenset({F32_KIND, F16_KIND, BF16_KIND})
 
 
 @attrs.frozen
@@ -49,7 +48,7 @@ class Q8Source:
 
     def _changes(self, name: str) -> bool:
         shape = self.source.shapes()[name]
-        return len(shape) == 2 and shape[1] % BLOCK == 0 and self.source.stored(name)[0] in _WIDE
+        return len(shape) == 2 and shape[1] % BLOCK == 0 and self.source.stored(name)[0] in FLOAT_KINDS
 
 
 def _quantised(rows: F32) -> U8:

@@ -394,7 +394,7 @@ static activations reserve_rows(arena *a, const model *m, long rows, long inputs
   x.int8.q = reserve(a, r * (size_t)inputs);
   x.int8.d = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
   x.int8.d_sum = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
-  x.int8.minus_sum = reserve(a, r * (size_t)x.int8.blocks * sizeof(int32_t));
+  x.int8.minus_sums = reserve(a, r * (size_t)x.int8.blocks * 2 * sizeof(int32_t));
   return x;
 }
 

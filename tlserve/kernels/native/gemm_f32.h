@@ -1,7 +1,7 @@
 /* Products of f32 activations with weights of any packing.
 
    For row m and column n: one accumulator from 0, acc = fma(x[m, k], w[n, k], acc), k ascending; w is the weight in f32:
-   scale * (quant - offset), or scale * quant (rounded) + minimum (rounded). A pair of panels is made f32 once, then all rows use it. */
+   scale * (quant - offset), or scale * quant (rounded) + minimum (rounded); scales and minima as matrix.h says. A pair of panels is made f32 once, then all rows use it. */
 
 #if defined(TL_AVX512)
 enum { F32_ROWS = 8 };
@@ -31,15 +31,19 @@ INLINE void decode_quad(vi bytes, int offset, vf scale, vf minimum, int has_min,
   }
 }
 
-static void decode_block(const matrix *w, const uint8_t *block, long panel, int column, float *to) {
-  const uint8_t *quants = block_quants(w, block, panel) + column * 4;
-  vf scale = load_f16(block_scales(w, block, panel) + column);
-  vf minimum = w->has_min ? load_f16(block_minima(w, block, panel) + column) : set1(0);
-  for (int quad = 0; quad < 8; quad++) {
-    vi bytes = load_bytes(quants + (w->packing == PACK_U4 ? quad % 4 : quad) * 64);
-    if (w->packing == PACK_U4) bytes = quad < 4 ? low_nibbles(bytes) : high_nibbles(bytes);
-    decode_quad(bytes, w->offset, scale, minimum, w->has_min, to + quad * 4 * PAIR);
+static void decode_block(const matrix *w, block_parts b, int column, float *to) {
+  const uint8_t *quants = b.quants + (size_t)(column / PANEL) * panel_bytes(w->packing) + column % PANEL * 4;
+  const uint16_t *halves = (const uint16_t *)(has_super(w->scaling) ? b.units : b.scales) + column;
+  vf scale[2] = {load_f16(halves), load_f16(halves)}, minimum = set1(0);
+  if (has_minimum(w->scaling)) minimum = load_f16(halves + PAIR);
+  if (w->scaling == SCALE_SUPER_MIN) {
+    scale[0] = scale[1] = scale[0] * to_float(load_u8(b.scales + column));
+    minimum *= to_float(load_u8(b.scales + PAIR + column));
   }
+  for (int half = 0; w->scaling == SCALE_SUPER_HALVES && half < 2; half++)
+    scale[half] *= to_float(load_i8(b.scales + half * PAIR + column));
+  for (int quad = 0; quad < 8; quad++)
+    decode_quad(quad_bytes(quants, quad, w->packing), w->offset, scale[quad / 4], minimum, has_minimum(w->scaling), to + quad * 4 * PAIR);
 }
 
 /* to[k][32] = the weights of a pair in f32 */
@@ -50,7 +54,7 @@ static void decode_pair(const matrix *w, long pair, float *to) {
   }
   for (long b = 0; b < w->blocks; b++)
     for (int c = 0; c < PAIR; c += VL)
-      decode_block(w, block_of(w, pair, b), c / PANEL, c % PANEL, to + b * BLOCK * PAIR + c);
+      decode_block(w, block_of(w, pair, b), c, to + b * BLOCK * PAIR + c);
 }
 
 INLINE void tile_f32(const float *w, long inputs, const float *x, long ld_x, float *out, long ld, int add, const int rows) {

@@ -5,122 +5,192 @@
      acc = acc + (t * scale[n, b]) * d[m, b]
      acc = acc + minimum[n, b] * d_sum[m, b]                 where the weights have minima
    Every operation is rounded by itself. Neither the number of rows nor the tile has a part in it.
+   With parts of scales by halves of a block, t is that sum over the first half times its part, plus the second's: still exact, below
+   2 * 16 * 127 * 32 * 128 < 2^24, so f32 holds it and no order matters; scale is the unit.
 
    A tile is ROWS x 16 * PANELS outputs held in registers. `rows` and `panels` are constants in every caller: the loops over them
    unroll, and the arrays become registers. */
 
 #if defined(TL_AVX512)
-enum { INT8_ROWS = 6, INT8_PANELS = 2 };
+enum { INT8_ROWS = 6, HALVES_ROWS = 4, INT8_PANELS = 2 };
 #elif defined(TL_AVX2)
-enum { INT8_ROWS = 3, INT8_PANELS = 1 };
+enum { INT8_ROWS = 3, HALVES_ROWS = 2, INT8_PANELS = 1 };
 #else
-enum { INT8_ROWS = 2, INT8_PANELS = 1 };
+enum { INT8_ROWS = 2, HALVES_ROWS = 2, INT8_PANELS = 1 };
 #endif
 
 enum { AHEAD_BYTES = 4096, PER_PANEL = PANEL / VL, INT8_VECTORS = PER_PANEL * INT8_PANELS };
 
-/* sums += the block's products, quads of inputs ascending; panels of a block lie one after the other. What lies `ahead` of the weights
-   is asked for meanwhile. */
-INLINE void block_u4(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int rows) {
-  UNROLL for (int quad = 0; quad < 4; quad++) {
-    vi low[INT8_VECTORS], high[INT8_VECTORS];
+/* sums += the products of quads [first, first + 4) and, where `both`, of quads first + 4 too, whose nibbles lie beside them.
+   The panels of a block lie one after the other. What lies `ahead` of the weights is asked for meanwhile. */
+INLINE void add_products(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int first,
+                         const int both, const int rows, const int packing) {
+  const long panel_size = (long)panel_bytes(packing);
+  UNROLL for (int quad = first; quad < first + 4; quad++) {
+    vi w[INT8_VECTORS], beside[INT8_VECTORS];
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      const uint8_t *from = quants + v / PER_PANEL * 256 + quad * 64 + v % PER_PANEL * VL * 4;
-      vi both = load_bytes(from);
-      if (v % PER_PANEL == 0) prefetch(from + ahead);
-      low[v] = low_nibbles(both);
-      high[v] = high_nibbles(both);
+      const uint8_t *from = quants + v / PER_PANEL * panel_size + v % PER_PANEL * VL * 4;
+      w[v] = quad_bytes(from, quad, packing);
+      if (both) beside[v] = quad_bytes(from, quad + 4, packing);
+      if (v % PER_PANEL == 0) prefetch(from + (packing == PACK_U8 ? quad : quad % 4) * 64 + ahead);
     }
     UNROLL for (int m = 0; m < rows; m++) {
-      vi x_low = set4(x + m * ld + quad * 4), x_high = set4(x + m * ld + 16 + quad * 4);
-      UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = dp_u4(sums[m][v], low[v], x_low);
-      UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = dp_u4(sums[m][v], high[v], x_high);
+      vi xx = set4(x + m * ld + quad * 4), x_beside = set4(x + m * ld + (quad + 4) % 8 * 4);
+      UNROLL for (int v = 0; v < INT8_VECTORS; v++)
+        sums[m][v] = packing == PACK_U8 ? dp_u8(sums[m][v], w[v], xx) : dp_u7(sums[m][v], w[v], xx);
+      if (both) UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = dp_u7(sums[m][v], beside[v], x_beside);
     }
   }
+  if (packing == PACK_U5 || packing == PACK_U6)
+    UNROLL for (long at = 256 + first / 4 * 64; at < panel_size; at += 64)
+      UNROLL for (int panel = 0; panel < INT8_PANELS; panel++) prefetch(quants + panel * panel_size + at + ahead);
 }
 
-INLINE void block_u8(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int rows) {
-  UNROLL for (int quad = 0; quad < 8; quad++) {
-    vi w[INT8_VECTORS];
-    UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-      const uint8_t *from = quants + v / PER_PANEL * 512 + quad * 64 + v % PER_PANEL * VL * 4;
-      w[v] = load_bytes(from);
-      if (v % PER_PANEL == 0) prefetch(from + ahead);
-    }
-    UNROLL for (int m = 0; m < rows; m++) {
-      vi xx = set4(x + m * ld + quad * 4);
-      UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = dp_u8(sums[m][v], w[v], xx);
-    }
-  }
-}
+/* A matrix and rows as a tile reads them. */
+typedef struct {
+  const matrix *w;
+  long pair, panel;
+  size_t ahead;
+  const quantised_rows *x;
+  long row;
+  float *out;
+  long ld;
+  int add;
+} int8_tile;
 
-INLINE void tile_int8(const matrix *w, long pair, long panel, size_t ahead, const quantised_rows *x, long row, float *out, long ld,
-                      int add, const int rows, const int packing, const int has_min) {
-  const int32_t offset = (has_min ? 0 : w->offset) - (packing == PACK_U8 ? DP_U8_BIAS : 0);
-  const int8_t *q = x->q + row * x->inputs;
-  const float *d = x->d + row * x->blocks, *d_sum = x->d_sum + row * x->blocks;
-  const int32_t *minus_sum = x->minus_sum + row * x->blocks;
-  const long panel_bytes = packing == PACK_U4 ? 256 : 512, block_bytes = 2 * panel_bytes + (has_min ? 4 : 2) * PAIR;
-  const uint8_t *block = pair_of(w, pair);
-  vf acc[INT8_ROWS][INT8_VECTORS];
+INLINE void clear_tile(vf (*acc)[INT8_VECTORS], const int rows) {
   UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < INT8_VECTORS; v++) acc[m][v] = set1(0);
+}
 
-  for (long b = 0; b < w->blocks; b++, block += block_bytes) {
+INLINE void write_tile(const int8_tile *t, vf (*acc)[INT8_VECTORS], const int rows) {
+  UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
+    float *to = t->out + m * t->ld + v * VL;
+    store(to, t->add ? load(to) + acc[m][v] : acc[m][v]);
+  }
+}
+
+INLINE void tile_int8(const int8_tile *t, const int rows, const int packing, const int scaling) {
+  const quantised_rows *x = t->x;
+  const int32_t offset = (has_minimum(scaling) ? 0 : t->w->offset) - (packing == PACK_U8 ? DP_U8_BIAS : 0);
+  const int8_t *q = x->q + t->row * x->inputs;
+  const float *d = x->d + t->row * x->blocks, *d_sum = x->d_sum + t->row * x->blocks;
+  const int32_t *minus_sums = x->minus_sums + t->row * x->blocks * 2;
+  const long panel_size = (long)panel_bytes(packing), block_size = (long)block_bytes(packing, scaling);
+  const uint8_t *block = pair_of(t->w, t->pair), *units = block;
+  vf acc[INT8_ROWS][INT8_VECTORS];
+  clear_tile(acc, rows);
+
+  for (long b = 0; b < t->w->blocks; b++, block += block_size) {
+    if (has_super(scaling) && b % SUPER == 0) {
+      units = block;
+      prefetch(units + t->ahead);
+      block += units_bytes(scaling);
+    }
     vi sums[INT8_ROWS][INT8_VECTORS];
     UNROLL for (int m = 0; m < rows; m++) {
-      vi start = set1_int(minus_sum[m * x->blocks + b] * offset);
+      const int32_t *halves = minus_sums + (m * x->blocks + b) * 2;
+      vi start = set1_int((halves[0] + halves[1]) * offset);
       UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = start;
     }
-    if (packing == PACK_U4)
-      block_u4(sums, block + panel * panel_bytes, ahead, q + b * BLOCK, x->inputs, rows);
-    else
-      block_u8(sums, block + panel * panel_bytes, ahead, q + b * BLOCK, x->inputs, rows);
-    const uint16_t *scales = (const uint16_t *)(block + 2 * panel_bytes) + panel * PANEL, *minima = scales + PAIR;
-    prefetch((const uint8_t *)scales + ahead);
-    if (has_min) prefetch((const uint8_t *)minima + ahead);
+    const uint8_t *quants = block + t->panel * panel_size;
+    add_products(sums, quants, t->ahead, q + b * BLOCK, x->inputs, 0, packing != PACK_U8, rows, packing);
+    if (packing == PACK_U8) add_products(sums, quants, t->ahead, q + b * BLOCK, x->inputs, 4, 0, rows, packing);
+    const uint8_t *parts = block + 2 * panel_size + t->panel * PANEL;
+    const uint16_t *scales = (const uint16_t *)(has_super(scaling) ? units : block + 2 * panel_size) + t->panel * PANEL;
+    prefetch(block + 2 * panel_size + t->ahead);
+    if (scaling == SCALE_MIN) prefetch(scales + PAIR + t->ahead / 2);
     UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
       vf scale = load_f16(scales + v * VL);
+      if (scaling == SCALE_SUPER_MIN) scale *= to_float(load_u8(parts + v * VL));
       UNROLL for (int m = 0; m < rows; m++) acc[m][v] += to_float(sums[m][v]) * scale * set1(d[m * x->blocks + b]);
-      if (has_min) {
-        vf minimum = load_f16(minima + v * VL);
+      if (has_minimum(scaling)) {
+        vf minimum = load_f16(scales + PAIR + v * VL);
+        if (scaling == SCALE_SUPER_MIN) minimum *= to_float(load_u8(parts + PAIR + v * VL));
         UNROLL for (int m = 0; m < rows; m++) acc[m][v] += minimum * set1(d_sum[m * x->blocks + b]);
       }
     }
   }
-  UNROLL for (int m = 0; m < rows; m++) UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
-    float *to = out + m * ld + v * VL;
-    store(to, add ? load(to) + acc[m][v] : acc[m][v]);
-  }
+  write_tile(t, acc, rows);
 }
 
-#define INT8_TILES(NAME, PACKING, HAS_MIN)                                                                                    \
-  static void NAME(const matrix *w, long pair, long panel, size_t ahead, const quantised_rows *x, long row, int rows, float *out, \
-                   long ld, int add) {                                                                                        \
-    switch (rows) {                                                                                                           \
-      case 1: tile_int8(w, pair, panel, ahead, x, row, out, ld, add, 1, PACKING, HAS_MIN); break;                                          \
-      case 2: tile_int8(w, pair, panel, ahead, x, row, out, ld, add, 2, PACKING, HAS_MIN); break;                                          \
-      case 3: if (INT8_ROWS >= 3) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 3 ? 1 : 3, PACKING, HAS_MIN); break;  \
-      case 4: if (INT8_ROWS >= 4) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 4 ? 1 : 4, PACKING, HAS_MIN); break;  \
-      case 5: if (INT8_ROWS >= 5) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 5 ? 1 : 5, PACKING, HAS_MIN); break;  \
-      case 6: if (INT8_ROWS >= 6) tile_int8(w, pair, panel, ahead, x, row, out, ld, add, INT8_ROWS < 6 ? 1 : 6, PACKING, HAS_MIN); break;  \
-    }                                                                                                                         \
-  }
-INT8_TILES(tiles_u4, PACK_U4, 0)
-INT8_TILES(tiles_u4_min, PACK_U4, 1)
-INT8_TILES(tiles_u8, PACK_U8, 0)
-INT8_TILES(tiles_u8_min, PACK_U8, 1)
+/* Super-blocks whose scales have parts by halves of a block. */
+INLINE void tile_halves(const int8_tile *t, const int rows) {
+  const quantised_rows *x = t->x;
+  const int32_t offset = t->w->offset;
+  const int8_t *q = x->q + t->row * x->inputs;
+  const float *d = x->d + t->row * x->blocks;
+  const int32_t *minus_sums = x->minus_sums + t->row * x->blocks * 2;
+  const long panel_size = (long)panel_bytes(PACK_U6), block_size = (long)block_bytes(PACK_U6, SCALE_SUPER_HALVES);
+  const uint8_t *block = pair_of(t->w, t->pair), *units = block;
+  vf acc[HALVES_ROWS][INT8_VECTORS];
+  clear_tile(acc, rows);
 
-typedef void (*int8_tiles)(const matrix *, long, long, size_t, const quantised_rows *, long, int, float *, long, int);
+  for (long b = 0; b < t->w->blocks; b++, block += block_size) {
+    if (b % SUPER == 0) {
+      units = block;
+      prefetch(units + t->ahead);
+      block += units_bytes(SCALE_SUPER_HALVES);
+    }
+    const uint8_t *parts = block + 2 * panel_size + t->panel * PANEL;
+    vf total[HALVES_ROWS][INT8_VECTORS];
+    prefetch(parts + t->ahead);
+    UNROLL for (int half = 0; half < 2; half++) {
+      vi sums[HALVES_ROWS][INT8_VECTORS];
+      UNROLL for (int m = 0; m < rows; m++) {
+        vi start = set1_int(minus_sums[(m * x->blocks + b) * 2 + half] * offset);
+        UNROLL for (int v = 0; v < INT8_VECTORS; v++) sums[m][v] = start;
+      }
+      add_products(sums, block + t->panel * panel_size, t->ahead, q + b * BLOCK, x->inputs, half * 4, 0, rows, PACK_U6);
+      UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
+        vf part = to_float(load_i8(parts + half * PAIR + v * VL));
+        UNROLL for (int m = 0; m < rows; m++)
+          total[m][v] = half ? total[m][v] + to_float(sums[m][v]) * part : to_float(sums[m][v]) * part;
+      }
+    }
+    UNROLL for (int v = 0; v < INT8_VECTORS; v++) {
+      vf unit = load_f16((const uint16_t *)units + t->panel * PANEL + v * VL);
+      UNROLL for (int m = 0; m < rows; m++) acc[m][v] += total[m][v] * unit * set1(d[m * x->blocks + b]);
+    }
+  }
+  write_tile(t, acc, rows);
+}
+
+/* NAME(tile, rows): the tile's function with the number of rows as a constant, up to MOST. */
+#define INT8_TILES(NAME, MOST, TILE, ...)                                                \
+  static void NAME(const int8_tile *t, int rows) {                                       \
+    switch (rows) {                                                                      \
+      case 1: TILE(t, 1, ##__VA_ARGS__); break;                                          \
+      case 2: TILE(t, 2, ##__VA_ARGS__); break;                                          \
+      case 3: TILE(t, MOST < 3 ? 1 : 3, ##__VA_ARGS__); break;                           \
+      case 4: TILE(t, MOST < 4 ? 1 : 4, ##__VA_ARGS__); break;                           \
+      case 5: TILE(t, MOST < 5 ? 1 : 5, ##__VA_ARGS__); break;                           \
+      case 6: TILE(t, MOST < 6 ? 1 : 6, ##__VA_ARGS__); break;                           \
+    }                                                                                    \
+  }
+INT8_TILES(tiles_u4, INT8_ROWS, tile_int8, PACK_U4, SCALE_PLAIN)
+INT8_TILES(tiles_u4_min, INT8_ROWS, tile_int8, PACK_U4, SCALE_MIN)
+INT8_TILES(tiles_u4_super, INT8_ROWS, tile_int8, PACK_U4, SCALE_SUPER_MIN)
+INT8_TILES(tiles_u5, INT8_ROWS, tile_int8, PACK_U5, SCALE_PLAIN)
+INT8_TILES(tiles_u5_min, INT8_ROWS, tile_int8, PACK_U5, SCALE_MIN)
+INT8_TILES(tiles_u5_super, INT8_ROWS, tile_int8, PACK_U5, SCALE_SUPER_MIN)
+INT8_TILES(tiles_u8, INT8_ROWS, tile_int8, PACK_U8, SCALE_PLAIN)
+INT8_TILES(tiles_halves, HALVES_ROWS, tile_halves)
 
 static void linear_int8(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
-  static const int8_tiles choices[2][2] = {{tiles_u4, tiles_u4_min}, {tiles_u8, tiles_u8_min}};
-  int8_tiles tiles = choices[w->packing == PACK_U8][w->has_min];
-  long count = (rows + INT8_ROWS - 1) / INT8_ROWS; /* tiles of nearly equal height */
+  static void (*const choices[4][4])(const int8_tile *, int) = {
+      {tiles_u4, tiles_u4_min, tiles_u4_super, NULL},
+      {tiles_u5, tiles_u5_min, tiles_u5_super, NULL},
+      {NULL, NULL, NULL, tiles_halves},
+      {tiles_u8, NULL, NULL, NULL},
+  };
+  long most = w->scaling == SCALE_SUPER_HALVES ? HALVES_ROWS : INT8_ROWS;
+  long count = (rows + most - 1) / most; /* tiles of nearly equal height */
   for (long i = 0, done = 0; i < count; i++) {
     int height = (int)((rows - done + count - i - 1) / (count - i));
-    size_t ahead = i == 0 ? AHEAD_BYTES : 0;
-    for (int panel = 0; panel < 2; panel += INT8_PANELS)
-      tiles(w, pair, panel, ahead, x, row + done, height, out + done * ld + panel * PANEL, ld, add);
+    for (long panel = 0; panel < 2; panel += INT8_PANELS) {
+      int8_tile t = {w, pair, panel, i == 0 ? AHEAD_BYTES : 0, x, row + done, out + done * ld + panel * PANEL, ld, add};
+      choices[w->packing][w->scaling](&t, height);
+    }
     done += height;
   }
 }

@@ -6,10 +6,10 @@
 
 /* Activations of R rows, quantised per block of 32: x = d * q. */
 typedef struct {
-  int8_t *q;          /* [R][K] -127 .. 127 */
-  float *d;           /* [R][K/32] */
-  float *d_sum;       /* [R][K/32] d * sum of q */
-  int32_t *minus_sum; /* [R][K/32] -(sum of q) */
+  int8_t *q;           /* [R][K] -127 .. 127 */
+  float *d;            /* [R][K/32] */
+  float *d_sum;        /* [R][K/32] d * sum of q */
+  int32_t *minus_sums; /* [R][K/16] -(sum of q) of each half of a block */
   long inputs, blocks;
 } quantised_rows;
 
@@ -56,7 +56,7 @@ typedef struct {
                      float *scratch);
 } kernels;
 
-extern const kernels KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON;
+extern const kernels KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON_DOT, KERNELS_NEON;
 
 enum { KEY_TILE = 16, MOST_QUERIES = 6, MOST_HEAD_SIZE = 1024 };
 static inline long attend_scratch(long context, long head_size) {

@@ -15,7 +15,7 @@ static const kernels *const ALL_KERNELS[] = {
 #if defined(__x86_64__)
     &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
 #elif defined(__aarch64__)
-    &KERNELS_NEON,
+    &KERNELS_NEON_DOT, &KERNELS_NEON,
 #endif
     NULL};
 
@@ -414,12 +414,12 @@ static void put_columns(const multiplication *p, long pair, const float *columns
 
 /* All rows at once, as a step does. 0, or -1 without memory. */
 static int multiply_int8(const multiplication *p) {
-  long k = p->w->inputs, blocks = p->w->blocks, per_row = k + (blocks * 3 + PAIR) * 4;
+  long k = p->w->inputs, blocks = p->w->blocks, per_row = k + (blocks * 4 + PAIR) * 4;
   float *memory = malloc((size_t)(p->rows * per_row));
   if (!memory) return -1;
   float *columns = memory, *d = columns + p->rows * PAIR;
   long all = p->rows * blocks;
-  quantised_rows x = {.q = (int8_t *)(d + 3 * all), .d = d, .d_sum = d + all, .minus_sum = (int32_t *)(d + 2 * all),
+  quantised_rows x = {.q = (int8_t *)(d + 4 * all), .d = d, .d_sum = d + all, .minus_sums = (int32_t *)(d + 2 * all),
                       .inputs = k, .blocks = blocks};
   for (long r = 0; r < p->rows; r++) p->cpu->quantise(p->x + r * k, &x, r, 0, blocks);
   for (long pair = 0; pair * PAIR < p->w->outputs; pair++) {

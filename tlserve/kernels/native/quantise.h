@@ -4,12 +4,12 @@
    zero (its reciprocal would not be finite); one with a value that is not finite gets d = nan and q = 0. Magnitudes are compared as
    integers: in that order infinity and nan come last. */
 
-enum { PER_BLOCK = BLOCK / VL };
+enum { PER_BLOCK = BLOCK / VL, PER_HALF = PER_BLOCK / 2 };
 
-static void quantise_block(const float *restrict x, int8_t *restrict q, float *d, float *d_sum, int32_t *minus_sum) {
-  vi magnitude = set1_int(0), total = set1_int(0);
+static void quantise_block(const float *restrict x, int8_t *restrict q, float *d, float *d_sum, int32_t *minus_sums) {
+  vi magnitude = set1_int(0), total[2] = {set1_int(0), set1_int(0)};
   for (int v = 0; v < PER_BLOCK; v++) magnitude = larger(magnitude, (vi)load(x + v * VL) & 0x7fffffff);
-  int32_t greatest = greatest_lane(magnitude), sum;
+  int32_t greatest = greatest_lane(magnitude);
   float most;
   memcpy(&most, &greatest, 4);
   int finite = greatest < 0x7f800000, used = finite && most >= 0x1p-100f;
@@ -18,17 +18,16 @@ static void quantise_block(const float *restrict x, int8_t *restrict q, float *d
   for (int v = 0; v < PER_BLOCK; v++) {
     vi rounded = round_to_int(load(x + v * VL) * inverse) & mask;
     store_bytes(q + v * VL, rounded);
-    total += rounded;
+    total[v / PER_HALF] += rounded;
   }
-  sum = sum_lanes(total);
+  for (int half = 0; half < 2; half++) minus_sums[half] = -sum_lanes(total[half]);
   *d = used ? most / 127.0f : finite ? 0.0f : NAN;
-  *d_sum = *d * (float)sum;
-  *minus_sum = -sum;
+  *d_sum = *d * (float)-(minus_sums[0] + minus_sums[1]);
 }
 
 static void quantise(const float *x, quantised_rows *to, long row, long first, long count) {
   for (long b = first; b < first + count; b++) {
     long at = row * to->blocks + b;
-    quantise_block(x + (b - first) * BLOCK, to->q + row * to->inputs + b * BLOCK, to->d + at, to->d_sum + at, to->minus_sum + at);
+    quantise_block(x + (b - first) * BLOCK, to->q + row * to->inputs + b * BLOCK, to->d + at, to->d_sum + at, to->minus_sums + 2 * at);
   }
 }

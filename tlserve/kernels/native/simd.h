@@ -5,10 +5,12 @@
    each operation rounded by itself: the whole extension is compiled with -ffp-contract=off.
 
    round_to_int rounds to nearest even (no thread of this process changes the rounding mode).
-   dp_u4, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 32 for dp_u4), x signed
+   dp_u7, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 128 for dp_u7), x signed
    bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it. */
 #ifndef TL_SIMD_H
 #define TL_SIMD_H
+
+#include "matrix.h"
 
 #include <stdint.h>
 #include <string.h>
@@ -33,6 +35,20 @@ INLINE vi load_bytes(const uint8_t *p) { vi v; memcpy(&v, p, sizeof v); return v
 INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 INLINE vi low_nibbles(vi v) { return v & 0x0f0f0f0f; }
 INLINE vi high_nibbles(vi v) { return (vi)((vu)v >> 4) & 0x0f0f0f0f; }
+INLINE vi shifted(vi v, const int left) { return left >= 0 ? (vi)((vu)v << left) : (vi)((vu)v >> -left); }
+
+/* Bits 4 and up of the quants of a quad, see matrix.h; planes: those of the vector's columns. */
+INLINE vi upper_bits(const uint8_t *planes, const int quad, const int packing) {
+  if (packing == PACK_U5) return shifted(load_bytes(planes), 4 - quad) & 0x10101010;
+  return shifted(load_bytes(planes + quad / 4 * 64), 4 - quad % 4 * 2) & 0x30303030;
+}
+
+/* The quants of a quad, of VL columns from the one at `quants` on. */
+INLINE vi quad_bytes(const uint8_t *quants, const int quad, const int packing) {
+  if (packing == PACK_U8) return load_bytes(quants + quad * 64);
+  vi both = load_bytes(quants + quad % 4 * 64), nibbles = quad < 4 ? low_nibbles(both) : high_nibbles(both);
+  return packing == PACK_U4 ? nibbles : nibbles | upper_bits(quants + 256, quad, packing);
+}
 
 #if defined(TL_AVX512)
 
@@ -42,6 +58,8 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm512_fmadd_ps((__m512)a, (__m512
 INLINE vf load_f16(const uint16_t *p) { return (vf)_mm512_cvtph_ps(_mm256_loadu_si256((const void *)p)); }
 INLINE void store_f16(uint16_t *p, vf v) { _mm256_storeu_si256((void *)p, _mm512_cvtps_ph((__m512)v, 0)); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)_mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p)); }
+INLINE vi load_u8(const uint8_t *p) { return (vi)_mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p)); }
+INLINE vi load_i8(const uint8_t *p) { return (vi)_mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p)); }
 INLINE int32_t sum_lanes(vi v) { return _mm512_reduce_add_epi32((__m512i)v); }
 INLINE int32_t greatest_lane(vi v) { return _mm512_reduce_max_epi32((__m512i)v); }
 INLINE vi larger(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
@@ -49,7 +67,7 @@ INLINE vi round_to_int(vf v) { return (vi)_mm512_cvtps_epi32((__m512)v); }
 INLINE void store_bytes(int8_t *p, vi v) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8((__m512i)v)); }
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x); }
-INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
+INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
 
 #elif defined(TL_AVX2)
 
@@ -59,6 +77,8 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)_mm256_fmadd_ps((__m256)a, (__m256
 INLINE vf load_f16(const uint16_t *p) { return (vf)_mm256_cvtph_ps(_mm_loadu_si128((const void *)p)); }
 INLINE void store_f16(uint16_t *p, vf v) { _mm_storeu_si128((void *)p, _mm256_cvtps_ph((__m256)v, 0)); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)_mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p)); }
+INLINE vi load_u8(const uint8_t *p) { return (vi)_mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p)); }
+INLINE vi load_i8(const uint8_t *p) { return (vi)_mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p)); }
 INLINE int32_t sum_lanes(vi v) {
   __m128i s = _mm_add_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
   s = _mm_add_epi32(s, _mm_shuffle_epi32(s, 0x4e));
@@ -78,15 +98,15 @@ INLINE void store_bytes(int8_t *p, vi v) {
 #if defined(TL_AVX_VNNI)
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
-INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
+INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
 #else
-/* maddubs adds pairs in 16 bits with saturation: 2 * 31 * 127 and 2 * 128 * 127 fit, 2 * 255 * 127 would not */
+/* maddubs adds pairs in 16 bits with saturation: 2 * 127 * 127 and 2 * 128 * 127 fit, 2 * 255 * 127 would not */
 #define DP_U8_BIAS 128
 INLINE vi add_pairs(vi acc, __m256i w, __m256i x) {
   __m256i pairs = _mm256_maddubs_epi16(w, x);
   return acc + (vi)_mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
 }
-INLINE vi dp_u4(vi acc, vi w, vi x) { return add_pairs(acc, (__m256i)w, (__m256i)x); }
+INLINE vi dp_u7(vi acc, vi w, vi x) { return add_pairs(acc, (__m256i)w, (__m256i)x); }
 INLINE vi dp_u8(vi acc, vi w, vi x) {
   __m256i centred = (__m256i)(w ^ set1_int((int32_t)0x80808080));
   return add_pairs(acc, _mm256_abs_epi8(centred), _mm256_sign_epi8((__m256i)x, centred));
@@ -101,6 +121,9 @@ INLINE vf fma1(vf a, vf b, vf c) { return (vf)vfmaq_f32((float32x4_t)c, (float32
 INLINE vf load_f16(const uint16_t *p) { return (vf)vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p))); }
 INLINE void store_f16(uint16_t *p, vf v) { vst1_u16(p, vreinterpret_u16_f16(vcvt_f16_f32((float32x4_t)v))); }
 INLINE vi load_u16(const uint16_t *p) { return (vi)vmovl_u16(vld1_u16(p)); }
+INLINE uint8x8_t four_bytes(const uint8_t *p) { uint32_t four; memcpy(&four, p, 4); return vreinterpret_u8_u32(vdup_n_u32(four)); }
+INLINE vi load_u8(const uint8_t *p) { return (vi)vmovl_u16(vget_low_u16(vmovl_u8(four_bytes(p)))); }
+INLINE vi load_i8(const uint8_t *p) { return (vi)vmovl_s16(vget_low_s16(vmovl_s8(vreinterpret_s8_u8(four_bytes(p))))); }
 INLINE int32_t sum_lanes(vi v) { return vaddvq_s32((int32x4_t)v); }
 INLINE int32_t greatest_lane(vi v) { return vmaxvq_s32((int32x4_t)v); }
 INLINE vi larger(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
@@ -119,7 +142,7 @@ INLINE vi dp_signed(vi acc, vi w, vi x) {
 }
 #endif
 #define DP_U8_BIAS 128
-INLINE vi dp_u4(vi acc, vi w, vi x) { return dp_signed(acc, w, x); }
+INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_signed(acc, w, x); }
 INLINE vi dp_u8(vi acc, vi w, vi x) { return dp_signed(acc, w ^ set1_int((int32_t)0x80808080), x); }
 
 #endif

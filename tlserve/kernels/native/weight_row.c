@@ -22,16 +22,38 @@ static float float_weight(const matrix *w, const uint8_t *pair, long at) {
   return value;
 }
 
-static void quantised_weights(const matrix *w, const uint8_t *block, long n, float *out) {
-  long panel = n % PAIR / PANEL, column = n % PANEL;
-  const uint8_t *quants = block_quants(w, block, panel) + column * 4;
-  float scale = half_to_float(block_scales(w, block, panel)[column]);
-  float minimum = w->has_min ? half_to_float(block_minima(w, block, panel)[column]) : 0;
+/* scales[half] of a column's block, and its minimum (0 where there is none) */
+static void block_scales(const matrix *w, block_parts b, long column, float *scales, float *minimum) {
+  const uint16_t *halves = (const uint16_t *)(has_super(w->scaling) ? b.units : b.scales);
+  const uint8_t *parts = b.scales + column;
+  float scale = half_to_float(halves[column]);
+  *minimum = has_minimum(w->scaling) ? half_to_float(halves[PAIR + column]) : 0;
+  scales[0] = scales[1] = scale;
+  if (w->scaling == SCALE_SUPER_MIN) {
+    scales[0] = scales[1] = scale * (float)parts[0];
+    *minimum *= (float)parts[PAIR];
+  }
+  for (int half = 0; w->scaling == SCALE_SUPER_HALVES && half < 2; half++) scales[half] = scale * (float)(int8_t)parts[half * PAIR];
+}
+
+/* Input k of the column whose quants begin at `quants`; see matrix.h. */
+static int quant_of(const matrix *w, const uint8_t *quants, int k) {
+  int quad = k / 4, i = k % 4;
+  if (w->packing == PACK_U8) return quants[quad * 64 + i];
+  int nibble = quants[quad % 4 * 64 + i] >> quad / 4 * 4 & 15;
+  if (w->packing == PACK_U5) return nibble | (quants[256 + i] >> quad & 1) << 4;
+  if (w->packing == PACK_U6) return nibble | (quants[256 + quad / 4 * 64 + i] >> quad % 4 * 2 & 3) << 4;
+  return nibble;
+}
+
+static void quantised_weights(const matrix *w, block_parts b, long n, float *out) {
+  long column = n % PAIR;
+  const uint8_t *quants = b.quants + (size_t)(column / PANEL) * panel_bytes(w->packing) + column % PANEL * 4;
+  float scales[2], minimum;
+  block_scales(w, b, column, scales, &minimum);
   for (int k = 0; k < BLOCK; k++) {
-    int quad = k / 4, byte = quants[(w->packing == PACK_U4 ? quad % 4 : quad) * 64 + k % 4];
-    if (w->packing == PACK_U4) byte = quad < 4 ? byte & 15 : byte >> 4;
-    float value = (float)(byte - w->offset) * scale;
-    out[k] = w->has_min ? value + minimum : value;
+    float value = (float)(quant_of(w, quants, k) - w->offset) * scales[k / 16];
+    out[k] = has_minimum(w->scaling) ? value + minimum : value;
   }
 }
 

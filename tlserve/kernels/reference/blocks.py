@@ -1,7 +1,8 @@
 """Weights in blocks of 32, as GGUF stores them, taken apart into small integers and scales.
 
-Owns the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers. A quantised weight is
-scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 .. block_q8_0).
+Owns the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers; `super_blocks` has the K-quants. A
+quantised weight is scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 ..
+block_q8_0).
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import attrs
 import numpy as np
 from numpy.typing import NDArray
+
+from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES, SuperFormat
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -43,7 +46,13 @@ BLOCK_FORMATS = {
     7: BlockFormat(5, has_minimum=True, offset=0),
     8: BlockFormat(8, has_minimum=False, offset=128),
 }
-KINDS = frozenset({F32_KIND, F16_KIND, BF16_KIND, *BLOCK_FORMATS})
+FLOAT_KINDS = frozenset({F32_KIND, F16_KIND, BF16_KIND})
+KINDS = FLOAT_KINDS | BLOCK_FORMATS.keys() | SUPER_FORMATS.keys()
+
+
+def values_per_block(kind: int) -> int:
+    """Return of how many values rows of a type consist: 1, a block of 32, or a super-block of 256."""
+    return SUPER_VALUES if kind in SUPER_FORMATS else BLOCK if kind in BLOCK_FORMATS else 1
 
 
 @attrs.frozen(eq=False)
@@ -66,7 +75,7 @@ class FloatMatrix:
 class BlockMatrix:
     """A matrix of N outputs and K inputs in blocks of 32."""
 
-    quants: U8  # (N, K)
+    quants: NDArray[np.uint8] | NDArray[np.int16]  # (N, K), at most 4096 in size
     scales: F32  # (N, K / 32)
     minima: F32 | None  # (N, K / 32)
     offset: int
@@ -92,6 +101,8 @@ def unpack(kind: int, rows: U8) -> Matrix:
     """Return the matrix whose rows are `rows` (N, bytes of a row) in GGML's type `kind`, one of `KINDS`."""
     if kind in BLOCK_FORMATS:
         return _unpack_blocks(BLOCK_FORMATS[kind], rows)
+    if kind in SUPER_FORMATS:
+        return _unpack_super_blocks(SUPER_FORMATS[kind], rows)
     if kind == F32_KIND:
         return FloatMatrix(rows.view(np.float32))
     if kind == F16_KIND:
@@ -115,6 +126,17 @@ def _unpack_blocks(layout: BlockFormat, rows: U8) -> BlockMatrix:
         scales=_halves(blocks[..., 0:2]),
         minima=_halves(blocks[..., 2:4]) if layout.has_minimum else None,
         offset=layout.offset,
+    )
+
+
+def _unpack_super_blocks(layout: SuperFormat, rows: U8) -> BlockMatrix:
+    """Take super-blocks apart. rows: (N, K / 256 * block_bytes)."""
+    parts = layout.take_apart(rows.reshape(len(rows), -1, layout.block_bytes))
+    return BlockMatrix(
+        quants=parts.quants.reshape(len(rows), -1),
+        scales=parts.scales.reshape(len(rows), -1),
+        minima=None if parts.minima is None else parts.minima.reshape(len(rows), -1),
+        offset=0,
     )
 
 

@@ -49,7 +49,10 @@ def linear_int8(x: QuantisedRows, weight: BlockMatrix) -> F32:
 
 
 def _int8_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
-    """Return some columns. The BLAS adds whole numbers below 2**24 here, so it is exact in whatever order it adds."""
+    """Return some columns.
+
+    The BLAS adds whole numbers here, in all less than 32 * 127 * 4096 < 2**24, so it is exact in whatever order it adds.
+    """
     quants = weight.quants[columns].reshape(-1, x.q.shape[1], BLOCK).astype(np.float32) - np.float32(weight.offset)
     sums = np.matmul(x.q.transpose(1, 0, 2), quants.transpose(1, 2, 0))  # (K / 32, R, columns)
     total = np.zeros(sums.shape[1:], np.float32)
