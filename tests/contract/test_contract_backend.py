@@ -1,4 +1,4 @@
-"""What every `Backend` promises: the scripted one, the one with the engine thread, and a fleet of those over HTTP."""
+"""What every `Backend` promises: the scripted one, the one with the engine thread, and fleets in process and over HTTP."""
 
 from contextlib import asynccontextmanager
 
@@ -10,6 +10,7 @@ import trio
 from tests.kit.http_fleet import http_fleet
 from tests.kit.local_backend import local_backend
 from tests.kit.scripted_backend import ScriptedBackend
+from tests.kit.successor_fleet import successor_fleet
 from tlserve.errors import ContextLengthExceeded, Draining
 from tlserve.generation import EmbeddingRequest, Finish, GenerationRequest, PrefillStarted, TokenEvent
 
@@ -21,7 +22,9 @@ async def scripted():
     yield ScriptedBackend()
 
 
-@pytest.fixture(params=[scripted, local_backend, http_fleet], ids=["scripted", "local", "http_fleet"])
+@pytest.fixture(
+    params=[scripted, local_backend, successor_fleet, http_fleet], ids=["scripted", "local", "fleet", "http_fleet"]
+)
 def open_backend(request):
     return request.param
 

@@ -225,8 +225,9 @@ class FakeNode:
 class FakeDirectory:
     """Tells each head of the nodes that were added, and what becomes of them."""
 
-    def __init__(self, nodes=()):
-        self.known = {node.name: node.link for node in nodes}
+    def __init__(self, links=()):
+        """`links`: by the names of their nodes."""
+        self.known = dict(links)
         self._listeners = []
 
     async def changes(self):
@@ -296,7 +297,7 @@ async def fake_fleet(
     async with trio.open_nursery() as nursery:
         for node in made.values():
             await node.start(nursery)
-        directory = FakeDirectory(made.values())
+        directory = FakeDirectory({name: node.link for name, node in made.items()})
         backends = [FleetBackend(directory, model, limits, head_id=f"h{number}") for number in range(heads)]
         for backend in backends:
             await nursery.start(backend.run)

@@ -1,0 +1,94 @@
+"""A small model of conversations over nodes with bounded caches: how much of the prompts is found there.
+
+No engine and no time: turns come in a random order, some of them at once, and each goes where `choose` says.
+"""
+
+from __future__ import annotations
+
+import random
+
+import attrs
+
+from tlserve.fleet.limits import PlacementWeights
+from tlserve.fleet.placement import Candidate, rank
+from tlserve.fleet.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
+
+NODES = ("a", "b", "c")
+
+
+@attrs.define
+class Conversation:
+    tokens: tuple[int, ...]
+    turns: int
+
+
+class Conversations:
+    """`count` chats of `turns` turns with a shared system prompt, `running` of them at a time; deterministic from `seed`."""
+
+    def __init__(self, seed, *, count=60, turns=6, running=12, cache_blocks=2500):
+        self._rng = random.Random(seed)
+        self._system = self._ids(48)
+        self._chats = [Conversation(self._system + self._ids(40), turns) for _ in range(count)]
+        self._running = running
+        self._caches = {node: PrefixIndex(cache_blocks) for node in NODES}  # the truth: what a node has
+        self._busy: list[tuple[str, Conversation]] = []
+        self.hit_tokens = self.prompt_tokens = 0
+
+    def _ids(self, count):
+        return tuple(self._rng.randrange(32_000) for _ in range(count))
+
+    def load(self, node):
+        return sum(where == node for where, _ in self._busy)
+
+    def hit_rate(self, choose):
+        """Play all turns, each on the node that `choose(chain, load)` names; return the share of prompt tokens found there."""
+        while self._chats or self._busy:
+            if self._chats and len(self._busy) < self._running:
+                self._begin_turn(choose)
+            else:
+                self._end_turn()
+        return self.hit_tokens / self.prompt_tokens
+
+    def _begin_turn(self, choose):
+        chat = self._chats.pop(self._rng.randrange(len(self._chats)))
+        chain = chain_of(chat.tokens)
+        node = choose(chain, self.load)
+        self.hit_tokens += self._caches[node].matched_tokens(chain)
+        self.prompt_tokens += len(chain) * BLOCK_TOKENS
+        self._caches[node].insert(chain)
+        self._busy.append((node, chat))
+
+    def _end_turn(self):
+        node, chat = self._busy.pop(self._rng.randrange(len(self._busy)))
+        chat.tokens += self._ids(60)
+        self._caches[node].insert(chain_of(chat.tokens))
+        chat.tokens += self._ids(20)
+        chat.turns -= 1
+        if chat.turns:
+            self._chats.append(chat)
+
+
+class ByAffinity:
+    """One head's choice: what it sent to a node, it expects there."""
+
+    def __init__(self):
+        self._sent = {node: PrefixIndex(16_384) for node in NODES}
+        self._weights = PlacementWeights()
+
+    def __call__(self, chain, load):
+        candidates = [Candidate(node, load(node), self._sent[node].matched_tokens(chain)) for node in NODES]
+        node = rank(candidates, home_key(chain), self._weights)[0].node
+        self._sent[node].insert(chain)
+        return node
+
+
+def in_turn(*heads):
+    """Return a choice that asks one head after the other, as a balancer in front of them does."""
+    calls = iter(range(1 << 30))
+    return lambda chain, load: heads[next(calls) % len(heads)](chain, load)
+
+
+def at_random(seed):
+    """Return the choice that knows nothing."""
+    rng = random.Random(seed)
+    return lambda chain, load: rng.choice(NODES)
