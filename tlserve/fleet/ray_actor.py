@@ -1,7 +1,7 @@
 """A node as an actor: the object that Ray runs in a process of its own, and how one is started and met.
 
 Owns the actor's name, its options and its methods: names and bytes in, bytes out. Refuses to know what a node is made of: it is
-handed a function that starts one.
+handed a function that starts one. Ray is imported where it is used: it must not be loaded before its variables are set.
 """
 
 from __future__ import annotations
@@ -9,9 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from typing import Any, Protocol
-
-import ray
-import ray.util
 
 from tlserve.fleet.ray_calls import Reference
 from tlserve.fleet.ray_processes import ClusterRefused, node_resource
@@ -98,6 +95,8 @@ def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayH
 
     `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name that is taken.
     """
+    import ray
+
     options: dict[str, Any] = {"resources": {node_resource(node): 1}} if on_member else {}
     remote: Any = ray.remote(**OPTIONS)
     actor_class = remote(NodeActor)
@@ -109,12 +108,16 @@ def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayH
 
 def list_nodes() -> dict[str, RayHandle]:
     """Return the actors of the nodes, by the nodes' names; asks the control process, and waits for it if it is gone."""
+    import ray.util
+
     names = [name for name in ray.util.list_named_actors() if name.startswith(NAME_PREFIX)]
     found = ((name.removeprefix(NAME_PREFIX), _find(name)) for name in sorted(names))
     return {node: handle for node, handle in found if handle is not None}
 
 
 def _find(name: str) -> RayHandle | None:
+    import ray
+
     try:
         return RayHandle(ray.get_actor(name))
     except ValueError:  # it ended since it was listed

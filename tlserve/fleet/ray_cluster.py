@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import atexit
 import logging
-from collections.abc import AsyncIterator
+import sys
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 import trio
 
 from tlserve.config.addresses import parse_address
 from tlserve.config.cluster_environment import set_cluster_variables
+from tlserve.config.environment import process_environ
 from tlserve.errors import ServerFault
 from tlserve.fleet.ray_processes import REMEDY, ClusterRefused
 from tlserve.fleet.ray_settings import NAMESPACE, RaySettings
@@ -90,13 +92,20 @@ async def join_cluster(settings: RaySettings, address: str) -> AsyncIterator[Clu
     let this process in.
     """
     settings.check()
-    set_cluster_variables(settings.variables())
+    _set_variables(settings.variables())
     await _join(settings, address)
     try:
         yield Cluster(address)
     finally:
         with trio.move_on_after(LEAVE_LIMIT_S, shield=True):
             await trio.to_thread.run_sync(_disconnect, abandon_on_cancel=True)
+
+
+def _set_variables(variables: Mapping[str, str]) -> None:
+    """Set what Ray reads when it is loaded; loaded without it, it would look for the cluster on another address."""
+    if "ray" in sys.modules and not variables.items() <= process_environ().items():
+        raise ClusterRefused("Ray was loaded before it was told how: join the cluster before anything else imports it")
+    set_cluster_variables(variables)
 
 
 async def _join(settings: RaySettings, address: str) -> None:
@@ -150,8 +159,10 @@ def _end_error_listener() -> None:
     """
     import ray._private.worker
 
+    worker: Any = ray._private.worker.global_worker
     try:
-        ray._private.worker.global_worker.threads_stopped.set()
+        worker.threads_stopped.set()
+        worker.gcs_error_subscriber.close()
     except AttributeError:
         log.warning("this version of Ray keeps its listener: without its control process it may take a whole core")
 

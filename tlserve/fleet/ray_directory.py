@@ -27,11 +27,11 @@ LOOK_EVERY_S = 1.0
 
 @attrs.define(eq=False)
 class _Sighting:
-    """An actor, its first answer, and whether that was told."""
+    """An actor and its first answer; `is_up` is None until that is there, False if it is an error."""
 
     handle: Handle
     first_answer: Answer[bytes]
-    is_told: bool = False
+    is_up: bool | None = None
 
 
 class Sightings:
@@ -53,15 +53,15 @@ class Sightings:
             if listed.get(node) == sighting.handle:
                 continue
             del self._seen[node]
-            if sighting.is_told:
+            if sighting.is_up:
                 yield NodeGone(node, "another actor has its name" if node in listed else "its actor has ended")
 
     def _note_up(self) -> Iterator[NodeChange]:
         for node, sighting in self._seen.items():
-            if sighting.is_told or not sighting.first_answer.done():
+            if sighting.is_up is not None or not sighting.first_answer.done():
                 continue
-            sighting.is_told = True
             error = sighting.first_answer.exception(0)
+            sighting.is_up = error is None
             if error is None:
                 yield NodeUp(node, ray_link(node, sighting.handle))
             else:

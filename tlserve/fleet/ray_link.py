@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import Any
 
 import attrs
-import ray.exceptions
 
 from tlserve.errors import ServerFault
 from tlserve.fleet.link import NodeLost
@@ -27,11 +26,13 @@ class _Carrier:
     handle: Handle
 
     async def carry(self, name: str, body: bytes) -> bytes:
+        from ray import exceptions  # not before its variables are set
+
         try:
             return await wait_answer(self.handle.ask("call", name, body))
-        except ray.exceptions.RayTaskError as error:
+        except exceptions.RayTaskError as error:
             raise NodeLost(f"the node {self.node} failed while it answered {name!r}: {error.cause!r}") from None
-        except ray.exceptions.RayError as error:
+        except exceptions.RayError as error:
             raise NodeLost(f"the node {self.node} is gone ({type(error).__name__})") from None
 
 
@@ -42,9 +43,11 @@ def ray_link(node: str, handle: Handle) -> RemoteNode:
 
 async def ask_actor(handle: Handle, method: str, *arguments: object) -> Any:
     """Call a method of a node's actor, not of its service; raises `ActorFailed` when the actor does not answer or has ended."""
+    from ray import exceptions
+
     try:
         return await wait_answer(handle.ask(method, *arguments))
-    except ray.exceptions.RayError as error:
+    except exceptions.RayError as error:
         raise ActorFailed(f"the node's actor has failed: {_last_line(error)}") from None
 
 
