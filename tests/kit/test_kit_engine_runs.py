@@ -3,14 +3,23 @@
 import math
 import random
 
+import attrs
 import numpy as np
 import pytest
 
 from tests.kit import naive_sampler as naive
 from tests.kit.alternating import Alternating
-from tests.kit.engine_runs import RandomRun, constraint_of, random_request
+from tests.kit.engine_runs import RandomRun, check_progress, constraint_of, prompt_tokens_of, random_request
 from tests.kit.hash_model import HashModel
-from tlserve.generation import SamplingParams
+from tlserve.generation import (
+    GenerationRequest,
+    PrefillStarted,
+    Progress,
+    PromptLogprobs,
+    PromptToken,
+    SamplingParams,
+    TokenEvent,
+)
 
 
 def history(seed):
@@ -40,6 +49,45 @@ def test_every_kind_of_request_comes_up():
     rng = random.Random(0)
     kinds = {random_request(rng, [[1, 2, 3]]).request_id for _ in range(100)}
     assert kinds == {"plain", "resumed", "constrained"}
+
+
+def test_every_parameter_of_sampling_comes_up():
+    rng = random.Random(0)
+    requests = [random_request(rng, [[1, 2, 3]]) for _ in range(200)]
+    defaults = {field.name: field.default for field in attrs.fields(SamplingParams)}
+    unchanged = {
+        name for name, default in defaults.items() if all(getattr(r.sampling, name) == default for r in requests)
+    }
+    assert unchanged == set()
+    assert all(
+        any(getattr(r, name) for r in requests) for name in ("min_tokens", "prompt_logprobs", "cache_salt", "progress")
+    )
+
+
+TOLD = [PromptLogprobs(1, (PromptToken(5, -0.5), PromptToken(6, -0.5))), PromptLogprobs(3, (PromptToken(7, -0.5),))]
+
+
+def test_what_was_told_of_a_prompt_is_joined_and_a_gap_or_a_wrong_order_is_seen():
+    assert [token.token for token in prompt_tokens_of([*TOLD, TokenEvent(0, 1)])] == [5, 6, 7]
+    for wrong in ([TOLD[1]], [*TOLD, TOLD[1]], [TOLD[0], TokenEvent(0, 1), TOLD[1]]):
+        with pytest.raises(AssertionError):
+            prompt_tokens_of(wrong)
+
+
+def test_progress_that_repeats_itself_or_comes_late_or_unasked_is_seen():
+    asked = GenerationRequest(prompt=(1, 2), max_tokens=1, seed=0, progress=True)
+    good = [Progress(ahead=1), Progress(ahead=0), PrefillStarted(), Progress(done=2), TokenEvent(0, 1)]
+    check_progress(asked, good)
+    check_progress(asked, good[:2])
+    for request, events in (
+        (attrs.evolve(asked, progress=False), good),
+        (asked, [good[0], *good]),
+        (asked, [*good, Progress(done=2)]),
+        (asked, [*good[:3], TokenEvent(0, 1)]),
+        (asked, [Progress(ahead=1, done=1), *good]),
+    ):
+        with pytest.raises(AssertionError):
+            check_progress(request, events)
 
 
 def test_a_constraint_is_never_shared():
