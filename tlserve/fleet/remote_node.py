@@ -28,7 +28,7 @@ class CallTimes:
     """How long each call may take, in seconds; a poll may take `poll_margin_s` longer than it was asked to wait."""
 
     hello_s: float = 2.0
-    place_s: float = 5.0
+    place_s: float = 10.0
     poll_margin_s: float = 1.0
     cancel_s: float = 1.0
     embed_s: float = 300.0
