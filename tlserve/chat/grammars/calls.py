@@ -15,6 +15,9 @@ from tlserve.chat.dialect import CallForm, PlacedSchema, Slot, ToolUse
 from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
 from tlserve.chat.grammars.tag_arguments import held_in_tags, tag_rules
 
+MAX_CALLS = 16
+"""How many calls an answer is made of at most where they are forced: a small model may go on for ever."""
+
 
 @attrs.frozen(kw_only=True)
 class CallRules:
@@ -35,7 +38,7 @@ class CallGrammar:
     def forced(self) -> CallRules:
         """Return rules under which `calls` is one call or more, and nothing else."""
         before, between, after = (self._row(parts) for parts in (self.form.before, self.form.between, self.form.after))
-        more = f" ({between} call)*" if self.tools.parallel else ""
+        more = f" ({between} call){{0,{MAX_CALLS - 1}}}" if self.tools.parallel else ""
         return self._rules([f"calls: {before} call{more} {after}", *self._call_lines(self.form.call)])
 
     def among_text(self) -> CallRules:
