@@ -8,7 +8,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
+import attrs
+from rich import box
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
@@ -16,7 +19,7 @@ from rich.table import Table
 from tlserve.bench.comparison import Ratio, Run, Spread, loads_of, select, spread_of_runs
 from tlserve.bench.engine_steps import StepFigures
 from tlserve.bench.event_count import EventRate
-from tlserve.bench.figures import Figures, Percentiles
+from tlserve.bench.figures import Figures
 from tlserve.bench.load import Closed, Load
 from tlserve.bench.sampling_costs import SamplingCost
 from tlserve.bench.through_http import ThroughHttp
@@ -27,22 +30,40 @@ Measure = Callable[[Figures], float | None]
 NOTHING = "-"
 
 
-def _of(times: Percentiles | None, name: str) -> float | None:
+@attrs.frozen
+class Column:
+    """A column of the table of runs: its head, how its numbers are written, and what stands side by side in a cell."""
+
+    head: str
+    written: Callable[[float], str]
+    measures: tuple[Measure, ...]
+
+
+_WHOLE, _TENTHS, _SHARE = "{:.0f}".format, "{:.1f}".format, "{:.1%}".format
+
+
+def _three_digits(value: float) -> str:
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f}"
+
+
+def _times(which: str, *names: str) -> tuple[Measure, ...]:
+    return tuple(partial(_time, which, name) for name in names)
+
+
+def _time(which: str, name: str, run: Figures) -> float | None:
+    times = getattr(run, which)
     return None if times is None else getattr(times, name)
 
 
-COLUMNS: tuple[tuple[str, str, Measure], ...] = (
-    ("output tokens/s", ".1f", lambda run: run.output_tokens_per_s),
-    ("prefill tokens/s", ".0f", lambda run: run.prefill_tokens_per_s),
-    ("first token ms p50", ".0f", lambda run: _of(run.first_token_ms, "p50")),
-    ("p90", ".0f", lambda run: _of(run.first_token_ms, "p90")),
-    ("p99", ".0f", lambda run: _of(run.first_token_ms, "p99")),
-    ("per token ms p50", ".2f", lambda run: _of(run.per_token_ms, "p50")),
-    ("p90", ".2f", lambda run: _of(run.per_token_ms, "p90")),
-    ("p99", ".2f", lambda run: _of(run.per_token_ms, "p99")),
-    ("whole ms p50", ".0f", lambda run: _of(run.whole_ms, "p50")),
-    ("step outside forward", ".1%", lambda run: run.outside_forward),
+COLUMNS = (
+    Column("output\ntokens/s", _TENTHS, (lambda run: run.output_tokens_per_s,)),
+    Column("prefill\ntokens/s", _WHOLE, (lambda run: run.prefill_tokens_per_s,)),
+    Column("first token, ms\np50 p90 p99", _WHOLE, _times("first_token_ms", "p50", "p90", "p99")),
+    Column("per token, ms\np50 p90 p99", _three_digits, _times("per_token_ms", "p50", "p90", "p99")),
+    Column("whole, ms\np50", _WHOLE, _times("whole_ms", "p50")),
+    Column("outside\nforward", _SHARE, (lambda run: run.outside_forward,)),
 )
+"""Together with a load and a name of ten letters each they fit a terminal of 100 columns."""
 
 
 @contextmanager
@@ -56,22 +77,26 @@ def progress(what: str, total: int) -> Iterator[Done]:
 
 def print_runs(runs: Sequence[Run], targets: Sequence[str]) -> None:
     """Print one row for each load and target: medians over the repeats. Columns without any value are left out."""
-    shown = [column for column in COLUMNS if spread_of_runs(runs, column[2]) is not None]
+    shown = [column for column in COLUMNS if spread_of_runs(runs, column.measures[0]) is not None]
     rows = [
-        [_load_name(load), target, *(_median(select(runs, target, load), form, measure) for _, form, measure in shown)]
+        [_load_name(load), target, *(_cell(select(runs, target, load), column) for column in shown)]
         for load in loads_of(runs)
         for target in targets
     ]
-    _print_table(["load", "server", *(name for name, _, _ in shown)], rows)
+    _print_table(["load", "server", *(column.head for column in shown)], rows)
     _print_errors(runs)
     for target in targets:
         if not all(run.figures.counted for run in runs if run.target == target):
             print(f"{target} reported no usage: its pieces were counted, and its prompts were not")
 
 
-def _median(runs: Sequence[Run], form: str, measure: Measure) -> str:
+def _cell(runs: Sequence[Run], column: Column) -> str:
+    return " ".join(_median(runs, column.written, measure) for measure in column.measures)
+
+
+def _median(runs: Sequence[Run], written: Callable[[float], str], measure: Measure) -> str:
     spread = spread_of_runs(runs, measure)
-    return NOTHING if spread is None else format(spread.median, form)
+    return NOTHING if spread is None else written(spread.median)
 
 
 def _load_name(load: Load) -> str:
@@ -139,9 +164,9 @@ def print_rates(rates: Mapping[str, Sequence[EventRate]]) -> None:
 
 def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print a table as wide as it is: one that is piped or narrow is never cut."""
-    table = Table()
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in names:
-        table.add_column(name, justify="right", no_wrap=len(name) < 4)
+        table.add_column(name, justify="right")
     for row in rows:
         table.add_row(*row)
     console = Console()
