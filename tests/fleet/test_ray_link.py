@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
@@ -21,8 +23,10 @@ from tests.kit.ray_cluster import (
     pid_of,
     running_cluster,
 )
+from tests.kit.ray_nodes import standing_nodes
 from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.app_node import serve_node
+from tlserve.config.environment import process_environ
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import ClientError
 from tlserve.fleet.fleet_backend import FleetBackend
@@ -33,9 +37,33 @@ from tlserve.fleet.ray_actor import list_nodes
 from tlserve.fleet.ray_cluster import ClusterRefused, join_cluster
 from tlserve.fleet.ray_directory import RayDirectory
 from tlserve.fleet.ray_link import ActorFailed
+from tlserve.fleet.ray_processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
 from tlserve.node_host import start_node
+
+JOIN_WITH_ANOTHER_TOKEN = """
+import sys, pathlib, trio
+from tlserve.fleet.ray_cluster import join_cluster
+from tlserve.fleet.ray_processes import ClusterRefused
+from tlserve.fleet.ray_settings import RaySettings
+async def join():
+    async with join_cluster(RaySettings(token_file=pathlib.Path(sys.argv[2])), sys.argv[1]):
+        print("joined")
+try:
+    trio.run(join)
+except ClusterRefused as refusal:
+    print(refusal.message)
+"""
+JOIN_WITHOUT_A_TOKEN = """
+import sys, ray
+try:
+    ray.init(address=sys.argv[1], _node_ip_address="127.0.0.1", log_to_driver=False)
+    print("joined")
+except Exception as refusal:
+    print(type(refusal).__name__)
+"""
+OF_NO_TOKEN = {"RAY_AUTH_MODE": "disabled", "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", "RAY_NUM_REDIS_GET_RETRIES": "3"}
 
 ANSWER = GenerationRequest(prompt=(1, 2, 3), max_tokens=40, seed=7, logprobs=2)
 LONG = GenerationRequest(prompt=(1, 2, 3), max_tokens=1000, seed=7)
@@ -44,15 +72,40 @@ LOOPBACK = {"0100007F", "0000000000000000FFFF00000100007F"}
 
 @pytest.fixture(scope="module")
 def cluster():
-    with running_cluster() as processes:
+    with running_cluster() as processes, standing_nodes(processes, ["standing"]):
         yield processes
 
 
+@pytest.fixture(scope="module", autouse=True)
+def outsiders(cluster, tmp_path_factory):
+    """Start two programs that may not join; they find out while the other tests run."""
+    other = make_token_file(tmp_path_factory.mktemp("other") / "token")
+    programs = [
+        _start(JOIN_WITH_ANOTHER_TOKEN, {}, cluster.address, str(other)),
+        _start(JOIN_WITHOUT_A_TOKEN, OF_NO_TOKEN, cluster.address),
+    ]
+    yield lambda: [program.communicate(timeout=60)[0].strip() for program in programs]
+    for program in programs:
+        program.kill()
+        program.communicate()
+
+
+def _start(program, environment, *arguments):
+    variables = {name: value for name, value in process_environ().items() if not name.startswith("RAY_")}
+    return subprocess.Popen(
+        [sys.executable, "-c", program, *arguments],
+        env={**variables, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
 @asynccontextmanager
-async def nodes_of(cluster, *names, engine=SUCC):
-    """Give the changes, the links and the processes of new nodes in the cluster."""
-    async with joined(cluster) as changes, actors(names, engine) as pids:
-        yield changes, await links_of(changes, len(names)), pids
+async def standing_link(cluster):
+    """Give the link to the node that stands for all tests."""
+    async with joined(cluster) as changes:
+        yield (await links_of(changes, ["standing"]))["standing"]
 
 
 def in_process(host, node):
@@ -74,10 +127,9 @@ def node_here(name):
 
 async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(cluster):
     with node_here("here") as near:
-        async with nodes_of(cluster, "there") as (_, links, _):
-            far = links["there"]
+        async with standing_link(cluster) as far:
             mine, its = await near.hello(), await far.hello()
-            assert (its.node, its.backend, its.slots) == ("there", mine.backend, mine.slots)
+            assert (its.node, its.backend, its.slots) == ("standing", mine.backend, mine.slots)
             assert await follow(far, ANSWER) == await follow(near, ANSWER)
             texts = EmbeddingRequest(inputs=((1, 2), (3,)))
             for one, other in zip(await far.embed(texts), await near.embed(texts), strict=True):
@@ -87,12 +139,12 @@ async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(clust
 
 
 async def test_an_abandoned_poll_loses_nothing(cluster):
-    async with nodes_of(cluster, "a") as (_, links, _):
+    async with standing_link(cluster) as link:
         key = fresh_key()
-        await links["a"].place(key, ANSWER, 60)
+        await link.place(key, ANSWER, 60)
         with trio.move_on_after(0):
-            await links["a"].poll(key.head, [Ack(key, 0, 64)], 5)
-        (session,) = (await links["a"].poll(key.head, [Ack(key, 0, 64)], 5)).sessions
+            await link.poll(key.head, [Ack(key, 0, 64)], 5)
+        (session,) = (await link.poll(key.head, [Ack(key, 0, 64)], 5)).sessions
         assert session.start == 0
 
 
@@ -122,20 +174,20 @@ async def has_ended(cluster, pid):
 
 
 async def test_a_cancel_frees_the_node_within_a_second(cluster):
-    async with nodes_of(cluster, "a") as (_, links, _):
+    async with standing_link(cluster) as link:
         key = fresh_key()
-        await links["a"].place(key, LONG, 60)
-        await until(lambda: active_sequences(links["a"], [Ack(key, 0, 8)]))
-        await links["a"].cancel([key])
+        await link.place(key, LONG, 60)
+        await until(lambda: active_sequences(link, [Ack(key, 0, 8)]))
+        await link.cancel([key])
         with trio.fail_after(1):
-            await until(lambda: no(active_sequences(links["a"], [])))
-        assert (await links["a"].poll(key.head, [Ack(key, 0, 8)], 0)).unknown == (key,)
+            await until(lambda: no(active_sequences(link, [])))
+        assert (await link.poll(key.head, [Ack(key, 0, 8)], 0)).unknown == (key,)
 
 
 async def test_the_death_of_a_node_is_noticed_at_once_and_its_name_can_be_taken_again(cluster):
     async with joined(cluster) as changes:
         async with actors(["a"]) as pids:
-            link = (await links_of(changes, 1))["a"]
+            link = (await links_of(changes, ["a", "standing"]))["a"]
             first = await link.hello()
             noticed = []
 
@@ -150,51 +202,43 @@ async def test_the_death_of_a_node_is_noticed_at_once_and_its_name_can_be_taken_
                 killed = time.monotonic()
                 os.kill(pids["a"], signal.SIGKILL)
             assert noticed[0] - killed < 1
-            assert isinstance(await anext(changes), NodeGone)
+            assert await anext(changes) == NodeGone("a", "its actor has ended")
         async with actors(["a"]):
-            again = (await links_of(changes, 1))["a"]
+            again = (await links_of(changes, ["a"]))["a"]
             assert (await again.hello()).incarnation != first.incarnation
             with pytest.raises(NodeLost):
                 await link.hello()
 
 
 async def test_a_node_that_hangs_is_noticed_by_the_deadline_of_its_poll(cluster):
-    async with nodes_of(cluster, "a") as (_, links, pids):
-        await links["a"].hello()
+    async with joined(cluster) as changes, actors(["a"]) as pids:
+        link = (await links_of(changes, ["a"]))["a"]
+        await link.hello()
         os.kill(pids["a"], signal.SIGSTOP)
         begin = time.monotonic()
         with pytest.raises(NodeLost, match="did not answer 'poll' within 2 s"):
-            await links["a"].poll("head", [], 1)
+            await link.poll("head", [], 1)
         assert time.monotonic() - begin < 2.5
         os.kill(pids["a"], signal.SIGCONT)
         with trio.fail_after(5):
-            await links["a"].poll("head", [], 0)
+            await link.poll("head", [], 0)
 
 
 async def test_a_name_is_one_node_s_and_a_node_that_cannot_start_says_why(cluster):
-    async with joined(cluster), actors(["a"]):
+    async with joined(cluster):
         with pytest.raises(ClusterRefused, match="give this one another name"):
-            await anext(aiter(_actor_again()))
-    async with joined(cluster) as changes:
+            async with actors(["standing"]):
+                pass
         with pytest.raises(ActorFailed, match="there is no model"):
             async with actors(["b"], attrs.evolve(SUCC, model_dir="nowhere")):
                 pass
-        with trio.move_on_after(1.5) as limit:
-            await anext(changes)
-        assert limit.cancelled_caught  # it was never up
-
-
-async def _actor_again():
-    async with actors(["a"]) as pids:
-        yield pids
 
 
 async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_address(cluster):
-    async with nodes_of(cluster, "a") as (_, links, pids):
-        await links["a"].hello()
+    async with standing_link(cluster) as link:
+        await link.hello()
         everybody = [*cluster.pids(), os.getpid()]
-        assert set(pids.values()) <= set(everybody)
-        for pid in (pid_of(cluster, "gcs_server"), pid_of(cluster, "raylet/raylet"), pids["a"]):
+        for pid in map(partial(pid_of, cluster), ("gcs_server", "raylet/raylet", "NodeActor")):
             assert listening_addresses([pid]), pid
         assert listening_addresses(everybody) <= LOOPBACK
 
@@ -218,12 +262,18 @@ async def test_an_address_where_nothing_answers_is_told(cluster):
             pass
 
 
+def test_who_has_another_token_or_none_is_not_let_in(outsiders):
+    of_another, of_none = outsiders()
+    assert "has it the token of" in of_another
+    assert of_none in {"AuthenticationError", "ConnectionError", "RuntimeError"}
+
+
 async def test_a_node_drains_and_ends_its_process_when_it_is_stopped(cluster):
     async with trio.open_nursery() as nursery:
         start = partial(serve_node, Settings(engine=SUCC), cluster.settings, cluster.address, "a", handle_signals=False)
         node = await nursery.start(start)
         assert str(node.pid) in os.listdir("/proc")
-        (link,) = (await links_of(RayDirectory(list_nodes).changes(), 1)).values()
+        link = (await links_of(RayDirectory(list_nodes).changes(), ["a"]))["a"]
         key = fresh_key()
         await link.place(key, ANSWER, 60)
         node.stop()

@@ -1,9 +1,9 @@
 """A real cluster on this machine, and nodes in it.
 
 with running_cluster() as cluster:                    # one control process on 127.0.0.1; all of it ends with the block
-    async with joined(cluster) as directory:
+    async with joined(cluster) as changes:
         async with actors(["a", "b"], engine) as pids:
-            links = await links_of(directory, 2)
+            links = await links_of(changes, ["a", "b"])
 """
 
 from __future__ import annotations
@@ -83,11 +83,15 @@ async def process_id(handle: RayHandle) -> int:
     return pid
 
 
-async def links_of(changes: AsyncIterator[NodeChange], count: int) -> dict[str, NodeLink]:
-    """Wait until `count` nodes are up, and return their links."""
+async def links_of(changes: AsyncIterator[NodeChange], nodes: Sequence[str]) -> dict[str, NodeLink]:
+    """Wait until these nodes are up, and return their links."""
+    links: dict[str, NodeLink] = {}
     with trio.fail_after(30):
-        found = [await anext(changes) for _ in range(count)]
-    return {change.node: change.link for change in found if isinstance(change, NodeUp)}
+        while not links.keys() >= set(nodes):
+            change = await anext(changes)
+            if isinstance(change, NodeUp):
+                links[change.node] = change.link
+    return links
 
 
 def listening_addresses(pids: Sequence[int]) -> set[str]:

@@ -24,7 +24,7 @@ LONG = GenerationRequest(prompt=(1, 2, 3), max_tokens=500, seed=7)
 async def lose_control(processes: ClusterProcesses) -> dict[str, object]:
     """Lose the control process behind the first events of a stream, read the rest, and say what was seen."""
     async with join_cluster(processes.settings, processes.address) as cluster, actors(["a"], SUCC):
-        link = (await links_of(cluster.directory().changes(), 1))["a"]
+        link = (await links_of(cluster.directory().changes(), ["a"]))["a"]
         key = fresh_key()
         await link.place(key, LONG, 60)
         events, _ = await poll_once(link, key, 0)
