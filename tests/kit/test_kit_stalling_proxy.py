@@ -1,3 +1,5 @@
+"""The proxy forwards, holds back what is sent while it stalls, and lets it go on."""
+
 import socket
 import threading
 
