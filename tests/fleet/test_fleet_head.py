@@ -224,6 +224,15 @@ async def test_when_a_client_has_left_its_node_has_nothing_of_it(autojump_clock)
             assert (node.sessions, len(node.backend.running), fleet.backend.admitted) == (0, 0, 0)
 
 
+async def test_an_answer_that_has_ended_is_forgotten_by_its_node_with_the_next_poll(autojump_clock):
+    async with fake_fleet(1) as fleet:
+        async with fleet.backend.generate(REQUEST) as tokens:
+            assert len([event async for batch in tokens for event in batch]) == 13
+            await trio.sleep(0.01)
+            assert fleet.nodes["n0"].sessions == 0  # though its client has not left
+        assert "cancel" not in fleet.nodes["n0"].link.calls
+
+
 async def test_a_client_leaves_a_node_that_does_not_answer_within_a_second(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
@@ -299,6 +308,7 @@ async def test_what_stays_on_a_draining_node_past_the_grace_moves_and_is_no_fail
 
         assert tokens_of(await events_of(fleet.backend, long, {5: drain, 60: drain})) == answer(long)
         assert fleet.placements_of("r") == 3
+        await trio.sleep(0.1)
         assert all(node.sessions == 0 for node in fleet.nodes.values())
 
 

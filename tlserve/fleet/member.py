@@ -90,7 +90,7 @@ class Member:
 
     def has_stalled(self, now: float) -> bool:
         """Say whether it had something to do for long enough, and did nothing, although it answers."""
-        if not any(placement.is_expected_to_move for placement in self.placements.values()):
+        if not any(placement.has_work for placement in self.placements.values()):
             self.progressed = now
         prefill_tokens = sum(placement.prefill_tokens for placement in self.placements.values())
         limit_s = max(self.limits.stall_s, prefill_tokens * self.limits.prefill_s_per_token)

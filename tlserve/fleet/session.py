@@ -50,7 +50,7 @@ class Placement:
     asking: trio.CancelScope = attrs.field(factory=trio.CancelScope)
 
     @property
-    def is_expected_to_move(self) -> bool:
+    def has_work(self) -> bool:
         """Say whether the node has something to do for it: a session whose window is full has not."""
         return self.confirmed and self.have < self.until
 
