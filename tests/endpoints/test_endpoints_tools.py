@@ -11,6 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.grammars.source import parse_source
 from tlserve.chat.templates import Template
 
 NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
@@ -308,3 +309,65 @@ async def test_what_the_descriptor_says_is_not_there_is_refused(open_api, part: 
     async with open_api() as api:
         answer = await api.chat([part])
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (422, "messages[0].content")
+
+
+# --- forced calls and formats ------------------------------------------------------------------------------------------------
+
+
+NAMED_NOW = {"type": "function", "function": {"name": "now"}}
+
+
+@pytest.mark.parametrize(
+    ("choice", "finish"),
+    [("required", "tool_calls"), (NAMED_NOW, "stop"), ("auto", "tool_calls"), (None, "tool_calls")],
+)
+async def test_a_named_call_ends_with_stop_and_any_other_with_tool_calls(open_api, choice: Any, finish: str) -> None:
+    whole, chunks = await ask(open_api, ONE_CALL, tools=[NOW, ADD], tool_choice=choice)
+    assert [whole["choices"][0]["finish_reason"], chunks[-1]["choices"][0]["finish_reason"]] == [finish, finish]
+    assert without_ids(whole["choices"][0]["message"]["tool_calls"]) == [function("now", "{}")]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"tools": [NOW], "tool_choice": "required"}, "tools"),
+        ({"tools": [{**NOW, "function": {**NOW["function"], "strict": True}}]}, "tools"),
+        ({"response_format": {"type": "json_object"}}, "response_format"),
+        ({"response_format": {"type": "json_object"}, "tools": [NOW]}, "response_format"),
+        ({"regex": "a+"}, "regex"),
+    ],
+)
+async def test_what_holds_an_answer_goes_with_every_request_to_the_backend(open_api, fields: Any, field: str) -> None:
+    backend = saying("x")
+    async with open_api(backend, **SERVED) as api:
+        await api.chat(n=2, max_tokens=1000, **fields)
+    grammars = [request.grammar for request in backend.requests]
+    assert len(set(grammars)) == 1
+    assert parse_source(grammars[0]).field == field
+
+
+@pytest.mark.parametrize("fields", [{}, {"tools": [NOW]}, {"tools": [NOW], "tool_choice": "none"}, {"tools": []}])
+async def test_a_free_answer_has_no_grammar(open_api, fields: Any) -> None:
+    backend = saying("x")
+    async with open_api(backend, **SERVED) as api:
+        await api.chat(max_tokens=1000, **fields)
+    assert backend.requests[0].grammar is None
+
+
+async def test_reasoning_that_the_template_opened_is_free_before_a_held_answer(open_api) -> None:
+    backend = saying("x")
+    async with open_api(backend, **SERVED) as api:
+        for thinking in (True, False):
+            await api.chat(max_tokens=1000, enable_thinking=thinking, choice=["yes"])
+    rules = [parse_source(request.grammar).rules.partition("\n")[0] for request in backend.requests]
+    assert rules == ["start: reasoning content", 'start: (("<think>") reasoning)? content']
+
+
+async def test_a_raw_completion_is_held_as_a_chat_is(open_api) -> None:
+    backend = saying("x")
+    async with open_api(backend, **SERVED) as api:
+        body = {"model": "succ", "prompt": ["a", "b"], "structured_outputs": {"choice": ["yes"]}, "max_tokens": 9}
+        assert (await api.post("/v1/completions", body)).status == 200
+    assert [parse_source(request.grammar).rules for request in backend.requests] == [
+        "start:  content\ncontent: @answer"
+    ] * 2
