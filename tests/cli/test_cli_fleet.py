@@ -118,3 +118,9 @@ def test_status_without_a_head_says_where_it_asked() -> None:
     assert "is no head of a fleet" in no_head.stderr
     assert "no head answers at 127.0.0.1:1" in nobody.stderr
     assert no_head.returncode == nobody.returncode != 0
+
+
+def test_a_plain_server_does_not_pretend_to_be_a_head() -> None:
+    with server_process("serve", "--model", "succ", "--set", "fleet.nodes=http://127.0.0.1:1") as server:
+        assert server.wait_exit() == exit_code_of(SettingsError(()))
+        assert "fleet.nodes is for the head of a fleet: start it by `tlserve fleet`" in server.lines[-1]

@@ -95,6 +95,19 @@ async def test_a_pool_that_was_closed_keeps_nothing(autojump_clock):
         assert server.server.open_connections == 0
 
 
+async def test_a_pool_that_is_closed_while_all_is_cancelled_leaves_no_connection_open(autojump_clock):
+    async with memory_server(_echo) as server:
+        pool = ClientPool(_opener(server), "node")
+        async with trio.open_nursery() as nursery:
+            for _ in range(3):
+                nursery.start_soon(pool.request, "POST", "/", (), b"x")
+        with trio.CancelScope() as scope:
+            scope.cancel()
+            await pool.aclose()
+        await trio.testing.wait_all_tasks_blocked()
+        assert server.server.open_connections == 0
+
+
 def _opener(server):
     async def open_stream():
         return server.connect_raw()

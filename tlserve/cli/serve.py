@@ -9,6 +9,8 @@ from __future__ import annotations
 import argparse
 
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
+from tlserve.config.settings import Settings
+from tlserve.errors import SettingsError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -17,9 +19,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pull", action="store_true", help="fetch the named model first if it is not there yet")
 
 
+def refuse_nodes(settings: Settings) -> None:
+    """Refuse settings that only the head of a fleet heeds; raises `SettingsError`."""
+    fleet = settings.fleet
+    given = {"nodes": fleet.nodes, "nodes_dns": fleet.nodes_dns, "ray_address": fleet.ray_address}
+    names = [f"fleet.{name}" for name, value in given.items() if value]
+    if names:
+        raise SettingsError((f"{names[0]} is for the head of a fleet: start it by `tlserve fleet`, or leave it out",))
+
+
 def run(arguments: argparse.Namespace) -> int:
     """Serve until a stop signal and return the exit code; raises `OperatorError` for what keeps it from starting."""
     settings = settings_of(arguments)
+    refuse_nodes(settings)
     from tlserve.telemetry.logs import set_up_logs
 
     set_up_logs(settings.log.level, form=settings.log.format)

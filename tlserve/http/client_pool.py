@@ -20,6 +20,7 @@ OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
 MAX_ANSWER_BYTES = 1 << 28
 MAX_IDLE = 16
+CLOSE_LIMIT_S = 1.0
 
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(?::(?P<port>[0-9]{1,5}))?/?")
 
@@ -107,8 +108,10 @@ class ClientPool:
     async def aclose(self) -> None:
         """Close what idles, and what is in use as soon as it is not."""
         self._closed = True
-        while self._idle:
-            await self._idle.pop().aclose()
+        # cancelled or not: each is closed at once, and a cancellation at the first would leave the others open
+        with trio.move_on_after(CLOSE_LIMIT_S, shield=True):
+            while self._idle:
+                await self._idle.pop().aclose()
 
     async def _ask(
         self, client: HttpClient, method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
+from functools import partial
 
 import attrs
 import trio
@@ -18,6 +19,7 @@ from tlserve.config.load import load_settings
 from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError, TlserveError, single_cause
+from tlserve.fleet_head import load_head
 from tlserve.model.load import LoadedModel
 
 DRAIN_TIMEOUT_MS = 5000
@@ -98,7 +100,8 @@ async def serve(
 ) -> AsyncIterator[TestServer]:
     """Serve `model` for the block: a path, a pulled model or a built-in one; or `loaded`, under the name `model`.
 
-    `models` are further ones, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`.
+    `models` are further ones, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`. With
+    the setting "fleet.nodes" it is the head of a fleet; a server with "fleet.internal" can be a node of it.
 
     What keeps the server from starting, and what the block raises, comes out as it is, in no group.
     """
@@ -129,7 +132,9 @@ async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: t
         codes: list[int] = []
 
         async def host(*, task_status: trio.TaskStatus[app.Running]) -> None:
-            codes.append(await app.serve(settings, loaded=loaded, handle_signals=False, task_status=task_status))
+            load = partial(load_head, settings) if settings.fleet.nodes else None
+            serve = partial(app.serve, settings, loaded=loaded, load=load, handle_signals=False)
+            codes.append(await serve(task_status=task_status))
 
         server = TestServer(await nursery.start(host), ended)
         task_status.started(server)
