@@ -39,7 +39,7 @@ class ItemDraws:
 
     def draws(self) -> Iterator[Draw]:
         """Give the draws in order."""
-        yield from _checked(self.drawn)
+        return _checked(self.drawn)
 
 
 NO_DRAWS = ItemDraws((), Drawn(()))
@@ -69,7 +69,7 @@ class _Broken:
 
 def _plan_runs(item: SequenceRows) -> tuple[list[Run], _Broken | None]:
     prompt = item.sequence.tokens
-    scored = [Run(item.request, 0, given=prompt[position + 1]) for position in item.scored]
+    scored = [Run(item.request, 0, given=prompt[position + 1]) for position in item.scored] if item.scored else []
     if not item.sampled:
         return scored, None
     masks, broken = _masks(item)

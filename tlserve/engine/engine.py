@@ -218,13 +218,14 @@ class Engine:
         sequence.computed += item.count
         events: list[EngineEvent] = []
         try:
-            events += self._note_prompt(item, found)
-            self._take_all(item, found, events)
+            if not sequence.drew:
+                events += self._note_prompt(item, found)
+            finish = self._take_all(item, found, events)
         except errors.ServerFault as fault:
             return [*events, self._fail(sequence, fault)]
         self.kv.publish(sequence.table, sequence.tokens, sequence.computed)
-        if sequence.finish:
-            self._finish(sequence, sequence.finish)
+        if finish:
+            self._finish(sequence, finish)
         return events
 
     def _note_prompt(self, item: SequenceRows, found: ItemDraws) -> list[EngineEvent]:
@@ -237,21 +238,24 @@ class Engine:
             sequence.scored = item.scored.stop + 1
         return events
 
-    def _take_all(self, item: SequenceRows, found: ItemDraws, events: list[EngineEvent]) -> None:
-        sequence, taken = item.sequence, 0
+    def _take_all(self, item: SequenceRows, found: ItemDraws, events: list[EngineEvent]) -> Finish | None:
+        """Take draws as long as the drafts turn out right; return why the answer ended, if it did."""
+        sequence, taken, finish = item.sequence, 0, None
         for drawn, draft in zip(found.draws(), (*item.drafts, None), strict=False):
-            events.append(self._take(sequence, drawn))
-            taken += 1
-            if sequence.finish or draft != drawn.token:
+            event = self._take(sequence, drawn)
+            events.append(EngineEvent(sequence.key, event))
+            taken, finish = taken + 1, event.finish
+            if finish or draft != drawn.token:
                 break
             sequence.computed += 1
         self._count_drafts(item, taken)
+        return finish
 
-    def _take(self, sequence: Sequence, drawn: Draw) -> EngineEvent:
+    def _take(self, sequence: Sequence, drawn: Draw) -> TokenEvent:
         index = sequence.emitted
         sequence.append(drawn.token)
         self._counters.generated_tokens_total += 1
-        return EngineEvent(sequence.key, TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish))
+        return TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish)
 
     def _count_drafts(self, item: SequenceRows, drawn: int) -> None:
         if item.drafts:

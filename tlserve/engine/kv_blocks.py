@@ -84,13 +84,14 @@ class KvBlocks:
 
     def grow(self, table: BlockTable, tokens: int) -> bool:
         """Give `table` room for `tokens` positions, evicting idle blocks if need be; False, and nothing, if there is none."""
+        if tokens <= len(table.blocks) * self.block_size:
+            return True
         missing = self.missing(table, tokens)
         if missing > self.available:
             return False
-        if missing:
-            self._evict(missing - self.pool.free_count)
-            table.blocks += self.pool.take(missing, table.blocks[-1] if table.blocks else -1)
-            table.changed()
+        self._evict(missing - self.pool.free_count)
+        table.blocks += self.pool.take(missing, table.blocks[-1] if table.blocks else -1)
+        table.changed()
         return True
 
     def next_block(self, table: BlockTable, tokens: Sequence[int]) -> tuple[Prefix, tuple[int, ...]] | None:
@@ -119,7 +120,7 @@ class KvBlocks:
         Where another sequence was sooner, `table` takes over its block: by the exactness contract it holds the same bits.
         """
         parent = table.last
-        if self.cache is None or parent is None:
+        if self.cache is None or parent is None or computed < (len(table.path) + 1) * self.block_size:
             return
         for start in range(len(table.path) * self.block_size, computed - self.block_size + 1, self.block_size):
             own = tuple(tokens[start : start + self.block_size])

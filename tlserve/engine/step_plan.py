@@ -15,6 +15,8 @@ from tlserve.engine.sequence import Sequence
 from tlserve.generation import GenerationRequest
 from tlserve.kernels.interface import StepBatch
 
+NOTHING_SCORED = range(0)
+
 
 @attrs.frozen(eq=False)
 class SequenceRows:
@@ -36,6 +38,8 @@ class SequenceRows:
 
     @scored.default
     def _scored(self) -> range:
+        if not self.sequence.scores:
+            return NOTHING_SCORED
         first, end = self.sequence.scored - 1, self.sequence.prompt_tokens - 1
         return range(max(first, self.start), min(end, self.start + self.count))
 
@@ -78,7 +82,8 @@ def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
         tokens += item.tokens
         positions += range(item.start, item.start + item.rows)
         starts.append(end)
-        logit_rows += range(first + item.scored.start - item.start, first + item.scored.stop - item.start)
+        if item.scored:
+            logit_rows += range(first + item.scored.start - item.start, first + item.scored.stop - item.start)
         logit_rows += range(end - item.sampled, end)
         hidden_rows += range(first, end) if item.sequence.hidden_sum else ()
     return StepBatch(
