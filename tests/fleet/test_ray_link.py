@@ -243,10 +243,14 @@ async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_a
         assert listening_addresses(everybody) <= LOOPBACK
 
 
-async def test_joining_leaves_the_stop_signals_to_us(cluster):
+async def test_joining_leaves_the_stop_signals_to_us(cluster, capfd):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with joined(cluster):
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+        with trio.open_signal_receiver(signal.SIGTERM) as received:
+            os.kill(os.getpid(), signal.SIGTERM)
+            assert await anext(received) == signal.SIGTERM
+    assert "SIGTERM received" not in capfd.readouterr().err
 
 
 async def test_a_second_cluster_is_refused_while_this_process_is_in_one(cluster):

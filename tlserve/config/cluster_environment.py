@@ -20,6 +20,7 @@ _FIXED = {
     "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "1000",
     "RAY_health_check_failure_threshold": "3",
+    "RAY_DISABLE_FAILURE_SIGNAL_HANDLER": "1",  # SIGTERM is a drain here, and no failure to print a stack for
     "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",  # nodes are drained before, by us
     "RAY_NUM_REDIS_GET_RETRIES": "8",  # a second each, in which a process that is not let in finds out
 }

@@ -91,7 +91,7 @@ class RayHandle:
 
 
 def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayHandle:
-    """Start a node's actor; it ends with this process.
+    """Start a node's actor; it ends with this process, and when the handle is dropped.
 
     `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name that is taken.
     """
