@@ -22,6 +22,7 @@ from tlserve.errors import OperatorError
 
 PREFILL_TOKENS = 512
 BARE_STEP = "bare step"
+WARM_UP = LoadCase(name="warm-up", streams=2, rounds=2)
 _SEEDS_APART = 1_000_003
 
 Recorded = dict[str, dict[str, list[float]]]
@@ -48,6 +49,10 @@ class TablePlan:
         """Return a load with the plan's sizes."""
         return attrs.evolve(case, output_tokens=self.output_tokens, rounds=self.answers or case.rounds)
 
+    def seed_of(self, number: int) -> int:
+        """Return the seed of a round's first load; the others count on from it."""
+        return self.seed * _SEEDS_APART + number * (len(CASES) + 1)
+
     def total(self, peers: Peers) -> int:
         """Return how many measurements there are."""
         servers = 1 + len(peers.server.formats if peers.server else ())
@@ -63,8 +68,10 @@ async def measure_table(plan: TablePlan, peers: Peers, generate: Generate, done:
     """
     async with _servers(peers) as targets:
         measuring = _Measuring(plan, peers, generate, done, targets)
+        for target in targets.values():
+            await generate(target, plan.sized(WARM_UP), plan.seed_of(plan.rounds))
         for number in range(plan.rounds):
-            await measuring.round(plan.seed * _SEEDS_APART + number * len(CASES))
+            await measuring.round(plan.seed_of(number))
     return measuring.recorded
 
 
@@ -101,7 +108,7 @@ class _Measuring:
         for number, case in enumerate(self.plan.cases):
             await self._load(case, seed + number)
         if self.peers.in_process and IN_PROCESS in self.plan.parts:
-            await self._in_process(self.peers.in_process, seed + len(CASES) - 1)
+            await self._in_process(self.peers.in_process, seed + len(CASES))
         if {PREFILL, STEP} & set(self.plan.parts):
             await self._engine()
         if self.peers.prefill and PREFILL in self.plan.parts:
@@ -117,7 +124,7 @@ class _Measuring:
     async def _in_process(self, peer: InProcessPeer, seed: int) -> None:
         """Compare with 32 streams through our server, asked once more so that the two are neighbours."""
         case = self.plan.sized(next(case for case in CASES if case.name == "c32"))
-        figures = await self.generate(self.targets[OURS], case, -seed - 1)
+        figures = await self.generate(self.targets[OURS], case, seed)
         self._record(IN_PROCESS, OURS, figures.output_tokens_per_s)
         self.done()
         for format_ in peer.formats:
