@@ -33,6 +33,9 @@ from tlserve.node_host import start_node
 
 log = logging.getLogger("tlserve")
 
+LOOK_EVERY_S = 0.5
+"""How often the control program looks whether nodes are left, once it has lost its process."""
+
 
 class Stopping:
     """What ends a program: `stop` once, and once more to cut."""
@@ -64,7 +67,8 @@ async def serve_control(
 ) -> int:
     """Hold a cluster's control process until a stop signal; started with its address and what stops it.
 
-    Raises `OperatorError` when it does not start, and `ControlLost` when it ends by itself.
+    Raises `OperatorError` when it does not start, and `ControlLost` when it ends by itself: then nodes on this machine first get
+    the time that the longest answer may take.
     """
     stopping = Stopping()
     async with _holding(partial(start_control, settings, port=port)) as processes, trio.open_nursery() as nursery:
@@ -73,10 +77,21 @@ async def serve_control(
         log.info("the control process answers at %s; its logs are in %s", processes.address, processes.directory)
         task_status.started((processes.address, stopping.stop))
         lost = await _first_of(stopping.wait_asked, partial(wait_unreachable, processes.address)) == 1
+        if lost:
+            log.error("the control process has ended; the nodes of this machine may finish what they have")
+            await _first_of(stopping.wait_asked, partial(_wait_actors_ended, processes))
         nursery.cancel_scope.cancel()
     if lost:
         raise ControlLost(f"the control process of the cluster at {processes.address} has ended by itself")
     return EXIT_DRAINED
+
+
+async def _wait_actors_ended(processes: ClusterProcesses) -> None:
+    with trio.move_on_after(processes.settings.wall_s):
+        left = await trio.to_thread.run_sync(processes.actor_pids)
+        while left:
+            await trio.sleep(LOOK_EVERY_S)
+            left = await trio.to_thread.run_sync(processes.actor_pids)
 
 
 @asynccontextmanager

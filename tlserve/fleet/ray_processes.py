@@ -29,6 +29,8 @@ STOP_LIMIT_S = TERM_GRACE_S + KILL_GRACE_S + 5.0
 ADDRESS_FILE = "ray_current_cluster"
 """Ray writes the address of the control process to this file of its directory."""
 
+ACTOR_TITLE = b"ray::NodeActor"
+
 REMEDY = "pip install 'tlserve[fleet]'"
 
 
@@ -49,6 +51,10 @@ class ClusterProcesses:
         """Return the id of every process, the actors included."""
         return session_pids(self.keeper.pid)
 
+    def actor_pids(self) -> list[int]:
+        """Return the ids of the actors' processes: Ray gives them the name of the class."""
+        return [pid for pid in self.pids() if ACTOR_TITLE in _title(pid)]
+
     def stop(self) -> None:
         """End every process, and remove what they wrote; called again it does nothing."""
         self.keeper.terminate()
@@ -59,6 +65,13 @@ class ClusterProcesses:
 
     def __exit__(self, *exc_info: object) -> None:
         self.stop()
+
+
+def _title(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def make_token_file(path: Path) -> Path:
