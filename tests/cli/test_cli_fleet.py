@@ -23,12 +23,6 @@ def tiny(directory: Path) -> Path:
     return write_tiny_gguf(directory / "tiny.gguf")
 
 
-def node_pids(head: ServerProcess) -> list[int]:
-    """Return the processes that `head` started."""
-    threads = Path(f"/proc/{head.process.pid}/task").iterdir()
-    return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
-
-
 def nodes_of(head: ServerProcess) -> list[dict[str, object]]:
     nodes: list[dict[str, object]] = get(head.health_address, "/healthz").json["fleet"]
     return nodes
@@ -67,18 +61,18 @@ def test_a_head_with_two_nodes_answers_as_one_server_does_and_tells_of_them(head
 
 def test_a_node_that_ends_is_started_again(head) -> None:
     head.wait_line(" API +")
-    victim = node_pids(head)[0]
+    victim = head.children()[0]
     os.kill(victim, signal.SIGKILL)
     head.wait_line("has ended: exit code -9; it is started again")
     wait_until(lambda: [node["state"] for node in nodes_of(head)] == ["ready", "ready"])
-    assert len(node_pids(head)) == 2
-    assert victim not in node_pids(head)
+    assert len(head.children()) == 2
+    assert victim not in head.children()
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -9)])
 def test_no_node_outlives_its_head(head, number, code) -> None:
     head.wait_line(" API +")
-    nodes = node_pids(head)
+    nodes = head.children()
     assert len(nodes) == 2
     head.send_signal(number)
     assert head.wait_exit() == code

@@ -5,6 +5,7 @@ no example goes in untested.
 """
 
 import json
+import os
 import re
 import shlex
 import signal
@@ -13,8 +14,10 @@ import sys
 
 import attrs
 import pytest
+import trio
 
 from tests.kit.http_calls import chat, content_of, parse_events, post
+from tests.kit.loopback_fleet import Load
 from tests.kit.processes import server_process
 from tests.kit.source_tree import CHECKOUT
 from tlserve.testing import serve_in_thread
@@ -36,6 +39,8 @@ class Block:
             return "from nothing"
         if self.language == "sh" and self.text.startswith("curl "):
             return "curl"
+        if self.language == "sh" and self.text.startswith("tlserve fleet "):
+            return "fleet"
         if self.language == "python":
             return "client" if WRITTEN_ADDRESS in self.text else "test"
         return "unknown"
@@ -60,6 +65,7 @@ def test_every_block_is_of_a_kind_that_is_run() -> None:
     assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {
         "client": 1,
         "curl": 1,
+        "fleet": 1,
         "from nothing": 2,
         "test": 1,
     }
@@ -81,6 +87,25 @@ def test_a_curl_line_streams_an_answer_of_the_real_model(block: Block, real_serv
 def test_a_client_example_prints_what_the_real_model_says(block: Block, real_server) -> None:
     shown = run_python(block.text.replace(WRITTEN_ADDRESS, real_server.address))
     assert shown.startswith("The opposite of hot is cold.")
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("block", of_kind("fleet"))
+async def test_a_node_of_the_fleet_can_be_killed_in_the_middle_of_an_answer(block: Block, real_server) -> None:
+    fields = {"temperature": 1.0, "ignore_eos": True, "max_tokens": 48}
+    bodies = [chat("Tell me a story", model="smol-135m", seed=seed, **fields) for seed in (1, 2)]
+    expected = Load(real_server.address, bodies)
+    await expected.run()
+    with server_process(*shlex.split(block.text)[1:]) as head:
+        told = Load(await trio.to_thread.run_sync(lambda: head.address), bodies)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(told.run)
+            await told.wait_tokens(24)
+            os.kill(head.children()[0], signal.SIGKILL)
+        await trio.to_thread.run_sync(lambda: head.wait_line("is lost"))
+        head.send_signal(signal.SIGTERM)
+        assert await trio.to_thread.run_sync(head.wait_exit) == 0
+    assert told.answers() == expected.answers()
 
 
 @pytest.mark.parametrize("block", of_kind("test"))

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
 import attrs
 
@@ -63,6 +64,11 @@ class ServerProcess:
     def health_address(self) -> str:
         """Return "host:port" of the health port, as the banner says it."""
         return self.wait_line(r" health +http://(\S+)")[1]
+
+    def children(self) -> list[int]:
+        """Return the ids of the processes that it started; Linux only."""
+        threads = Path(f"/proc/{self.process.pid}/task").iterdir()
+        return [int(pid) for thread in threads for pid in (thread / "children").read_text().split()]
 
     def send_signal(self, number: signal.Signals) -> None:
         """Send a signal to this process alone."""

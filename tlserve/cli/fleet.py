@@ -1,4 +1,4 @@
-"""`tlserve fleet`: the head of a fleet; `tlserve fleet status`: how its nodes are.
+"""`tlserve fleet`: the head of a fleet; `... status`: how its nodes are; `... control`: the control process of a Ray cluster.
 
 Owns the command that a node of this machine is started by, and the order: settings, logs, the head. Refuses to know how a head
 works (`tlserve.fleet_head`), which is imported only after the settings hold.
@@ -16,11 +16,15 @@ from tlserve.capacity import SHARE_OF_MEMORY
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
 from tlserve.config.machine import available_memory_bytes, usable_cores
 from tlserve.config.settings import Settings
+from tlserve.errors import SettingsError
 
 if TYPE_CHECKING:
     from tlserve.fleet_head import OwnNodes
 
 _MOST_NODES = 64
+
+RAY_WORKER_PORTS = range(10002, 20000)
+"""What Ray 2 sets aside by itself: min and max worker port of `ray start`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -28,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "action",
         nargs="?",
-        choices=("serve", "status"),
+        choices=("serve", "status", "control"),
         default="serve",
-        help="start a head, or ask one how its nodes are",
+        help="start a head, ask one how its nodes are, or be the control process of a Ray cluster at fleet.ray_address",
     )
     add_settings_arguments(parser)
     parser.add_argument(
@@ -53,12 +57,34 @@ def run(arguments: argparse.Namespace) -> int:
     from tlserve.telemetry.logs import set_up_logs
 
     set_up_logs(settings.log.level, form=settings.log.format)
+    if arguments.action == "control":
+        return _run_control(settings)
     from functools import partial
 
     from tlserve.app import run as run_server
     from tlserve.fleet_head import load_head
 
     return run_server(settings, partial(load_head, settings, own_nodes(arguments, settings)))
+
+
+def _run_control(settings: Settings) -> int:
+    """Hold a control process until a stop signal; the token's file is written if there is none."""
+    from functools import partial
+    from pathlib import Path
+
+    import trio
+
+    from tlserve.app_node import serve_control
+    from tlserve.config.addresses import parse_address
+    from tlserve.fleet.ray_processes import make_token_file
+    from tlserve.fleet_head import ray_settings
+
+    port = parse_address(settings.fleet.ray_address).port if settings.fleet.ray_address else 0
+    if port in RAY_WORKER_PORTS:
+        raise SettingsError((f"fleet.ray_address: Ray keeps port {port} for its workers; take one like 6379",))
+    if settings.fleet.ray_token_file:
+        make_token_file(Path(settings.fleet.ray_token_file))
+    return trio.run(partial(serve_control, ray_settings(settings.fleet), port=port))
 
 
 def own_nodes(arguments: argparse.Namespace, settings: Settings) -> OwnNodes | None:

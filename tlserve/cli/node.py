@@ -1,4 +1,4 @@
-"""`tlserve node`: a server that is a node of a fleet, or an actor of its cluster.
+"""`tlserve node`: a server that is a node of a fleet, or, with --join, an actor of a Ray cluster.
 
 Owns the two ways to be a node: with the routes that heads use over HTTP, and by joining a cluster. Refuses to know how either
 works.
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import os
+import secrets
+import socket
 
 import attrs
 
@@ -21,6 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     add_settings_arguments(parser)
     parser.add_argument(
+        "--join",
+        metavar="HOST:PORT",
+        help="be an actor of the Ray cluster whose control process is there, and no server",
+    )
+    parser.add_argument("--name", help="with --join: what heads call this node; the name of this machine and a number")
+    parser.add_argument(
         "--until-stdin-ends",
         action="store_true",
         help="end when standard input does, so that a node does not outlive whoever started it",
@@ -33,10 +41,26 @@ def run(arguments: argparse.Namespace) -> int:
     from tlserve.telemetry.logs import set_up_logs
 
     set_up_logs(settings.log.level, form=settings.log.format)
+    if arguments.join:
+        return _run_actor(settings, arguments.join, arguments.name or _own_name())
     from tlserve.app import run as run_server
     from tlserve.hosting import wait_for_ever
 
     return run_server(settings, until=stdin_ended if arguments.until_stdin_ends else wait_for_ever)
+
+
+def _run_actor(settings: Settings, address: str, name: str) -> int:
+    import trio
+
+    from tlserve.app_node import serve_node
+    from tlserve.fleet_head import ray_settings
+
+    return trio.run(serve_node, settings, ray_settings(settings.fleet), address, name)
+
+
+def _own_name() -> str:
+    """Return a name that no other node has."""
+    return f"{socket.gethostname()}-{secrets.token_hex(3)}"
 
 
 def as_node(settings: Settings) -> Settings:
