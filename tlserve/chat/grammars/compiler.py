@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator
 """How JSON is laid out: one line, with at most one space behind each comma and colon."""
 
 _MAX_PROBES = 64
+_OUR_LINE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): ")
 
 
 class LlguidanceCompiler:
@@ -65,7 +67,7 @@ class LlguidanceCompiler:
             raise ClientError(words, param=source.field)
 
     def _refusal(self, source: GrammarSource, reason: str) -> ClientError:
-        place = source.field
+        place, reason = source.field, reason if source.larks else _OUR_LINE.sub("", reason)
         for placed in source.schemas.values():
             if (found := self._blame(placed)) is not None:
                 place, reason = found
