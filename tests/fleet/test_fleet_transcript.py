@@ -81,14 +81,19 @@ def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
 @pytest.mark.parametrize("index", [0, 2, 5])
 def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
     transcript = Transcript(REQUEST)
-    transcript.take(TokenEvent(0, 5))
+    given(transcript, [PrefillStarted(), TokenEvent(0, 5)])
     with pytest.raises(BrokenAnswer, match=f"token {index} came in the place of token 1"):
         transcript.take(TokenEvent(index, 5))
 
 
+def test_no_token_comes_before_the_prefill_has_started():
+    with pytest.raises(BrokenAnswer, match="prefill"):
+        Transcript(REQUEST).take(TokenEvent(0, 5))
+
+
 def test_nothing_follows_the_last_token():
     transcript = Transcript(REQUEST)
-    given(transcript, answer(REQUEST))
+    given(transcript, [PrefillStarted(), *answer(REQUEST)])
     with pytest.raises(BrokenAnswer):
         transcript.take(TokenEvent(6, 1))
 

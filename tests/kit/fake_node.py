@@ -28,8 +28,8 @@ class Faults:
     """What goes wrong with the next calls of a kind; each entry is used once. `delay_s`: how long every call takes.
 
     lost_request: the node never hears of it. lost_reply: it does, and its answer is lost. hung: as lost, but nobody is told.
-    doubled (polls alone): the last reply comes once more, instead of a new one. gap (polls alone): each session lacks its first
-    event. late (place alone): earlier calls come again.
+    Polls alone: doubled, the last reply comes once more, instead of a new one; gap, each session lacks its first event, and says
+    so; shifted, it does not. place alone: late, earlier calls come again.
     """
 
     place: list[str] = attrs.field(factory=list)
@@ -101,7 +101,7 @@ class FaultyLink:
             await self._repeat_old_placements()
         reply = await self._ask_node(ask)
         if kind == "poll":
-            reply = without_first_events(reply) if fault == "gap" else reply
+            reply = without_first_events(reply, int(fault == "gap")) if fault in ("gap", "shifted") else reply
             self._last_poll = reply
         if fault == "lost_reply":
             raise NodeLost("the reply was lost")
@@ -127,10 +127,10 @@ class FaultyLink:
                 continue
 
 
-def without_first_events(reply):
-    """Return the reply as a node would send it that has lost the first event of every session."""
+def without_first_events(reply, told):
+    """Return the reply of a node that has lost the first event of every session; `told` 1: and counts it still."""
     sessions = tuple(
-        attrs.evolve(update, start=update.start + 1, events=update.events[1:]) for update in reply.sessions
+        attrs.evolve(update, start=update.start + told, events=update.events[1:]) for update in reply.sessions
     )
     return attrs.evolve(reply, sessions=sessions)
 

@@ -30,10 +30,11 @@ from tlserve.generation import GenerationRequest, PrefillStarted, Progress, Prom
 LOSS = (NodeLost, NoNode, EngineFailed, NoCapacity, Overloaded, Draining, DrainCut)
 LINK_FAULTS = {
     "place": ("lost_request", "lost_reply", "hung", "late"),
-    "poll": ("lost_request", "lost_reply", "hung", "doubled", "doubled", "gap"),
+    "poll": ("lost_request", "lost_reply", "hung", "doubled", "gap", "shifted", "shifted"),
     "cancel": ("lost_request", "lost_reply"),
     "hello": ("lost_reply", "hung"),
 }
+FOR_EVER_S = 10_000.0
 HARM = ("kill", "kill", "restart", "restart", "freeze", "hang_engine", "fail_engine", "drain", "remove", "relink")
 
 
@@ -82,6 +83,7 @@ class FleetSchedule:
             "prefill_tokens": rng.choice((8, 64, 256)),
             "step_s": rng.choice((0.02, 0.05)),
         }
+        self.delays_s = [rng.choice((0.0, 0.0, 0.005, 0.1)) for _ in self.nodes]
         self.limits = FleetLimits(
             moves=99 if self.survivor else rng.randint(0, 3),
             wall_s=600.0 if self.survivor or rng.random() < 0.7 else rng.uniform(0.3, 3),
@@ -132,7 +134,7 @@ class FleetSchedule:
 
     def _fault(self):
         rng = self._rng
-        at, node, lasts_s = rng.uniform(0, 3), rng.choice(self.nodes), rng.choice((0.3, 1.0, 4.0, 15.0))
+        at, node, lasts_s = rng.uniform(0, 3), rng.choice(self.nodes), rng.choice((0.3, 1.0, 4.0, 15.0, FOR_EVER_S))
         if node == self.survivor or rng.random() < 0.4:
             kind = rng.choice(("place", "poll", "poll", "poll", "cancel", "hello"))
             return Fault(at, node, "link", link=(kind, rng.choice(LINK_FAULTS[kind])))
@@ -143,13 +145,16 @@ class FleetSchedule:
     async def _run(self):
         async with fake_fleet(self.nodes, heads=self.heads, limits=self.limits, **self.settings) as fleet:
             start = trio.current_time()
+            for node, delay_s in zip(fleet.nodes.values(), self.delays_s, strict=True):
+                node.faults.delay_s = delay_s
             async with trio.open_nursery() as nursery:
                 for fault in self.faults:
                     nursery.start_soon(self._harm, fleet, fault, start)
                 async with trio.open_nursery() as clients:
                     for client, outcome in zip(self.clients, self.outcomes, strict=True):
                         clients.start_soon(self._ask, fleet, client, outcome, start)
-                self._check_answers()
+                nursery.cancel_scope.cancel()
+            self._check_answers()
             self.placements = [fleet.placements_of(client.request.request_id) for client in self.clients]
             await self._check_nothing_stays(fleet)
 

@@ -145,6 +145,7 @@ class Head:
         if not member.absence:
             log.warning("node %s is lost: %s", member.node, reason)
         member.absence = reason
+        member.farewells.clear()  # if it comes back it says the events again, and is told to end the session
         self._take_off(member, list(member.placements.values()), f"node {member.node} was lost: {reason}")
         for scope in member.calls.values():
             scope.cancel()

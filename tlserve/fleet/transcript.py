@@ -53,6 +53,8 @@ class Transcript:
         return len(self._emitted) > len(self.request.emitted)
 
     def _take_token(self, event: TokenEvent) -> TokenEvent:
+        if not self._told_start:
+            raise BrokenAnswer("a token came before its prefill had started")
         if event.index != len(self._emitted):
             raise BrokenAnswer(f"token {event.index} came in the place of token {len(self._emitted)}")
         self._emitted.append(event.token)
