@@ -81,7 +81,7 @@ def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
 @pytest.mark.parametrize("index", [0, 2, 5])
 def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
     transcript = Transcript(REQUEST)
-    given(transcript, [PrefillStarted(), TokenEvent(0, 5)])
+    given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), TokenEvent(0, 5)])
     with pytest.raises(BrokenAnswer, match=f"token {index} came in the place of token 1"):
         transcript.take(TokenEvent(index, 5))
 
@@ -93,14 +93,22 @@ def test_no_token_comes_before_the_prefill_has_started():
 
 def test_nothing_follows_the_last_token():
     transcript = Transcript(REQUEST)
-    given(transcript, [PrefillStarted(), *answer(REQUEST)])
+    given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *answer(REQUEST)])
     with pytest.raises(BrokenAnswer):
         transcript.take(TokenEvent(6, 1))
 
 
 def test_missing_prompt_logprobs_are_the_fault_of_the_node():
     transcript = Transcript(REQUEST)
-    events = prompt_logprobs(REQUEST)
-    transcript.take(events[0])
-    with pytest.raises(BrokenAnswer):
-        transcript.take(events[2])
+    first, second, third = prompt_logprobs(REQUEST)
+    with pytest.raises(BrokenAnswer, match="prefill"):
+        transcript.take(first)
+    transcript.take(PrefillStarted())
+    with pytest.raises(BrokenAnswer, match="prompt token 4 came in the place of prompt token 1"):
+        transcript.take(second)
+    transcript.take(first)
+    with pytest.raises(BrokenAnswer, match="prompt token 7 came in the place of prompt token 4"):
+        transcript.take(third)
+    transcript.take(second)
+    with pytest.raises(BrokenAnswer, match="a token came in the place of prompt token 7"):
+        transcript.take(TokenEvent(0, 5))

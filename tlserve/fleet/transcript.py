@@ -25,7 +25,7 @@ class Transcript:
         self._emitted = list(request.emitted)
         self._told_start = False
         self._told_done = -1
-        self._next_prompt_token: int | None = None
+        self._next_prompt_token = 1  # the first has no log-probability
 
     @property
     def emitted(self) -> tuple[int, ...]:
@@ -53,14 +53,22 @@ class Transcript:
         return len(self._emitted) > len(self.request.emitted)
 
     def _take_token(self, event: TokenEvent) -> TokenEvent:
-        if not self._told_start:
-            raise BrokenAnswer("a token came before its prefill had started")
+        if not self._has_new_tokens:
+            self._check_head()
         if event.index != len(self._emitted):
             raise BrokenAnswer(f"token {event.index} came in the place of token {len(self._emitted)}")
         self._emitted.append(event.token)
         self.begun = True
         self.ended = event.finish is not None
         return event
+
+    def _check_head(self) -> None:
+        """Raise unless all that comes before the first token has come."""
+        if not self._told_start:
+            raise BrokenAnswer("a token came before its prefill had started")
+        owed = self.request.prompt_logprobs is not None and not self.request.emitted
+        if owed and self._next_prompt_token < len(self.request.prompt):
+            raise BrokenAnswer(f"a token came in the place of prompt token {self._next_prompt_token}")
 
     def _fresh(self, event: PrefillStarted | PromptLogprobs | Progress) -> GenerationEvent | None:
         """Return what is new in what comes before the first token: a node that took over says it all again."""
@@ -76,7 +84,9 @@ class Transcript:
                 return self._fresh_progress(event)
 
     def _fresh_prompt_logprobs(self, event: PromptLogprobs) -> PromptLogprobs | None:
-        expected = event.start if self._next_prompt_token is None else self._next_prompt_token
+        expected = self._next_prompt_token
+        if not self._told_start:
+            raise BrokenAnswer("prompt log-probabilities came before the prefill had started")
         if event.start > expected:
             raise BrokenAnswer(f"prompt token {event.start} came in the place of prompt token {expected}")
         rest = event.tokens[expected - event.start :]
