@@ -1,6 +1,8 @@
 """A constraint allows the stop ids exactly where the answer may end, takes tokens back, and says why it cannot be made."""
 
 import random
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -122,3 +124,8 @@ def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
     assert LlguidanceCompiler(TOKENIZER, 400, source_bytes=1).field(grammar) == "response_format"
     (placed,) = source.schemas.values()
     assert (placed.place, placed.schema, placed.blanks) == ("the.place", {"const": "é"}, "[ \\n]{0,2}")
+
+
+def test_the_library_is_imported_when_the_first_grammar_comes() -> None:
+    code = "import sys, tlserve.local_models, tlserve.endpoints.api; print('llguidance' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -123,6 +123,21 @@ def test_a_schema_that_asks_for_itself_without_an_end_is_refused(schema) -> None
     assert "asks for itself without an end" in refusal(schema)
 
 
+def test_chains_of_references_may_be_long_and_schemas_not_without_number() -> None:
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(3000)}
+    whole = {"$ref": "#/$defs/d0", "$defs": {**chain, "d3000": {"type": "null"}}}
+    assert checked_schema(whole, PLACE, FIELD) == whole
+    assert "asks for itself" in refusal({"$ref": "#/$defs/d0", "$defs": {**chain, "d3000": {"$ref": "#/$defs/d0"}}})
+    assert refusal({"anyOf": [{}] * 5001}) == f"{PLACE} has more than 5000 schemas inside it"
+
+
+def test_a_schema_may_not_nest_without_end() -> None:
+    nested = {"const": 1}
+    for _ in range(2000):
+        nested = {"items": nested}
+    assert refusal(nested) == f"{PLACE} nests too deep"
+
+
 def test_a_schema_that_nothing_matches_is_refused() -> None:
     assert refusal(False) == f"{PLACE} is false, which no value matches"
     assert refusal("string").startswith(f"{PLACE} is no JSON schema")

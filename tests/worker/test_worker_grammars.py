@@ -13,7 +13,7 @@ from tlserve.chat.dialect import FROM_NOTHING
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
-from tlserve.chat.grammars.formats import choice_format, regex_format
+from tlserve.chat.grammars.formats import choice_format, regex_format, schema_format
 from tlserve.errors import ClientError, Draining, Overloaded, Refusal
 from tlserve.generation import Finish, GenerationRequest, Grammar, TokenEvent
 from tlserve.text.byte_tokenizer import ByteTokenizer
@@ -154,6 +154,23 @@ async def test_a_grammar_whose_turn_does_not_come_is_told_to_come_again(compiler
     with pytest.raises(Overloaded):
         await grammars.start(Grammar("b"), STOPS)
     compiler.open()
+
+
+async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
+    """The library recurses over references; the stack of an ordinary thread would end the process here."""
+    chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(4000)}
+    schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d4000": {"const": "b"}}}
+    compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)
+    grammar = answer_grammar(schema_format(schema, "schema", "response_format"), None, PLAIN, FROM_NOTHING, {})
+    constraint = await Grammars(compiler, GrammarLimits(time_s=PATIENCE_S)).start(grammar, STOPS)
+    assert constraint.mask()[1] == 1 << ord('"') - 32
+
+
+async def test_a_compiler_that_breaks_is_no_fault_of_the_client(compiler):
+    compiler.compiled = None
+    compiler.open()
+    with pytest.raises(AttributeError):
+        await Grammars(compiler, GrammarLimits()).start(Grammar("a"), STOPS)
 
 
 async def test_without_a_compiler_grammars_are_refused_by_name():

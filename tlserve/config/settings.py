@@ -154,7 +154,7 @@ class EngineSettings:
         default=False, about="send reasoning under the name `reasoning`, too, beside `reasoning_content`"
     )
     grammar_bytes: int = setting(
-        262_144, "longest schema or grammar that an answer is held to; more is 400", unit="bytes", low=64, high=1 << 24
+        262_144, "longest schema or grammar that an answer is held to; more is 400", unit="bytes", low=64, high=1 << 20
     )
     grammar_timeout_ms: int = setting(5000, "longest time to compile it; more is 400", unit="ms", low=1, high=600_000)
     grammar_cache: int = setting(64, "schemas and grammars that stay compiled", unit="grammars", low=1, high=100_000)

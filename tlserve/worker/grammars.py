@@ -3,11 +3,17 @@
 Owns the time that a grammar may take, how many are compiled at once, and which are kept. Refuses to know their language. Lives on
 the event loop; the compiler runs in worker threads of its own limiter. A thread that takes too long is left behind, and its
 place in the limiter with it until it ends: it holds up other new grammars, and nothing else.
+
+The compiler goes as deep as a grammar does, and a stack that overflows in native code ends the process: so each compilation has
+a thread with a stack that grows with its text. Measured: chains of thousands of rules or references took some 3 kB a link, and
+a link is at least 14 bytes of text.
 """
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
+from collections.abc import Callable
 
 import attrs
 import trio
@@ -16,6 +22,9 @@ from tlserve.errors import ClientError, Overloaded, Refusal
 from tlserve.generation import CompiledGrammar, Grammar, GrammarCompiler, TokenConstraint
 
 Key = tuple[str, frozenset[int]]
+Outcome = CompiledGrammar | ClientError
+_STACK_BYTES = 64 << 20
+_STACK_PER_BYTE = 1024
 
 
 @attrs.frozen(kw_only=True)
@@ -32,7 +41,7 @@ class _Compilation:
     """One grammar under way; `outcome` None once it is `over`: whoever began it was cancelled."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
-    outcome: CompiledGrammar | ClientError | None = None
+    outcome: Outcome | None = None
     begun: bool = False
 
 
@@ -72,15 +81,10 @@ class Grammars:
         assert not isinstance(own.outcome, ClientError)
         self._keep(key, own.outcome)
 
-    async def _outcome(
-        self, compiler: GrammarCompiler, key: Key, grammar: Grammar, own: _Compilation
-    ) -> CompiledGrammar | ClientError:
-        def compile_it() -> CompiledGrammar | ClientError:
+    async def _outcome(self, compiler: GrammarCompiler, key: Key, grammar: Grammar, own: _Compilation) -> Outcome:
+        def compile_it() -> Outcome:
             own.begun = True
-            try:
-                return compiler.compile(grammar, key[1])
-            except ClientError as error:
-                return error
+            return _deep_down(lambda: _compiled(compiler, grammar, key[1]), len(grammar.source))
 
         with trio.move_on_after(self._limits.time_s):
             return await trio.to_thread.run_sync(compile_it, limiter=self._places, abandon_on_cancel=True)
@@ -94,6 +98,35 @@ class Grammars:
         self._kept[key] = compiled
         while len(self._kept) > self._limits.kept:
             self._kept.popitem(last=False)
+
+
+def _compiled(compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int]) -> Outcome:
+    try:
+        return compiler.compile(grammar, stop_ids)
+    except ClientError as error:
+        return error
+
+
+def _deep_down(work: Callable[[], Outcome], text_size: int) -> Outcome:
+    """Return what `work` returns in a thread with a deep stack; raises what it raises. Memory is taken as it is used."""
+    done: list[Outcome | BaseException] = []
+
+    def run() -> None:
+        try:
+            done.append(work())
+        except BaseException as error:  # it goes to whoever waits
+            done.append(error)
+
+    usual = threading.stack_size(_STACK_BYTES + _STACK_PER_BYTE * text_size)
+    try:
+        thread = threading.Thread(target=run, name="tlserve-grammar", daemon=True)
+        thread.start()
+    finally:
+        threading.stack_size(usual)
+    thread.join()
+    if isinstance(done[0], BaseException) and not isinstance(done[0], ClientError):
+        raise done[0]
+    return done[0]
 
 
 def _raise_again(compilation: _Compilation) -> None:

@@ -5,11 +5,15 @@ Owns the search for both, and references. Refuses to know keywords that hold no 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
 from tlserve.chat.grammars.keywords import LISTS, NAMED, ONE_SCHEMA
+
+Node = Mapping[str, Any]
+Parts = Callable[[Node], Iterable[Any]]
 
 
 def subschemas(schema: Any) -> Iterator[tuple[str, Any]]:
@@ -39,56 +43,62 @@ def resolve(root: Any, reference: str) -> Any:
 
 def find_endless(root: Any) -> str | None:
     """Return the path of a schema that never ends, or None."""
-    nodes = list(_walk(root, ""))
-    ending: set[int] = set()
-    gained = [0]
-    while gained:
-        gained = [id(node) for _, node in nodes if id(node) not in ending and _ends(node, root, ending)]
-        ending.update(gained)
-    return next((path for path, node in nodes if id(node) not in ending), None)
+    return _left_over(root, lambda node: _needed(node, root), _has_alternatives)
 
 
 def find_standing(root: Any) -> str | None:
     """Return the path of a schema that asks for itself without any step into a value, or None."""
-    done: set[int] = set()
-    for path, node in _walk(root, ""):
-        if id(node) not in done and _stands(node, root, done, ()):
-            return path
-    return None
+    return _left_over(root, lambda node: _in_place(node, root), lambda _node, _settled: True)
 
 
-def _stands(schema: Any, root: Any, done: set[int], under_way: tuple[int, ...]) -> bool:
-    """Say whether `schema` comes back to itself; `done` are those that do not."""
-    if not isinstance(schema, Mapping) or id(schema) in done:
-        return False
-    if id(schema) in under_way:
-        return True
-    members = [member for keyword in ("allOf", "anyOf", "oneOf") for member in schema.get(keyword, ())]
-    if "$ref" in schema:
-        members.append(resolve(root, schema["$ref"]))
-    found = any(_stands(member, root, done, (*under_way, id(schema))) for member in members)
-    if not found:
-        done.add(id(schema))
-    return found
+def _left_over(root: Any, parts: Parts, may_settle: Callable[[Node, set[int]], bool]) -> str | None:
+    """Return the path of the first schema that never settles: one settles once all its `parts` have, and it may."""
+    nodes = list(_walk(root, ""))
+    waiting: dict[int, list[Node]] = {}
+    for _, node in nodes:
+        for part in (*parts(node), *_alternatives(node)):
+            waiting.setdefault(id(part), []).append(node)
+    settled: set[int] = set()
+    queue = deque(node for _, node in reversed(nodes))
+    while queue:
+        node = queue.popleft()
+        if id(node) not in settled and _are_settled(parts(node), settled) and may_settle(node, settled):
+            settled.add(id(node))
+            queue.extend(waiting.get(id(node), ()))
+    return next((path for path, node in nodes if id(node) not in settled), None)
 
 
-def _walk(schema: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _are_settled(parts: Iterable[Any], settled: set[int]) -> bool:
+    return all(not isinstance(part, Mapping) or id(part) in settled for part in parts)
+
+
+def _walk(schema: Any, path: str) -> Iterator[tuple[str, Node]]:
     if isinstance(schema, Mapping):
         yield path, schema
         for step, member in subschemas(schema):
             yield from _walk(member, path + step)
 
 
-def _ends(schema: Mapping[str, Any], root: Any, ending: set[int]) -> bool:
-    def can(member: Any) -> bool:
-        return not isinstance(member, Mapping) or id(member) in ending
-
-    if not all(map(can, _needed(schema, root))):
-        return False
-    return all(any(map(can, schema[keyword])) for keyword in ("anyOf", "oneOf") if keyword in schema)
+def _alternatives(schema: Node) -> Iterator[Any]:
+    for keyword in ("anyOf", "oneOf"):
+        yield from schema.get(keyword, ())
 
 
-def _needed(schema: Mapping[str, Any], root: Any) -> Iterator[Any]:
+def _has_alternatives(schema: Node, settled: set[int]) -> bool:
+    """Say whether one member of each choice is settled."""
+    choices = (schema[keyword] for keyword in ("anyOf", "oneOf") if keyword in schema)
+    return all(any(_are_settled((member,), settled) for member in choice) for choice in choices)
+
+
+def _in_place(schema: Node, root: Any) -> Iterator[Any]:
+    """Yield the schemas that look at the same value as `schema`."""
+    yield from schema.get("allOf", ())
+    yield from _alternatives(schema)
+    if "$ref" in schema:
+        yield resolve(root, schema["$ref"])
+
+
+def _needed(schema: Node, root: Any) -> Iterator[Any]:
     """Yield the schemas that each value of `schema` has to match, itself or in a part."""
     yield from schema.get("allOf", ())
     if "$ref" in schema:

@@ -28,6 +28,7 @@ from tlserve.chat.grammars.recursion import find_endless, find_standing, resolve
 from tlserve.errors import ClientError
 
 Schema = Mapping[str, Any] | bool
+MAX_SCHEMAS = 5000
 
 
 def checked_schema(schema: Any, place: str, field: str) -> Schema:
@@ -43,7 +44,10 @@ def lenient_schema(schema: Any, place: str, field: str) -> Schema:
 def _whole(walk: _Walk, schema: Any) -> Schema:
     if schema is False:
         raise walk.refusal("", "is false, which no value matches")
-    own = walk.schema(schema, "")
+    try:
+        own = walk.schema(schema, "")
+    except RecursionError:
+        raise walk.refusal("", "nests too deep") from None
     walk.check_references(own)
     for find in (find_standing, find_endless):
         if (place := find(own)) is not None:
@@ -69,6 +73,8 @@ class _Walk:
             return schema
         if not isinstance(schema, Mapping):
             raise self.refusal(path, "is no JSON schema; send an object, or true or false")
+        if len(self._schemas) >= MAX_SCHEMAS:
+            raise self.refusal("", f"has more than {MAX_SCHEMAS} schemas inside it")
         own = dict(self._members(schema, path))
         self._check_count(own, path)
         self._narrow(own, path)
