@@ -112,3 +112,11 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
         pace.wait(0.05)
+
+
+def command_line(pid: int) -> str:
+    """Return what a process was started with, "" if it is gone; Linux only."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        return ""
