@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 
 from tlserve.text.tokenizer import Tokenizer
 
-_LIMITS = LLParserLimits(verbose_errors=False, initial_lexer_fuel=250_000)
-"""A quarter of the library's own fuel: a hostile regular expression is given up after some tenths of a second."""
+_LIMITS = LLParserLimits(verbose_errors=False, initial_lexer_fuel=250_000, max_lexer_states=100_000)
+"""Less than the library's own: a hostile pattern is given up after some tenths of a second, and within some 100 MB."""
 
 _IN_STRINGS = r'[^"\\\x00-\x1F\x7F]'
 _SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_IN_STRINGS}{{1,{most}}}" for most in (3, 6, 10, 15, 30)), f"{_IN_STRINGS}+"]
