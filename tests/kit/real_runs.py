@@ -1,6 +1,6 @@
 """Random schedules on models with real arithmetic: words instead of made-up ids, longer prompts, answers cut and gone on with.
 
-What `engine_runs` draws is laid over a list of `WORDS` tokens of the model, so that the model repeats itself and drafts hit.
+What `engine_runs` draws is laid over `VOCABULARY` tokens of the model, so that the model repeats itself and drafts hit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PERIOD_TOKENS, PERIODS = (
     3,
 )  # of a common beginning: more than two tiles of keys, and equal blocks in different places
 TEXT = """One day the little girl and her dog went to the park to play. The sun was warm, and they sat by the big old tree.
-"What is your name?" said a boy. "I am Tom." They ran, and they sang, and then it was time to go home. Numbers: 1, 2, 3, 4, 5."""
+"What is your name?" said a boy. "I am Tom." They ran, and they sang, and then it was time to go home. Numbers: 1, 2, 3, 4, 5.
+The king of that country had three sons, and every year in winter he asked them: who can bring me a bird that speaks?"""
 
 
 @attrs.frozen(eq=False)
@@ -52,7 +53,9 @@ def real_models(path, activations, kv_precision, runs_on):
     loaded = [load_model(path, threads=threads, kernels=choice) for choice, threads in choices]
     ids = build_tokenizer(loaded[0].metadata).encode(TEXT)
     models = tuple(one.model for one in loaded)
-    return Models(models, models[0], tuple(dict.fromkeys(ids))[:VOCABULARY])
+    words = tuple(dict.fromkeys(ids))[:VOCABULARY]
+    assert len(words) == VOCABULARY
+    return Models(models, models[0], words)
 
 
 def tiny_models(numerics=INT8):
@@ -99,7 +102,7 @@ class RealRun(RandomRun):
         return self._continued(rng, request) if rng.random() < 0.25 and not request.emitted else request
 
     def _in_words(self, ids):
-        return tuple(self.words[i % len(self.words)] for i in ids)
+        return tuple(self.words[i] for i in ids)
 
     def _request_in_words(self, request, common):
         return attrs.evolve(
@@ -109,7 +112,7 @@ class RealRun(RandomRun):
             stop_ids=frozenset(self._in_words(request.stop_ids)) - frozenset(self._in_words(request.emitted)),
             sampling=attrs.evolve(
                 request.sampling,
-                logit_bias=tuple((self.words[i % len(self.words)], bias) for i, bias in request.sampling.logit_bias),
+                logit_bias=tuple((self.words[i], bias) for i, bias in request.sampling.logit_bias),
             ),
         )
 
