@@ -47,7 +47,7 @@ def test_a_prefill_is_timed_to_its_first_token(engine):
 def test_every_kind_of_sampling_is_timed_in_turn_and_stands_beside_the_greedy_step(engine):
     done = []
     bare = BareEngine(engine, VOCABULARY, seed=1)
-    costs = measure_sampling(bare, VOCABULARY, plan(), lambda: done.append(1))
+    costs = measure_sampling(bare, kinds_of_sampling(VOCABULARY), plan(), lambda: done.append(1))
     assert [(cost.kind, cost.rows) for cost in costs] == [(k, n) for n in (1, 4) for k in kinds_of_sampling(VOCABULARY)]
     assert len(done) == 2 * len(costs)
     assert all(cost.over_greedy.median == 1 for cost in costs if cost.kind == "greedy")

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 
+from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.bench.comparison import Spread
 from tlserve.bench.fleet_affinity import Hits
 from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, FleetPlan
@@ -13,8 +14,9 @@ from tlserve.cli.bench_fleet import markdown
 ONE = Spread(median=1.0, low=0.5, high=2.0)
 
 
-def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for():
-    asked = ("--model", "succ", "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
+def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(tmp_path):
+    model = str(write_tiny_gguf(tmp_path / "tiny.gguf"))
+    asked = ("--model", model, "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
     command = [sys.executable, "-m", "tlserve", "bench", "fleet", *asked, "--parts", "head,kill", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
     report = json.loads(done.stdout)

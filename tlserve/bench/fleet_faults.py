@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from tlserve.bench.fleet_setup import Member
+from tlserve.errors import ServerFault
 from tlserve.fleet.fleet_backend import FleetBackend
 from tlserve.fleet.http_link import HttpLink
 from tlserve.fleet.overview import FleetModel
@@ -27,7 +28,7 @@ PROMPT_TOKENS = 64
 BEFORE_TOKENS = 16
 """Tokens that each session has when the fault comes."""
 
-AFTER_TOKENS = 32
+AFTER_TOKENS = 128
 _LOOK_EVERY_S = 0.001
 
 
@@ -70,6 +71,8 @@ async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Sign
             struck_at = trio.current_time()
             noticed_at = await _strike(backend, nodes[0], number, watched)
         moved = [session for session in watched if session.next_at < math.inf]
+        if not moved:
+            raise ServerFault(f"no answer was at {nodes[0].url} when the fault came: this model ends them too soon")
         fresh = await _prefill_at_once(backend, len(moved), PROMPT_TOKENS + BEFORE_TOKENS)
     return Fault(
         noticed_ms=1000 * (noticed_at - struck_at),

@@ -21,6 +21,7 @@ from tlserve.bench.fleet_throughput import Beside, measure_beside
 from tlserve.bench.load import Closed
 from tlserve.bench.run import Plan
 from tlserve.bench.workload import Workload
+from tlserve.config.model_id import served_model_id
 
 PARTS = ("head", "cores", "kill", "hang", "affinity")
 NODES = 3
@@ -38,6 +39,11 @@ class FleetPlan:
     rounds: int = 2
     repeats: int = 5
     seed: int = 0
+
+    @property
+    def served(self) -> str:
+        """Return the id under which the nodes serve the model."""
+        return served_model_id(self.model)
 
     def total(self) -> int:
         """Return how often `done` is called."""
@@ -104,14 +110,14 @@ async def measure_fleet(plan: FleetPlan, done: Callable[[], None]) -> FleetFigur
 
 async def _measure_head(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
     async with nodes_and_head(plan.model, [""], 0) as ([node], head):
-        return await measure_beside(plan.throughput(), plan.model, head=head, nodes=[node], alone=node, done=done)
+        return await measure_beside(plan.throughput(), plan.served, head=head, nodes=[node], alone=node, done=done)
 
 
 async def _measure_cores(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
     loads = [load for load in plan.throughput().loads if isinstance(load, Closed) and load.streams > 1]
     many = attrs.evolve(plan.throughput(), loads=loads)
     async with nodes_and_head(plan.model, ["0", "1"], 1) as (nodes, head), run_node(plan.model, "0", 1) as alone:
-        return await measure_beside(many, plan.model, head=head, nodes=nodes, alone=alone, done=done)
+        return await measure_beside(many, plan.served, head=head, nodes=nodes, alone=alone, done=done)
 
 
 async def _measure_faults(plan: FleetPlan, number: signal.Signals, done: Callable[[], None]) -> FaultFigures:
@@ -119,7 +125,7 @@ async def _measure_faults(plan: FleetPlan, number: signal.Signals, done: Callabl
     for _ in range(plan.repeats):
         async with AsyncExitStack() as stack:
             nodes = [await stack.enter_async_context(run_node(plan.model, "", 1)) for _ in range(NODES)]
-            faults.append(await measure_fault(plan.model, nodes, number, FAULT_STREAMS))
+            faults.append(await measure_fault(plan.served, nodes, number, FAULT_STREAMS))
         done()
     return FaultFigures(
         noticed_ms=spread_of([fault.noticed_ms for fault in faults]),
@@ -142,7 +148,7 @@ async def _measure_hang(plan: FleetPlan, done: Callable[[], None]) -> FaultFigur
 
 
 async def _measure_affinity(plan: FleetPlan, done: Callable[[], None]) -> Affinity:
-    pairs = [await _affinity_pair(plan.model, plan.seed + 1000 * repeat, done) for repeat in range(plan.repeats)]
+    pairs = [await _affinity_pair(plan, plan.seed + 1000 * repeat, done) for repeat in range(plan.repeats)]
     return Affinity(
         by_head=spread_of([placed for placed, _ in pairs]),
         at_random=spread_of([strewn for _, strewn in pairs]),
@@ -150,12 +156,12 @@ async def _measure_affinity(plan: FleetPlan, done: Callable[[], None]) -> Affini
     )
 
 
-async def _affinity_pair(model: str, seed: int, done: Callable[[], None]) -> tuple[float, float]:
+async def _affinity_pair(plan: FleetPlan, seed: int, done: Callable[[], None]) -> tuple[float, float]:
     """Return the rates of the same conversations, by a head over nodes, and at random over as many others."""
     async with AsyncExitStack() as stack:
-        nodes = [await stack.enter_async_context(run_node(model, "", 1)) for _ in range(2 * NODES)]
-        head = (await stack.enter_async_context(run_head(model, nodes[:NODES]))).target("head", model)
-        others, source = [node.target("random", model) for node in nodes[NODES:]], random.Random(seed)
+        nodes = [await stack.enter_async_context(run_node(plan.model, "", 1)) for _ in range(2 * NODES)]
+        head = (await stack.enter_async_context(run_head(plan.model, nodes[:NODES]))).target("head", plan.served)
+        others, source = [node.target("random", plan.served) for node in nodes[NODES:]], random.Random(seed)
         placed = await measure_hits(Talks(), seed, lambda: head, done)
         strewn = await measure_hits(Talks(), seed, lambda: source.choice(others), done)
     return placed.rate, strewn.rate

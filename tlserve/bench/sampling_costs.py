@@ -6,7 +6,8 @@ looked at: a mask and a bias are as large as in use, and mean nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 import attrs
 import numpy as np
@@ -14,16 +15,29 @@ from numpy.typing import NDArray
 
 from tlserve.bench.comparison import Spread, spread_of
 from tlserve.bench.engine_steps import BareEngine, EnginePlan, Work
-from tlserve.generation import SamplingParams
+from tlserve.generation import CompiledGrammar, SamplingParams
 
 BIASED_IDS = 100
 ALLOWED_SHARE = 0.95
 LOGPROBS = 5
 
+_ITEM = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string", "maxLength": 40},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 3},
+        "count": {"type": "integer", "minimum": 0, "maximum": 1000},
+    },
+    "required": ["name", "tags", "count"],
+    "additionalProperties": False,
+}
+SCHEMA: Mapping[str, object] = {"type": "array", "minItems": 1000, "items": _ITEM}
+"""What an answer is held to: every string has a bound, which is the dearest kind; it does not end within a measurement."""
+
 
 @attrs.frozen(kw_only=True)
 class SamplingCost:
-    """One kind of sampling in quiet steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
+    """One kind of sampling in usual steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
 
     kind: str
     rows: int
@@ -49,31 +63,33 @@ class SomeAllowed:
         """Stay as it is."""
 
 
-def kinds_of_sampling(vocabulary_size: int) -> dict[str, Work]:
-    """Return what is compared, the greedy step first."""
+def kinds_of_sampling(vocabulary_size: int, schema: CompiledGrammar | None = None) -> dict[str, Work]:
+    """Return what is compared, the greedy step first; `schema` is a grammar that does not come to its end by itself."""
     bias = tuple((i * vocabulary_size // BIASED_IDS, -1.0) for i in range(min(BIASED_IDS, vocabulary_size)))
     penalties = SamplingParams(temperature=0.0, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5)
+    held = {} if schema is None else {"a schema": schema.start}
     return {
         "greedy": Work(),
         "penalties": Work(sampling=penalties),
         f"bias of {len(bias)} ids": Work(sampling=SamplingParams(temperature=0.0, logit_bias=bias)),
-        "mask": Work(constraint=SomeAllowed(vocabulary_size)),
+        "mask": Work(constrain=partial(SomeAllowed, vocabulary_size)),
+        **{kind: Work(constrain=start) for kind, start in held.items()},
         f"{LOGPROBS} log-probabilities": Work(logprobs=LOGPROBS),
         "temperature 1": Work(sampling=SamplingParams()),
-        "temperature 1, mask": Work(sampling=SamplingParams(), constraint=SomeAllowed(vocabulary_size)),
+        "temperature 1, mask": Work(sampling=SamplingParams(), constrain=partial(SomeAllowed, vocabulary_size)),
+        **{f"temperature 1, {kind}": Work(sampling=SamplingParams(), constrain=start) for kind, start in held.items()},
     }
 
 
 def measure_sampling(
-    bare: BareEngine, vocabulary_size: int, plan: EnginePlan, done: Callable[[], None]
+    bare: BareEngine, kinds: Mapping[str, Work], plan: EnginePlan, done: Callable[[], None]
 ) -> list[SamplingCost]:
-    """Time `plan.repeats` turns of all kinds at each number of rows, each by a quiet step: a few per cent must not drown."""
-    kinds = kinds_of_sampling(vocabulary_size)
+    """Time `plan.repeats` turns of all kinds at each number of rows, each by its usual step: a few per cent must not drown."""
     found: dict[tuple[int, str], list[float]] = {(rows, kind): [] for rows in plan.rows for kind in kinds}
     for _ in range(plan.repeats):
         for (rows, kind), each in found.items():
             timed = bare.time_steps(rows, plan.prompt_tokens, plan.steps, kinds[kind])
-            each.append(timed.quiet_s * 1000)
+            each.append(timed.usual_s * 1000)
             done()
     return [_cost(kind, rows, each, found[rows, "greedy"]) for (rows, kind), each in found.items()]
 

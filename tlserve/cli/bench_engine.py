@@ -15,16 +15,23 @@ import trio
 from tlserve import app
 from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
 from tlserve.bench.report import engine_report
-from tlserve.bench.sampling_costs import SamplingCost, kinds_of_sampling, measure_sampling
+from tlserve.bench.sampling_costs import SCHEMA, SamplingCost, kinds_of_sampling, measure_sampling
 from tlserve.bench.target import parse_target
 from tlserve.bench.through_http import ThroughHttp, measure_through_http
+from tlserve.chat.dialect import FROM_NOTHING
+from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.grammars.answers import answer_grammar
+from tlserve.chat.grammars.compiler import LlguidanceCompiler
+from tlserve.chat.grammars.formats import schema_format
 from tlserve.cli.bench_arguments import engine_plan
 from tlserve.cli.bench_settings import own_settings
 from tlserve.cli.bench_table import print_sampling, print_steps, print_through_http, progress
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.settings import Settings
+from tlserve.generation import CompiledGrammar
 from tlserve.local_models import load, make_engine
 from tlserve.model.load import LoadedModel
+from tlserve.text.tokenizer import build_tokenizer
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -51,14 +58,26 @@ class Found:
     through_http: ThroughHttp | None
 
 
+def _schema(loaded: LoadedModel, settings: Settings) -> CompiledGrammar | None:
+    """Return what an answer may be held to; None for a model that has no end of an answer."""
+    if not loaded.eos_ids:
+        return None
+    size, tokenizer = loaded.model.spec.vocabulary_size, build_tokenizer(loaded.metadata)
+    compiler = LlguidanceCompiler(tokenizer, size, source_bytes=settings.engine.grammar_bytes)
+    grammar = answer_grammar(schema_format(SCHEMA, "schema", "schema"), None, PLAIN, FROM_NOTHING, {})
+    assert grammar is not None
+    return compiler.compile(grammar, loaded.eos_ids)
+
+
 async def _measure(arguments: argparse.Namespace, settings: Settings, loaded: LoadedModel) -> Found:
     plan, vocabulary_size = engine_plan(arguments), loaded.model.spec.vocabulary_size
-    sampled = plan.repeats * len(plan.rows) * len(kinds_of_sampling(vocabulary_size)) * arguments.sampling
+    kinds = kinds_of_sampling(vocabulary_size, _schema(loaded, settings) if arguments.sampling else None)
+    sampled = plan.repeats * len(plan.rows) * len(kinds) * arguments.sampling
     engine = make_engine(settings.engine, loaded, available_memory_bytes())
     with progress("measurements", plan.total + sampled + plan.repeats * arguments.through_http) as done:
         steps = measure_engine(engine, vocabulary_size, plan, done)
         bare = BareEngine(engine, vocabulary_size, plan.seed + 1)
-        sampling = measure_sampling(bare, vocabulary_size, plan, done) if arguments.sampling else ()
+        sampling = measure_sampling(bare, kinds, plan, done) if arguments.sampling else ()
         if not arguments.through_http:
             return Found(steps, sampling, None)
         async with trio.open_nursery() as nursery:
