@@ -1,8 +1,8 @@
 """How a model's makers would have its tokens drawn: the sampling fields of generation_config.json.
 
 Owns which fields are taken, and that every other one that would change an answer is said aloud instead of being dropped in
-silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`; presence and frequency penalties
-are not in the former, and some models' files have them all the same.
+silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`; presence and frequency
+penalties are not in the former, and some models' files have them all the same.
 """
 
 from __future__ import annotations
