@@ -51,7 +51,17 @@ def test_tensors_of_every_kind_hold_what_the_gguf_package_reads(tmp_path, kind, 
 
 def spoken(front):
     """Return what one must know to speak with a model; only a whole one can count its parameters in words."""
-    names = ("metadata", "chat_template", "eos_ids", "bos_id", "context_tokens", "name", "default_sampling", "notes", "generates")
+    names = (
+        "metadata",
+        "chat_template",
+        "eos_ids",
+        "bos_id",
+        "context_tokens",
+        "name",
+        "default_sampling",
+        "notes",
+        "generates",
+    )
     return {name: getattr(front, name) for name in names}
 
 
