@@ -19,9 +19,19 @@ STREAMS = 32
 TOKENS = 24
 
 
+COLOURS = {"type": "array", "minItems": 8, "maxItems": 12, "items": {"type": "string", "maxLength": 8}}
+KINDS: tuple[dict[str, object], ...] = (
+    {"frequency_penalty": 0.3, "repetition_penalty": 1.1, "ignore_eos": True},
+    {"response_format": {"type": "json_schema", "json_schema": {"name": "colours", "schema": COLOURS}}},
+    {"logit_bias": {"28": 2.0, "30": -5.0}, "presence_penalty": 0.5, "min_tokens": TOKENS},
+    {"temperature": 0, "ignore_eos": True},
+)
+"""What has to be brought along to another node: counts of tokens, the state of a grammar, biases, nothing."""
+
+
 def body(number: int) -> dict[str, object]:
-    """Return a request that is like no other: sampled, penalised, with a seed of its own."""
-    fields = {"temperature": 0.9, "top_p": 0.95, "frequency_penalty": 0.3, "top_logprobs": 2, "ignore_eos": True}
+    """Return a request that is like no other, with a seed of its own."""
+    fields = {"temperature": 0.9, "top_p": 0.95, "top_logprobs": 2, **KINDS[number % len(KINDS)]}
     text = f"Write a few words about the number {number} and what it likes to eat."
     return chat(text, model="smol-135m", seed=number, max_tokens=TOKENS, **fields)
 
