@@ -178,6 +178,7 @@ def _metrics(assembled: Assembled) -> str:
         {model.served.model_id: model.backend.statistics() for model in assembled.models},
         requests=assembled.requests,
         histograms=assembled.histograms,
+        fleet=assembled.models[0].fleet(),
         version=__version__,
         kernels=",".join(dict.fromkeys(model.backend.info().kernels for model in assembled.models)),
         vllm_aliases=assembled.settings.telemetry.vllm_aliases,

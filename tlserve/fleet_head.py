@@ -87,6 +87,7 @@ def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedMode
                     for member in sorted(backend.members, key=lambda member: member.node)
                 ]
             },
+            fleet=backend.figures,
             wait_unfit=backend.wait_unfit,
         ),
     )

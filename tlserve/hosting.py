@@ -14,6 +14,7 @@ import trio
 
 from tlserve.endpoints.served import Served
 from tlserve.generation import Backend
+from tlserve.telemetry.fleet_figures import FleetFigures
 
 
 class HostedBackend(Backend, Protocol):
@@ -39,8 +40,8 @@ async def wait_for_ever() -> str:
 class HostedModel:
     """One model of a server. `lines` say of it what a person wants to know at the start, `facts` the same for a program.
 
-    `about` is what /healthz says of it besides. `wait_unfit` returns, with the reason, when it can take nothing new for ever:
-    then the server drains.
+    `about` is what /healthz says of it besides; `fleet` what /metrics says of its nodes, if it has any. `wait_unfit` returns,
+    with the reason, when it can take nothing new for ever: then the server drains.
     """
 
     served: Served
@@ -49,6 +50,7 @@ class HostedModel:
     lines: tuple[str, ...] = ()
     facts: Mapping[str, object] = attrs.field(factory=dict)
     about: Callable[[], Mapping[str, object]] = dict
+    fleet: Callable[[], FleetFigures] = FleetFigures
     wait_unfit: Callable[[], Awaitable[str]] = wait_for_ever
 
 

@@ -19,6 +19,7 @@ from tlserve.generation import (
     PromptLogprobs,
     SamplingParams,
 )
+from tlserve.telemetry.fleet_figures import FleetFigures
 
 REQUEST = GenerationRequest(prompt=tuple(range(40)), max_tokens=12, seed=7, logprobs=2, request_id="r")
 
@@ -74,6 +75,13 @@ async def test_a_node_killed_at_any_token_changes_no_token_and_no_bit(autojump_c
             assert tokens_of(events) == truth, f"killed after {count} events"
             assert events.count(PrefillStarted(0)) == 1
             assert fleet.placements_of("r") == 2
+
+
+async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autojump_clock):
+    async with fake_fleet(3) as fleet:
+        assert fleet.backend.figures() == FleetFigures(nodes_ready=3)
+        await read_with_times(fleet.backend, REQUEST, {4: lambda: holder(fleet).kill()})
+        assert fleet.backend.figures() == FleetFigures(nodes_ready=2, nodes_away=1, losses_total=1, moves_total=1)
 
 
 async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(autojump_clock):

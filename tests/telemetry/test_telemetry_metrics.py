@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tlserve.generation import Distribution, EngineStatistics
 from tlserve.telemetry.catalogue import METRICS, STEP_DURATION, STEP_ROWS, Metric, catalogue_yaml
+from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.telemetry.histogram import Histogram
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
@@ -71,6 +72,14 @@ def test_every_field_of_the_statistics_is_exposed() -> None:
     values = set(samples(metrics_text({"succ": filled()})).values())
     numbers = {float(value) for value in attrs.astuple(filled(), recurse=False) if isinstance(value, int | float)}
     assert numbers | {101, 101 + 102, 101 + 102 + 103, 104.5, 201, 201 + 202, 201 + 202 + 203, 204.5} <= values
+
+
+def test_every_figure_of_a_fleet_is_exposed() -> None:
+    figures = FleetFigures(nodes_ready=31, nodes_draining=32, nodes_away=33, losses_total=34, moves_total=35)
+    found = samples(metrics_text({}, fleet=figures))
+    assert set(attrs.astuple(figures)) <= set(found.values())
+    assert found["tl_fleet_nodes", (("state", "draining"),)] == 32
+    assert samples(metrics_text({}))["tl_fleet_moves_total", ()] == 0
 
 
 def test_the_finishes_of_answers_add_up_to_the_requests() -> None:

@@ -34,6 +34,7 @@ from tlserve.generation import (
     GenerationRequest,
     TokenStream,
 )
+from tlserve.telemetry.fleet_figures import FleetFigures
 
 
 class FleetBackend:
@@ -68,6 +69,18 @@ class FleetBackend:
     def statistics(self) -> EngineStatistics:
         """Return the sums of the nodes' figures."""
         return total(self._head.retired, self._head.members.values())
+
+    def figures(self) -> FleetFigures:
+        """Return the nodes by their states, and what has happened to them."""
+        draining = [member for member in self.members if member.is_draining]
+        ready = [member for member in self.members if not member.why_not(self._model.model_id)]
+        return FleetFigures(
+            nodes_ready=len(ready),
+            nodes_draining=len(draining),
+            nodes_away=len(self.members) - len(ready) - len(draining),
+            losses_total=self._head.losses,
+            moves_total=self._head.placer.moves,
+        )
 
     @property
     def admitted(self) -> int:

@@ -48,6 +48,7 @@ class Head:
         self.members: dict[str, Member] = {}
         self.sessions: dict[int, Session] = {}
         self.retired = EngineStatistics()
+        self.losses = 0
         self.placer = Placer(self.id, model, self.members, limits, self.cancel_soon)
         self._directory = directory
         self._model = model
@@ -144,6 +145,7 @@ class Head:
         """Note that a node is out of reach: all that it had is to be placed anew."""
         if not member.absence:
             log.warning("node %s is lost: %s", member.node, reason)
+            self.losses += 1
         member.absence = reason
         member.farewells.clear()  # if it comes back it says the events again, and is told to end the session
         self._take_off(member, list(member.placements.values()), f"node {member.node} was lost: {reason}")

@@ -66,6 +66,11 @@ class Member:
 
     # --- judgements
 
+    @property
+    def is_draining(self) -> bool:
+        """Say whether it is within reach, and takes nothing new because it was told to stop."""
+        return not self.absence and self.draining_since is not None
+
     def why_not(self, model_id: str) -> str:
         """Return why it can have nothing new, in words, or ""."""
         if self.absence or self.info is None:

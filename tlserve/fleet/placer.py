@@ -53,6 +53,7 @@ class Placer:
         self._members = members
         self._limits = limits
         self._abandon = abandon
+        self.moves = 0
         self._changed = trio.Event()
 
     def announce_change(self) -> None:
@@ -82,6 +83,7 @@ class Placer:
         while not session.is_over and session.placement is None:
             refusal = await self._try_until_wall(session)
             if refusal is None:
+                self.moves += 1
                 return
             now = trio.current_time()
             waits_since = now if waits_since is None else waits_since

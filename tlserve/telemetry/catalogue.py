@@ -135,6 +135,17 @@ PROMPT_LENGTH = Metric(
 OUTPUT_LENGTH = Metric(
     "tl_request_output_tokens", "histogram", "Tokens of answers that came to their end.", "tokens", (), LENGTHS
 )
+FLEET_NODES = Metric(
+    "tl_fleet_nodes",
+    "gauge",
+    "Nodes that a head knows: ready, draining, or away (out of reach, stalled, of another model). 0 where this is no head.",
+    "nodes",
+    ("state",),
+)
+FLEET_LOSSES = Metric(
+    "tl_fleet_node_losses_total", "counter", "Times that a node went out of the head's reach.", "nodes"
+)
+FLEET_MOVES = Metric("tl_fleet_moves_total", "counter", "Answers under way that another node went on with.", "requests")
 BUILD_INFO = Metric("tl_build_info", "gauge", "Always 1; the labels say what runs.", "", ("version", "kernels"))
 
 METRICS = (
@@ -164,6 +175,9 @@ METRICS = (
     PROMPT_LENGTH,
     OUTPUT_LENGTH,
     HTTP_REQUESTS,
+    FLEET_NODES,
+    FLEET_LOSSES,
+    FLEET_MOVES,
     BUILD_INFO,
 )
 

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 from tlserve.generation import Distribution, EngineStatistics
 from tlserve.telemetry import catalogue
+from tlserve.telemetry.fleet_figures import NO_FLEET, FleetFigures
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
 from tlserve.telemetry.vllm_aliases import ALIASES, MODEL_LABEL, Alias, Samples
@@ -33,6 +34,7 @@ def metrics_text(
     *,
     requests: RequestCounts | None = None,
     histograms: RequestHistograms | None = None,
+    fleet: FleetFigures = NO_FLEET,
     version: str = "",
     kernels: str = "",
     vllm_aliases: bool = False,
@@ -42,6 +44,7 @@ def metrics_text(
     rows = {model: _model_rows(model, now, histograms or RequestHistograms()) for model, now in shown.items()}
     own: Rows = {
         catalogue.HTTP_REQUESTS: requests.totals() if requests else {},
+        **_fleet_samples(fleet),
         catalogue.BUILD_INFO: {(version, kernels): 1},
     }
     families = [
@@ -64,6 +67,15 @@ def _engine_samples(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, S
         yield metric, {(): value}
     yield catalogue.STEP_DURATION, {(): now.step_durations_s}
     yield catalogue.STEP_ROWS, {(): now.step_rows}
+
+
+def _fleet_samples(fleet: FleetFigures) -> Rows:
+    states: Samples = {("ready",): fleet.nodes_ready, ("draining",): fleet.nodes_draining, ("away",): fleet.nodes_away}
+    return {
+        catalogue.FLEET_NODES: states,
+        catalogue.FLEET_LOSSES: {(): fleet.losses_total},
+        catalogue.FLEET_MOVES: {(): fleet.moves_total},
+    }
 
 
 def _finished(now: EngineStatistics) -> Samples:
