@@ -15,7 +15,7 @@ from tlserve.kernels.reference.rope import RopeTables
 from tlserve.model.llama import LlamaShape, rotation_tables
 from tlserve.model.llama_tensors import LlamaTensors
 
-ORDER_VERSION = "ordered-1"
+ORDER_VERSION = "ordered-2"
 """Raise the number whenever some sum or rounding changes."""
 
 KNOWN_FEATURES = frozenset({"qkv_bias", "output_bias", "qk_norm", "sliding_window", "unrotated_layers"})
