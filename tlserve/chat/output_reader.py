@@ -73,6 +73,11 @@ class Delta:
         """Say whether there is nothing to send."""
         return not (self.content or self.finish or self.reasoning or self.calls or self.logprobs)
 
+    @property
+    def is_content(self) -> bool:
+        """Say whether there is content, and nothing else."""
+        return bool(self.content) and not (self.finish or self.reasoning or self.calls or self.logprobs)
+
 
 _NOTHING = Delta()
 
@@ -299,7 +304,9 @@ class _ReasoningCounter:
     def settle(self, piece: Piece) -> None:
         """Let the tokens that wait be where `piece` is."""
         self._is_reasoning = isinstance(piece, ChannelText) and piece.channel is Channel.REASONING
-        self.finish()
+        if self._is_reasoning:
+            self.tokens += self.waiting
+        self.waiting = 0
 
     def finish(self) -> None:
         """Let the tokens that wait be where the last piece was."""

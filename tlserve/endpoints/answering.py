@@ -74,6 +74,8 @@ class _Stream:
         self._events: sse.EventStream | None = None
         self._opened = False
         self._sent = _Sent(plan)
+        options = plan.options
+        self._tells_more = options.return_token_ids or options.continuous_usage or plan.progress
 
     async def run(self) -> None:
         async with AsyncExitStack() as stack:
@@ -94,7 +96,8 @@ class _Stream:
             if plan.progress:
                 self._events = await self._open(stack)
             async for ready in batches:
-                unsent = self._progress(ready) + self._opening() + self._write(ready)
+                before = b"" if self._opened and not plan.progress else self._progress(ready) + self._opening()
+                unsent = before + self._write(ready)
                 if self._events is None:
                     self._events = await self._open(stack)
                 if unsent and not batches.ended:
@@ -132,7 +135,11 @@ class _Stream:
         return opening
 
     def _write(self, ready: Ready) -> bytes:
-        return b"".join(sse.event(self._piece(index, part)) for index, parts in ready for part in parts)
+        piece = self._piece if self._tells_more else self._plain_piece
+        return b"".join([sse.event(piece(index, part)) for index, parts in ready for part in parts])
+
+    def _plain_piece(self, index: int, part: Part) -> bytes:
+        return self._chunks.piece(part.delta, index)
 
     def _piece(self, index: int, part: Part) -> bytes:
         extras = self._sent.extras(index, part)

@@ -62,7 +62,7 @@ class Reading:
         self._call = call
         call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
         self._echo = echo
-        self._unshown: list[int] = []
+        self._unshown: tuple[int, ...] = ()
         self._progress: Progress | None = None
 
     @property
@@ -131,15 +131,16 @@ class Reading:
         if self._echo.logprobs is not None:
             self._add_echo(parts)
         delta = self._reader.feed(event)
-        self._unshown.append(event.token)
+        self._unshown += (event.token,)
         if not delta.is_empty:
-            parts.append(Part(self._placed(delta), tuple(self._unshown), self._reader.reasoning_tokens))
-            self._unshown.clear()
+            placed = self._placed(delta) if delta.logprobs else delta
+            parts.append(Part(placed, self._unshown, self._reader.reasoning_tokens))
+            self._unshown = ()
 
     def _placed(self, delta: Delta) -> Delta:
         """Return `delta` with its entries' places counted from the beginning of the echo."""
         shift = len(self._echo.text)
-        if not (shift and delta.logprobs):
+        if not shift:
             return delta
         entries = (attrs.evolve(entry, offset=entry.offset + shift) for entry in delta.logprobs)
         return attrs.evolve(delta, logprobs=tuple(entries))

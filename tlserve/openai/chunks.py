@@ -19,6 +19,8 @@ from tlserve.chat.output_reader import CallDelta, Delta
 from tlserve.openai.documents import NO_EXTRAS, REASONING_NAMES, AnswerHead, Extras, Usage, encode, finish_reason
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs
 
+_PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'
+
 
 @attrs.frozen(kw_only=True)
 class Chunks:
@@ -37,12 +39,21 @@ class Chunks:
     prompt_ids_in_choice: bool = False
     reasoning_names: Sequence[str] = REASONING_NAMES
 
+    _plain_end: bytes = attrs.field(init=False)
+
+    @_plain_end.default
+    def _(self) -> bytes:
+        """Return what follows the text where nothing else is to be said."""
+        return self.after + _PLAIN_TAIL + b"}" + self.end
+
     def opening(self, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes | None:
         """Return the chunk that names the role, if this kind of answer has one."""
         return None if self.role is None else self._start(choice) + self.role + b"}" + self._end(extras, usage)
 
     def piece(self, delta: Delta, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes:
         """Return a chunk of text; the last one of a choice says why it ended. `usage` is what the request cost so far."""
+        if delta.is_content and extras is NO_EXTRAS and usage is None:  # nearly all: once a token
+            return self._start(choice) + self.before + encode(delta.content) + self._plain_end
         tail = self._tail(delta) + self._choice_end(extras) + self._end(extras, usage)
         if delta.reasoning or delta.calls:
             return self._start(choice) + b'"delta":' + encode(self._fields(delta)) + tail
@@ -83,9 +94,6 @@ class Chunks:
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk without choices that ends a stream whose usage was asked for."""
         return self.start + b'],"usage":' + encode(usage.fields()) + b"}"
-
-
-_PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'
 
 
 def _members(fields: dict[str, Any]) -> bytes:

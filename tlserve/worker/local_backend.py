@@ -31,6 +31,7 @@ from tlserve.generation import (
     EngineStatistics,
     GenerationRequest,
     GrammarCompiler,
+    Progress,
     TokenConstraint,
     TokenStream,
 )
@@ -254,7 +255,11 @@ class LocalBackend:
         channel = self._open.get(ticket)
         if channel is None:  # its consumer has gone, and the abort is on its way
             return
-        if is_progress(outcomes) and channel.statistics().current_buffer_used >= _PROGRESS_BATCHES:
+        if (
+            isinstance(outcomes[0], Progress)
+            and is_progress(outcomes)
+            and channel.statistics().current_buffer_used >= _PROGRESS_BATCHES
+        ):
             return  # nobody reads: a request may be moved about in the queue without end, its answer must find room
         channel.send_nowait(outcomes)
 
