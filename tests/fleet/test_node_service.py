@@ -252,6 +252,22 @@ async def test_one_reply_has_what_one_step_gave_to_all_sessions_of_the_head(auto
         assert [{len(each.events) for each in reply.sessions} for reply in replies[1:]] == [{1}] * 3
 
 
+async def test_quick_tokens_come_together_and_the_first_and_the_last_do_not_wait(autojump_clock):
+    async with running(Script(token_s=0.004), pace_s=0.016) as (_, node):
+        began, got, times = trio.current_time(), [], []
+        await node.place(key(), attrs.evolve(REQUEST, max_tokens=12), WALL_S)
+        while not ended(got):
+            update, _ = await poll_once(node, key(), len(got))
+            got += update
+            times.append((round(trio.current_time() - began, 3), len([e for e in update if isinstance(e, TokenEvent)])))
+        counts = [(at, count) for at, count in times if count]
+        assert counts[0][1] == 1, "the first token goes out by itself"
+        gaps = [round(later - earlier, 3) for (earlier, _), (later, _) in zip(counts, counts[1:-1], strict=False)]
+        assert all(gap >= 0.016 for gap in gaps)
+        assert all(3 <= count <= 5 for _, count in counts[1:-1])
+        assert counts[-1][0] == pytest.approx(counts[0][0] + 11 * 0.004), "the end goes out when it is there"
+
+
 async def test_a_session_that_is_placed_under_a_waiting_poll_ends_the_wait(autojump_clock):
     async with running() as (_, node), trio.open_nursery() as nursery:
         replies = []

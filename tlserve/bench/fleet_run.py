@@ -48,15 +48,19 @@ class FleetPlan:
     def total(self) -> int:
         """Return how often `done` is called."""
         plan, talks = self.throughput(), Talks()
-        many = attrs.evolve(plan, loads=tuple(load for load in plan.loads if load != Closed(1)))
         counts = {
             "head": plan.total(2),
-            "cores": many.total(2),
+            "cores": self.many().total(2),
             "kill": self.repeats,
             "hang": self.repeats,
             "affinity": 2 * self.repeats * talks.conversations * talks.turns,
         }
         return sum(counts[part] for part in self.parts)
+
+    def many(self) -> Plan:
+        """Return the loads that more than one node can share."""
+        plan = self.throughput()
+        return attrs.evolve(plan, loads=tuple(load for load in plan.loads if load != Closed(1)))
 
     def throughput(self) -> Plan:
         """Return the loads of one node or of all."""
@@ -114,10 +118,10 @@ async def _measure_head(plan: FleetPlan, done: Callable[[], None]) -> list[Besid
 
 
 async def _measure_cores(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
-    loads = [load for load in plan.throughput().loads if isinstance(load, Closed) and load.streams > 1]
-    many = attrs.evolve(plan.throughput(), loads=loads)
-    async with nodes_and_head(plan.model, ["0", "1"], 1) as (nodes, head), run_node(plan.model, "0", 1) as alone:
-        return await measure_beside(many, plan.served, head=head, nodes=nodes, alone=alone, done=done)
+    async with AsyncExitStack() as stack:
+        nodes, head = await stack.enter_async_context(nodes_and_head(plan.model, ["0", "1"], 1))
+        alone = await stack.enter_async_context(run_node(plan.model, "0", 1))
+        return await measure_beside(plan.many(), plan.served, head=head, nodes=nodes, alone=alone, done=done)
 
 
 async def _measure_faults(plan: FleetPlan, number: signal.Signals, done: Callable[[], None]) -> FaultFigures:

@@ -53,9 +53,10 @@ async def measure_beside(
         assert isinstance(load, Closed)
         costs, runs = _Costs(), list[Run]()
         for repeat in range(plan.repeats):
-            once = attrs.evolve(plan, loads=(load,), repeats=1, seed=plan.seed + 1000 * number + repeat)
+            once = attrs.evolve(plan, loads=(load,), repeats=1, seed=plan.seed + 1000 * number + 2 * repeat)
             runs += await _measure_fleet(once, model, head, nodes, costs, done)
-            runs += await _measure_node(once, model, alone, costs, done)
+            # other prompts: the same node may have read the fleet's, and would find them in its cache
+            runs += await _measure_node(attrs.evolve(once, seed=once.seed + 1), model, alone, costs, done)
         rows.append(_row(load, runs, costs))
     return rows
 

@@ -15,6 +15,7 @@ Nothing waits for a head: a placement whose window is full stops reading its own
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -28,12 +29,15 @@ from tlserve import __version__
 from tlserve.errors import ClientError, Draining, NoCapacity
 from tlserve.fleet.link import Ack, NodeInfo, PollReply, SessionEvents, SessionKey, StalePlacement
 from tlserve.fleet.placement_task import PlacementTask
-from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest
+from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest, TokenEvent
 
 log = logging.getLogger("tlserve.fleet")
 
 REMEMBERED_SESSIONS = 65_536
 """Of that many sessions a node remembers the newest epoch, so that a late message of an old one starts nothing."""
+
+FIRST_EVENTS = 1
+"""The start of the prefill and the first token: the next thing that a client sees."""
 
 LAST_POLLS_S = 0.2
 """How long a poll waits at a draining node that has no session of its head."""
@@ -41,10 +45,15 @@ LAST_POLLS_S = 0.2
 
 @attrs.frozen(kw_only=True)
 class NodeLimits:
-    """`lease_s`: a session that no poll acknowledges for so long is dropped. `longest_poll_s`: the longest wait of a poll."""
+    """`lease_s`: a session that no poll acknowledges for so long is dropped. `longest_poll_s`: the longest wait of a poll.
+
+    `pace_s`: the least time between two replies to a head that say no more than that answers go on. A reply costs both sides
+    more than the tokens in it; where steps are shorter than this, which is one picture of a screen, it has the tokens of several.
+    """
 
     lease_s: float = 10.0
     longest_poll_s: float = 5.0
+    pace_s: float = 0.016
 
 
 class NodeService:
@@ -69,6 +78,7 @@ class NodeService:
         self.incarnation = secrets.token_hex(8) if incarnation is None else incarnation
         self._placements: dict[str, dict[int, PlacementTask]] = {}
         self._newest: OrderedDict[tuple[str, int], int] = OrderedDict()
+        self._replied: dict[str, float] = {}
         self._news = trio.lowlevel.ParkingLot()
         self._draining = False
         self._nursery: trio.Nursery | None = None
@@ -127,6 +137,7 @@ class NodeService:
         rest = self._rest(head)
         if not rest and not unknown:
             rest = await self._wait_rest(head, min(max(0.0, wait_s), self._longest_wait_s(head)))
+        rest = await self._at_pace(head, rest)
         return PollReply(
             incarnation=self.incarnation,
             sessions=rest,
@@ -204,6 +215,7 @@ class NodeService:
         del mine[task.key.session]
         if not mine:
             del self._placements[task.key.head]
+            self._replied.pop(task.key.head, None)
         if not self._placements:
             self._any = trio.Event()
             self._none.set()
@@ -260,6 +272,17 @@ class NodeService:
                 rest = self._rest(head)
         return rest
 
+    async def _at_pace(self, head: str, rest: tuple[SessionEvents, ...]) -> tuple[SessionEvents, ...]:
+        """Return `rest` and what comes until a reply is due; nothing that somebody waits for is held."""
+        due = self._replied.get(head, -math.inf) + self._limits.pace_s
+        while rest and not any(map(is_urgent, rest)) and trio.current_time() < due:
+            with trio.move_on_at(due):
+                await self._news.park()
+            rest = self._rest(head)
+        if head in self._placements:
+            self._replied[head] = trio.current_time()
+        return rest
+
     # --- leases
 
     async def _expire_leases(self) -> None:
@@ -277,3 +300,12 @@ class NodeService:
 
     def _tasks(self) -> Iterator[PlacementTask]:
         return (task for mine in self._placements.values() for task in mine.values())
+
+
+def is_urgent(update: SessionEvents) -> bool:
+    """Say whether somebody waits for it: all but tokens in the middle of an answer."""
+    return (
+        update.start <= FIRST_EVENTS
+        or update.error is not None
+        or any(not isinstance(event, TokenEvent) or event.finish is not None for event in update.events)
+    )
