@@ -1,5 +1,6 @@
 """The node's side of a fleet, over a scripted backend, in virtual time."""
 
+import itertools
 import math
 from contextlib import asynccontextmanager
 
@@ -262,7 +263,7 @@ async def test_quick_tokens_come_together_and_the_first_and_the_last_do_not_wait
             times.append((round(trio.current_time() - began, 3), len([e for e in update if isinstance(e, TokenEvent)])))
         counts = [(at, count) for at, count in times if count]
         assert counts[0][1] == 1, "the first token goes out by itself"
-        gaps = [round(later - earlier, 3) for (earlier, _), (later, _) in zip(counts, counts[1:-1], strict=False)]
+        gaps = [round(later - earlier, 3) for (earlier, _), (later, _) in itertools.pairwise(counts[:-1])]
         assert all(gap >= 0.016 for gap in gaps)
         assert all(3 <= count <= 5 for _, count in counts[1:-1])
         assert counts[-1][0] == pytest.approx(counts[0][0] + 11 * 0.004), "the end goes out when it is there"
