@@ -1,7 +1,9 @@
 """Fixtures that every room may use."""
 
+import logging
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import hypothesis
@@ -27,6 +29,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+@pytest.fixture(autouse=True)
+def _own_logs() -> Iterator[None]:
+    """Undo what a command that ran in this process did to the logs: it wrote to a stream that is closed with its test."""
+    logger = logging.getLogger("tlserve")
+    before = (logger.handlers, logger.level, logger.propagate)
+    yield
+    logger.handlers, logger.level, logger.propagate = before
 
 
 @pytest.fixture(scope="session")
