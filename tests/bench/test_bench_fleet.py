@@ -4,7 +4,8 @@ import json
 import subprocess
 import sys
 
-from tests.kit.tiny_models import write_tiny_gguf
+import pytest
+
 from tlserve.bench.comparison import Spread
 from tlserve.bench.fleet_affinity import Hits
 from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, FleetPlan
@@ -14,11 +15,13 @@ from tlserve.cli.bench_fleet import markdown
 ONE = Spread(median=1.0, low=0.5, high=2.0)
 
 
-def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(tmp_path):
-    model = str(write_tiny_gguf(tmp_path / "tiny.gguf"))
-    asked = ("--model", model, "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
+@pytest.mark.real_model
+def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(smol_path):
+    # the real model: answers of a tiny one may all have ended before the fault comes
+    asked = ("--model", str(smol_path), "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
     command = [sys.executable, "-m", "tlserve", "bench", "fleet", *asked, "--parts", "head,kill", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["schema"] == "tlserve.bench.fleet/1"
     (row,) = report["figures"]["head"]

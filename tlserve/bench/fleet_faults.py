@@ -60,7 +60,7 @@ class _Watched:
 
 
 async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Signals, streams: int) -> Fault:
-    """Send `number` to the first of `nodes` under `streams` sessions, which all come to their ends."""
+    """Send `number` to the node with most of `streams` sessions, which all come to their ends."""
     async with _head(model, nodes) as backend:
         watched = [_Watched(_request(backend, f"before-{index}", PROMPT_TOKENS)) for index in range(streams)]
         async with trio.open_nursery() as nursery:
@@ -69,10 +69,10 @@ async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Sign
             for session in watched:
                 await session.has_enough.wait()
             struck_at = trio.current_time()
-            noticed_at = await _strike(backend, nodes[0], number, watched)
+            noticed_at = await _strike(backend, nodes, number, watched)
         moved = [session for session in watched if session.next_at < math.inf]
         if not moved:
-            raise ServerFault(f"no answer was at {nodes[0].url} when the fault came: this model ends them too soon")
+            raise ServerFault("no answer was under way when the fault came: this model ends them too soon")
         fresh = await _prefill_at_once(backend, len(moved), PROMPT_TOKENS + BEFORE_TOKENS)
     return Fault(
         noticed_ms=1000 * (noticed_at - struck_at),
@@ -82,10 +82,13 @@ async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Sign
     )
 
 
-async def _strike(backend: FleetBackend, victim: Member, number: signal.Signals, watched: Sequence[_Watched]) -> float:
+async def _strike(
+    backend: FleetBackend, nodes: Sequence[Member], number: signal.Signals, watched: Sequence[_Watched]
+) -> float:
     """Send the signal; return when the head knew, once every session is on another node."""
     for session in watched:
         session.node = backend.node_of(session.request.request_id)
+    victim = max(nodes, key=lambda node: sum(session.node == node.url for session in watched))
     os.kill(victim.pid, number)
     hit = [session for session in watched if session.node == victim.url]
     noticed_at = math.inf

@@ -6,6 +6,8 @@ to pip: if we are killed, it stays held until that pip has ended, and the next p
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -67,13 +69,13 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Return the size of the wheels below `folder`; pip moves and removes files meanwhile."""
+    """Return the size of the wheels below `folder`; pip moves and removes files and folders meanwhile."""
     total = 0
-    for path in folder.rglob("*.whl"):
-        try:
-            total += path.stat().st_size
-        except FileNotFoundError:
-            continue
+    for place, _, names in os.walk(folder):  # which passes over a folder that has gone
+        for name in names:
+            if name.endswith(".whl"):
+                with contextlib.suppress(FileNotFoundError):
+                    total += os.stat(os.path.join(place, name)).st_size
     return total
 
 
