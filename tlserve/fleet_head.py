@@ -33,7 +33,7 @@ from tlserve.fleet.static_directory import StaticDirectory
 from tlserve.hosting import HostedModel, MakeModels, wait_for_ever
 from tlserve.local_models import find_model_path, serve_front
 from tlserve.model.load import ModelFront, load_front
-from tlserve.text.tokenizer import build_tokenizer
+from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
 
 @attrs.frozen(kw_only=True)
@@ -72,8 +72,9 @@ def load_head(settings: Settings, own: OwnNodes | None = None) -> MakeModels:
 
 
 def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedModel]:
-    backend = HeadBackend(join, _model(settings, front), _limits(settings.fleet))
-    served = attrs.evolve(serve_front(settings.engine, front, backend), backend_kind="fleet")
+    tokenizer = build_tokenizer(front.metadata)
+    backend = HeadBackend(join, _model(settings, front, tokenizer), _limits(settings.fleet))
+    served = attrs.evolve(serve_front(settings.engine, front, backend, tokenizer), backend_kind="fleet")
     return (
         HostedModel(
             served=served,
@@ -93,11 +94,11 @@ def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedMode
     )
 
 
-def _model(settings: Settings, front: ModelFront) -> FleetModel:
+def _model(settings: Settings, front: ModelFront, tokenizer: Tokenizer) -> FleetModel:
     return FleetModel(
         model_id=served_model_id(settings.engine.model_dir, settings.engine.model_id),
         max_context=settings.fleet.max_context or front.context_tokens,
-        vocabulary_size=build_tokenizer(front.metadata).vocabulary_size,
+        vocabulary_size=tokenizer.vocabulary_size,
         embedding_size=0,
     )
 

@@ -49,12 +49,6 @@ class NodeProcesses:
         self._environment = environment
         self._make_link = make_link
         self._send, self._receive = trio.open_memory_channel[NodeChange](math.inf)  # two changes a start, no more
-        self._pids: dict[str, int] = {}
-
-    @property
-    def pids(self) -> Mapping[str, int]:
-        """Return the ids of the processes by the names of their nodes."""
-        return self._pids
 
     def changes(self) -> AsyncIterator[NodeChange]:
         """Return the nodes as their processes come and go."""
@@ -92,7 +86,6 @@ class NodeProcesses:
             env=dict(self._environment),
             start_new_session=True,  # a Ctrl-C at the terminal is the head's, which ends its nodes last
         )
-        self._pids[name] = process.pid
         try:
             await self._follow(name, process, task_status)
             code = await process.wait()
