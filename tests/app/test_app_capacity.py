@@ -3,10 +3,10 @@
 import attrs
 import pytest
 
-from tlserve.capacity import plan_kv_blocks
 from tlserve.config.settings import EngineSettings
 from tlserve.errors import SettingsError
 from tlserve.kernels.interface import ModelSpec
+from tlserve.programs.capacity import plan_kv_blocks
 
 SPEC = ModelSpec(
     architecture="llama",

@@ -11,7 +11,7 @@ from tests.kit.golden_kin import KIN, kin_cases, write_kin
 from tests.kit.http_calls import chat, post
 from tlserve.config.settings import EngineSettings, SamplingSettings
 from tlserve.generation import SamplingParams
-from tlserve.local_models import default_sampling, load
+from tlserve.programs.local_models import default_sampling, load
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"

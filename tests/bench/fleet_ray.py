@@ -24,7 +24,7 @@ from tlserve.fleet.node_service import NodeService
 from tlserve.fleet.ray_actor import start_actor
 from tlserve.fleet.ray_cluster import join_cluster
 from tlserve.fleet.ray_processes import ClusterProcesses
-from tlserve.node_host import NodeHost
+from tlserve.programs.actor_node import NodeHost
 
 CALLS = 300
 

@@ -19,7 +19,7 @@ from tlserve.config.settings import EngineSettings
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
-from tlserve.local_models import load
+from tlserve.programs.local_models import load
 from tlserve.text.tokenizer import build_tokenizer
 
 TEXT = """The lighthouse at the end of the long stone pier was built in the year of the great storm. Before that time, ships that

@@ -127,5 +127,5 @@ def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
 
 
 def test_the_library_is_imported_when_the_first_grammar_comes() -> None:
-    code = "import sys, tlserve.local_models, tlserve.endpoints.api; print('llguidance' in sys.modules)"
+    code = "import sys, tlserve.programs.local_models, tlserve.endpoints.api; print('llguidance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -11,7 +11,6 @@ from tests.kit.gated_server import gated_server
 from tests.kit.http_calls import get
 from tests.kit.mini_head import ended, follow, fresh_key, poll_once, read_on
 from tests.kit.stalling_proxy import StallingProxy
-from tlserve.assembly import read_keys
 from tlserve.config.settings import AccessSettings, EngineSettings, FleetSettings, Settings
 from tlserve.errors import DrainCut, Draining, SettingsError
 from tlserve.fleet.fleet_backend import FleetBackend
@@ -20,8 +19,9 @@ from tlserve.fleet.link import NodeLost
 from tlserve.fleet.overview import FleetModel
 from tlserve.fleet.remote_node import CallTimes
 from tlserve.fleet.static_directory import StaticDirectory
-from tlserve.fleet_node import check_node
 from tlserve.generation import GenerationRequest, TokenEvent
+from tlserve.programs.http_node import check_node
+from tlserve.programs.server_objects import read_keys
 from tlserve.testing import serve
 
 KEY = "only-for-this-fleet-7"

@@ -25,7 +25,6 @@ from tests.kit.ray_cluster import (
 )
 from tests.kit.ray_nodes import standing_nodes
 from tests.kit.tiny_models import write_tiny_gguf
-from tlserve.app_node import serve_node
 from tlserve.config.environment import process_environ
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import ClientError
@@ -40,7 +39,8 @@ from tlserve.fleet.ray_link import ActorFailed
 from tlserve.fleet.ray_processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
-from tlserve.node_host import start_node
+from tlserve.programs.actor_node import start_node
+from tlserve.programs.ray_cluster import serve_node
 
 JOIN_WITH_ANOTHER_TOKEN = """
 import sys, pathlib, trio

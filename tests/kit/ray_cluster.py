@@ -28,7 +28,7 @@ from tlserve.fleet.ray_cluster import join_cluster
 from tlserve.fleet.ray_link import ask_actor
 from tlserve.fleet.ray_processes import ClusterProcesses, make_token_file, start_control
 from tlserve.fleet.ray_settings import RaySettings
-from tlserve.node_host import start_node
+from tlserve.programs.actor_node import start_node
 
 SUCC = EngineSettings(model_dir="succ", max_num_seqs=8)
 TCP_LISTENS = "0A"

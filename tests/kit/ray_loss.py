@@ -16,10 +16,10 @@ import trio
 
 from tests.kit.mini_head import fresh_key, poll_once, read_on
 from tests.kit.ray_cluster import SUCC, actors, links_of, token_file
-from tlserve.app_node import serve_control
 from tlserve.fleet.ray_cluster import ControlLost, join_cluster
 from tlserve.fleet.ray_settings import RaySettings
 from tlserve.generation import GenerationRequest
+from tlserve.programs.ray_cluster import serve_control
 
 CONTROL_NOTICES_S = 3.0
 """After that the control program has seen the loss, too, and must leave the node alone."""

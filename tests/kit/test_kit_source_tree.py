@@ -50,7 +50,11 @@ def test_imports_are_found_wherever_they_stand() -> None:
 
 
 def test_a_room_is_what_stands_behind_the_package() -> None:
-    assert [source_tree.room_of(name) for name in ("tlserve", "tlserve.app", "tlserve.http.sse")] == ["", "app", "http"]
+    assert [source_tree.room_of(name) for name in ("tlserve", "tlserve.programs.server", "tlserve.http.sse")] == [
+        "",
+        "app",
+        "http",
+    ]
 
 
 def test_a_body_is_counted_without_signature_and_docstring() -> None:

@@ -8,11 +8,11 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tlserve.assembly import make_door, reloadings
 from tlserve.config.settings import AccessSettings, Settings
 from tlserve.errors import SettingsError
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.lifecycle.reload import INTERVAL_S, Reloading, look_at, watch_files
+from tlserve.programs.server_objects import make_door, reloadings
 
 KEY = "sk-0123456789-abcdef"
 OTHER = "sk-fedcba-9876543210"

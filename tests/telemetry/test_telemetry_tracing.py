@@ -207,6 +207,6 @@ def test_without_the_package_the_setting_is_refused_in_one_line() -> None:
 
 
 def test_without_the_setting_the_package_is_not_imported() -> None:
-    program = "import sys, tlserve.app; print('opentelemetry' in sys.modules)"
+    program = "import sys, tlserve.programs.server; print('opentelemetry' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
     assert ended.stdout == "False\n"

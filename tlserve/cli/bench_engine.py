@@ -12,7 +12,6 @@ from functools import partial
 import attrs
 import trio
 
-from tlserve import app
 from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
 from tlserve.bench.report import engine_report
 from tlserve.bench.sampling_costs import SCHEMA, SamplingCost, kinds_of_sampling, measure_sampling
@@ -29,8 +28,9 @@ from tlserve.cli.bench_table import print_sampling, print_steps, print_through_h
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.settings import Settings
 from tlserve.generation import CompiledGrammar
-from tlserve.local_models import load, make_engine
 from tlserve.model.load import LoadedModel
+from tlserve.programs import server as app
+from tlserve.programs.local_models import load, make_engine
 from tlserve.text.tokenizer import build_tokenizer
 
 

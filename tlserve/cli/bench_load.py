@@ -14,7 +14,6 @@ from pathlib import Path
 import attrs
 import trio
 
-from tlserve import app
 from tlserve.bench.comparison import Run, ratios
 from tlserve.bench.discover import with_model
 from tlserve.bench.picture import picture_of
@@ -27,6 +26,7 @@ from tlserve.cli.bench_output import write_text
 from tlserve.cli.bench_settings import own_settings
 from tlserve.cli.bench_table import Done, print_ratios, print_runs, progress
 from tlserve.config.settings import Settings
+from tlserve.programs import server as app
 
 NAMES = ("tlserve", "peer")
 

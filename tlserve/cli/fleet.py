@@ -1,7 +1,7 @@
 """`tlserve fleet`: the head of a fleet; `... status`: how its nodes are; `... control`: the control process of a Ray cluster.
 
 Owns the command that a node of this machine is started by, and the order: settings, logs, the head. Refuses to know how a head
-works (`tlserve.fleet_head`), which is imported only after the settings hold.
+works (`tlserve.programs.fleet_head`), which is imported only after the settings hold.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tlserve.capacity import SHARE_OF_MEMORY
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
 from tlserve.config.machine import available_memory_bytes, usable_cores
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError
+from tlserve.programs.capacity import SHARE_OF_MEMORY
 
 if TYPE_CHECKING:
-    from tlserve.fleet_head import OwnNodes
+    from tlserve.programs.fleet_head import OwnNodes
 
 _MOST_NODES = 64
 
@@ -61,8 +61,8 @@ def run(arguments: argparse.Namespace) -> int:
         return _run_control(settings)
     from functools import partial
 
-    from tlserve.app import run as run_server
-    from tlserve.fleet_head import load_head
+    from tlserve.programs.fleet_head import load_head
+    from tlserve.programs.server import run as run_server
 
     return run_server(settings, partial(load_head, settings, own_nodes(arguments, settings)))
 
@@ -74,10 +74,10 @@ def _run_control(settings: Settings) -> int:
 
     import trio
 
-    from tlserve.app_node import serve_control
     from tlserve.config.addresses import parse_address
     from tlserve.fleet.ray_processes import make_token_file
-    from tlserve.fleet_head import ray_settings
+    from tlserve.programs.fleet_head import ray_settings
+    from tlserve.programs.ray_cluster import serve_control
 
     port = parse_address(settings.fleet.ray_address).port if settings.fleet.ray_address else 0
     if port in RAY_WORKER_PORTS:
@@ -91,7 +91,7 @@ def own_nodes(arguments: argparse.Namespace, settings: Settings) -> OwnNodes | N
     """Return the nodes that are to be started here, None for none; together they take what one server would take."""
     if not arguments.nodes:
         return None
-    from tlserve.fleet_head import OwnNodes
+    from tlserve.programs.fleet_head import OwnNodes
 
     engine = settings.engine
     share = {

@@ -1,7 +1,7 @@
 """`tlserve serve`: settings from file, environment and arguments, then the server.
 
 Owns the order: settings, logs, the model if it is to be fetched, the server. Refuses to know how a server is put together
-(`tlserve.app`), which is imported only after the settings hold.
+(`tlserve.programs.server`), which is imported only after the settings hold.
 """
 
 from __future__ import annotations
@@ -39,6 +39,6 @@ def run(arguments: argparse.Namespace) -> int:
         from tlserve.cli.pull import pull_if_missing
 
         pull_if_missing(settings.engine.model_dir)
-    from tlserve.app import run as run_server
+    from tlserve.programs.server import run as run_server
 
     return run_server(settings)

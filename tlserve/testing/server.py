@@ -14,13 +14,13 @@ from functools import partial
 import attrs
 import trio
 
-from tlserve import app
 from tlserve.config.load import load_settings
 from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError, TlserveError, single_cause
-from tlserve.fleet_head import load_head
 from tlserve.model.load import LoadedModel
+from tlserve.programs import server as app
+from tlserve.programs.fleet_head import load_head
 
 DRAIN_TIMEOUT_MS = 5000
 GRACE_S = 1.0

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tlserve import __version__
-from tlserve.assembly import Assembled
-from tlserve.hosting import HostedModel
+from tlserve.programs.hosted_model import HostedModel
+from tlserve.programs.server_objects import Assembled
 from tlserve.telemetry.logs import LogEvent
 
 

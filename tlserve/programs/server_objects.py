@@ -1,6 +1,6 @@
 """Settings and hosted models become the objects of a server: what is served, the door, the handlers.
 
-Owns who is handed to whom. Refuses to run anything: `tlserve.app` starts and ends what is made here; and to know what makes a
+Owns who is handed to whom. Refuses to run anything: `tlserve.programs.server` starts and ends what is made here; and to know what makes a
 model's tokens.
 """
 
@@ -25,12 +25,12 @@ from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
 from tlserve.endpoints.served import Catalogue
 from tlserve.errors import SettingsError
-from tlserve.hosting import HostedBackend, HostedModel
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
 from tlserve.http.tls import Certificate
 from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
+from tlserve.programs.hosted_model import HostedBackend, HostedModel
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms

@@ -27,8 +27,8 @@ from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import ServerFault, single_cause
 from tlserve.fleet.node_service import NodeLimits, NodeService
 from tlserve.fleet.remote_node import answer_call
-from tlserve.hosting import HostedModel
-from tlserve.local_models import load_models
+from tlserve.programs.hosted_model import HostedModel
+from tlserve.programs.local_models import load_models
 
 log = logging.getLogger("tlserve")
 

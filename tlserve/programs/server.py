@@ -30,23 +30,31 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.assembly import Assembled, assemble, health_handler, make_door, make_tracer, read_keys, reloadings
-from tlserve.banner import start_event
 from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
 from tlserve.fleet.node_service import NodeService
-from tlserve.fleet_node import beside_api, check_node, make_node
-from tlserve.hosting import HostedBackend, MakeModels, wait_for_ever
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
 from tlserve.http.tls import Certificate, TlsListener
 from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
-from tlserve.local_models import load_models
 from tlserve.model.load import LoadedModel
+from tlserve.programs.banner import start_event
+from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_for_ever
+from tlserve.programs.http_node import beside_api, check_node, make_node
+from tlserve.programs.local_models import load_models
+from tlserve.programs.server_objects import (
+    Assembled,
+    assemble,
+    health_handler,
+    make_door,
+    make_tracer,
+    read_keys,
+    reloadings,
+)
 from tlserve.telemetry.tracing import Tracer
 
 log = logging.getLogger("tlserve")

@@ -1,7 +1,7 @@
 """A server as the head of a fleet: the same API, its tokens made by nodes.
 
 Owns what the table [fleet] means for a head: where its nodes are, its bounds, and what it says of itself. Refuses to run anything
-but the backend that it makes: `tlserve.app` does.
+but the backend that it makes: `tlserve.programs.server` does.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from tlserve.fleet.overview import FleetModel
 from tlserve.fleet.ray_cluster import join_cluster
 from tlserve.fleet.ray_settings import RaySettings
 from tlserve.fleet.static_directory import StaticDirectory
-from tlserve.hosting import HostedModel, MakeModels, wait_for_ever
-from tlserve.local_models import find_model_path, serve_front
 from tlserve.model.load import ModelFront, load_front
+from tlserve.programs.hosted_model import HostedModel, MakeModels, wait_for_ever
+from tlserve.programs.local_models import find_model_path, serve_front
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
 

@@ -1,6 +1,6 @@
 """The programs of a cluster that are no server: the control process, and a node that is an actor.
 
-Owns their order of start and end. Refuses to know how any of it works; `tlserve.app` is the head, and the node behind HTTP.
+Owns their order of start and end. Refuses to know how any of it works; `tlserve.programs.server` is the head, and the node behind HTTP.
 
 A node's life: what Ray needs on this machine (not on 127.0.0.1, where the control process brings it) -> the cluster -> the actor,
 in which the model is loaded -> a stop signal, or the loss of the control process -> the drain -> the end of all that was started.
@@ -28,8 +28,8 @@ from tlserve.fleet.ray_processes import ClusterProcesses, start_control, start_m
 from tlserve.fleet.ray_settings import RaySettings
 from tlserve.lifecycle.drain import EXIT_CUT, EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
-from tlserve.local_models import find_model_path
-from tlserve.node_host import start_node
+from tlserve.programs.actor_node import start_node
+from tlserve.programs.local_models import find_model_path
 
 log = logging.getLogger("tlserve")
 

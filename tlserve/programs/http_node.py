@@ -1,7 +1,7 @@
 """A server as a node of a fleet: what a head uses it by, beside its API.
 
 Owns what the table [fleet] means for a server: whether there is a node at all, whom it lets in, and what is refused at the start.
-Refuses to run anything: `tlserve.app` does.
+Refuses to run anything: `tlserve.programs.server` does.
 """
 
 from __future__ import annotations

@@ -16,7 +16,6 @@ from pathlib import Path
 import attrs
 
 from tlserve import __version__
-from tlserve.capacity import plan_kv_blocks
 from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
@@ -29,10 +28,11 @@ from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import ModelMissing
 from tlserve.generation import Backend, BackendInfo, SamplingParams
-from tlserve.hosting import HostedModel, MakeModels
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.load import LoadedModel, ModelFront, builtin_model_path, load_model
 from tlserve.openai.documents import REASONING_NAMES
+from tlserve.programs.capacity import plan_kv_blocks
+from tlserve.programs.hosted_model import HostedModel, MakeModels
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 from tlserve.worker.grammars import GrammarLimits
 from tlserve.worker.local_backend import BackendLimits, LocalBackend

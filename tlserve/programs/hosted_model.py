@@ -1,6 +1,6 @@
 """A model as a server hosts it: what makes its tokens, how it is spoken with, and what is said of it.
 
-Owns the type and the protocols, whether the tokens come from an engine in this process (`tlserve.local_models`) or from the
+Owns the type and the protocols, whether the tokens come from an engine in this process (`tlserve.programs.local_models`) or from the
 nodes of a fleet. Refuses to make any of it.
 """
 
