@@ -21,10 +21,10 @@ import trio
 
 from tlserve.bench.stub_backend import StubBackend
 from tlserve.config.settings import HttpSettings
-from tlserve.fleet.http_link import HttpLink
-from tlserve.fleet.http_node import make_node_handler
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.node_routes import make_node_handler
 from tlserve.fleet.link import WINDOW, Ack, SessionKey
-from tlserve.fleet.node_service import NodeService
+from tlserve.fleet.node.service import NodeService
 from tlserve.generation import Finish, GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
 from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.server import Server

@@ -20,10 +20,10 @@ import trio
 
 from tests.bench.fleet_link import PacedBackend, cpu_s, read_all
 from tests.kit.ray_cluster import links_of, process_id, running_cluster
-from tlserve.fleet.node_service import NodeService
-from tlserve.fleet.ray_actor import start_actor
-from tlserve.fleet.ray_cluster import join_cluster
-from tlserve.fleet.ray_processes import ClusterProcesses
+from tlserve.fleet.node.service import NodeService
+from tlserve.fleet.ray.actor import start_actor
+from tlserve.fleet.ray.cluster import join_cluster
+from tlserve.fleet.ray.processes import ClusterProcesses
 from tlserve.programs.actor_node import NodeHost
 
 CALLS = 300

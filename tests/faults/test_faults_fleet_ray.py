@@ -14,7 +14,7 @@ import trio
 from tests.kit.http_calls import chat, get
 from tests.kit.loopback_fleet import Load, answers_of
 from tests.kit.processes import ServerProcess, command_line, server_process, wait_gone, wait_until
-from tlserve.fleet.ray_keeper import session_pids
+from tlserve.fleet.ray.keeper import session_pids
 from tlserve.testing import serve_in_thread
 
 MODEL = "smol-135m"

@@ -9,7 +9,7 @@ import trio
 from tests.kit.fake_node import fake_fleet
 from tests.kit.hash_backend import answer, events_of, prompt_logprobs, tokens_of
 from tlserve.errors import DeadlineExceeded, EngineFailed
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode, SessionKey
 from tlserve.generation import (
     GenerationRequest,

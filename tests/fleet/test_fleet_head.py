@@ -9,8 +9,8 @@ import trio.testing
 from tests.kit.fake_node import MODEL, FakeNode, fake_fleet
 from tests.kit.hash_backend import HashBackend, answer, events_of, tokens_of
 from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFailed, Overloaded, Refusal
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams
 

@@ -4,7 +4,7 @@ import attrs
 import pytest
 
 from tests.kit.hash_backend import answer, prompt_logprobs
-from tlserve.fleet.transcript import BrokenAnswer, Transcript
+from tlserve.fleet.head.transcript import BrokenAnswer, Transcript
 from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
 
 REQUEST = GenerationRequest(prompt=tuple(range(10)), max_tokens=6, seed=1, prompt_logprobs=0, progress=True)

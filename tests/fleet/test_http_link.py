@@ -11,7 +11,7 @@ from tests.kit.mini_head import ended, follow, fresh_key, poll_once, read_on
 from tests.kit.scripted_backend import Script
 from tlserve.errors import NoCapacity, Overloaded
 from tlserve.fleet import wire
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.link import Ack, NodeLost, StalePlacement
 from tlserve.fleet.remote_node import CALLS, CallTimes
 from tlserve.generation import EmbeddingRequest, GenerationRequest, TokenEvent

@@ -3,10 +3,10 @@
 import pytest
 import trio
 
-from tlserve.fleet.dns_directory import DnsDirectory, resolve_host
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.http.dns_directory import DnsDirectory, resolve_host
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.fleet.link import NodeGone, NodeLost, NodeUp
-from tlserve.fleet.static_directory import StaticDirectory
 
 
 class Names:

@@ -13,12 +13,12 @@ from tests.kit.mini_head import ended, follow, fresh_key, poll_once, read_on
 from tests.kit.stalling_proxy import StallingProxy
 from tlserve.config.settings import AccessSettings, EngineSettings, FleetSettings, Settings
 from tlserve.errors import DrainCut, Draining, SettingsError
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.fleet.link import NodeLost
-from tlserve.fleet.overview import FleetModel
 from tlserve.fleet.remote_node import CallTimes
-from tlserve.fleet.static_directory import StaticDirectory
 from tlserve.generation import GenerationRequest, TokenEvent
 from tlserve.programs.http_node import check_node
 from tlserve.programs.server_objects import read_keys

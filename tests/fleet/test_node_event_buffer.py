@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from tests.kit.mini_head import key
 from tlserve.errors import ServerFault
-from tlserve.fleet.event_buffer import EventBuffer
 from tlserve.fleet.link import WINDOW, Ack
+from tlserve.fleet.node.event_buffer import EventBuffer
 from tlserve.generation import TokenEvent
 
 

@@ -22,7 +22,7 @@ from tlserve.errors import (
     Overloaded,
 )
 from tlserve.fleet.link import WINDOW, Ack, StalePlacement
-from tlserve.fleet.node_service import LAST_POLLS_S, NodeLimits, NodeService
+from tlserve.fleet.node.service import LAST_POLLS_S, NodeLimits, NodeService
 from tlserve.generation import EmbeddingRequest, Finish, GenerationRequest, PrefillStarted, TokenEvent
 
 REQUEST = GenerationRequest(prompt=(97,), max_tokens=4, seed=0)

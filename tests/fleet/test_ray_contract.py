@@ -9,8 +9,8 @@ from tests.contract import test_contract_backend as contract
 from tests.kit.http_fleet import MODEL
 from tests.kit.ray_cluster import running_cluster
 from tests.kit.ray_nodes import standing_nodes
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.ray_cluster import join_cluster
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.ray.cluster import join_cluster
 
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 

@@ -7,8 +7,8 @@ import pytest
 import trio
 
 from tlserve.fleet.link import NodeGone, NodeUp
-from tlserve.fleet.ray_calls import wait_future
-from tlserve.fleet.ray_directory import RayDirectory, Sightings
+from tlserve.fleet.ray.calls import wait_future
+from tlserve.fleet.ray.directory import RayDirectory, Sightings
 
 
 class Actor:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tlserve.fleet.ray_keeper import session_pids
+from tlserve.fleet.ray.keeper import session_pids
 
 STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=True); signal.pause()"
 
@@ -20,7 +20,7 @@ def keeper_of(tmp_path):
         directory = tmp_path / "cluster"
         directory.mkdir()
         keeper = subprocess.Popen(
-            [sys.executable, "-m", "tlserve.fleet.ray_keeper", str(directory), *command],
+            [sys.executable, "-m", "tlserve.fleet.ray.keeper", str(directory), *command],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,

@@ -28,15 +28,15 @@ from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.config.environment import process_environ
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import ClientError
-from tlserve.fleet.fleet_backend import FleetBackend
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.overview import FleetModel
 from tlserve.fleet.link import Ack, NodeGone, NodeLost
-from tlserve.fleet.node_service import NodeLimits
-from tlserve.fleet.overview import FleetModel
-from tlserve.fleet.ray_actor import list_nodes
-from tlserve.fleet.ray_cluster import ClusterRefused, join_cluster
-from tlserve.fleet.ray_directory import RayDirectory
-from tlserve.fleet.ray_link import ActorFailed
-from tlserve.fleet.ray_processes import make_token_file
+from tlserve.fleet.node.service import NodeLimits
+from tlserve.fleet.ray.actor import list_nodes
+from tlserve.fleet.ray.cluster import ClusterRefused, join_cluster
+from tlserve.fleet.ray.directory import RayDirectory
+from tlserve.fleet.ray.link import ActorFailed
+from tlserve.fleet.ray.processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
 from tlserve.programs.actor_node import start_node
@@ -44,9 +44,9 @@ from tlserve.programs.ray_cluster import serve_node
 
 JOIN_WITH_ANOTHER_TOKEN = """
 import sys, pathlib, trio
-from tlserve.fleet.ray_cluster import join_cluster
-from tlserve.fleet.ray_processes import ClusterRefused
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.ray.cluster import join_cluster
+from tlserve.fleet.ray.processes import ClusterRefused
+from tlserve.fleet.ray.settings import RaySettings
 async def join():
     async with join_cluster(RaySettings(token_file=pathlib.Path(sys.argv[2])), sys.argv[1]):
         print("joined")

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tlserve.errors import SettingsError
-from tlserve.fleet import ray_processes
-from tlserve.fleet.ray_processes import ClusterRefused, make_token_file, start_control, start_member
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.ray import processes as ray_processes
+from tlserve.fleet.ray.processes import ClusterRefused, make_token_file, start_control, start_member
+from tlserve.fleet.ray.settings import RaySettings
 
 
 @pytest.fixture

@@ -14,11 +14,11 @@ import attrs
 import trio
 
 from tests.kit.hash_backend import VOCABULARY, HashBackend
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.limits import DEFAULT_LIMITS
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.limits import DEFAULT_LIMITS
+from tlserve.fleet.head.overview import FleetModel
 from tlserve.fleet.link import NodeDirectory, NodeGone, NodeLink, NodeLost, NodeUp
-from tlserve.fleet.node_service import NodeLimits, NodeService
-from tlserve.fleet.overview import FleetModel
+from tlserve.fleet.node.service import NodeLimits, NodeService
 
 MODEL = FleetModel(model_id="hash", max_context=4096, vocabulary_size=VOCABULARY, embedding_size=4)
 

@@ -23,7 +23,7 @@ from tlserve.errors import (
     Overloaded,
     TlserveError,
 )
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode
 from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, SamplingParams, TokenEvent
 

@@ -9,12 +9,12 @@ import trio
 
 from tests.kit.local_backend import local_backend
 from tests.kit.memory_http import memory_server
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.http_link import HttpLink
-from tlserve.fleet.http_node import make_node_handler
-from tlserve.fleet.node_service import NodeService
-from tlserve.fleet.overview import FleetModel
-from tlserve.fleet.static_directory import StaticDirectory
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.node_routes import make_node_handler
+from tlserve.fleet.http.static_directory import StaticDirectory
+from tlserve.fleet.node.service import NodeService
 from tlserve.http.client_pool import OpenStream
 
 MODEL = FleetModel(model_id="succ", max_context=4096, vocabulary_size=256, embedding_size=256)

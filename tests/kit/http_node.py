@@ -19,9 +19,9 @@ import trio.testing
 from tests.kit.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
-from tlserve.fleet.http_link import HttpLink
-from tlserve.fleet.http_node import beside, make_node_handler
-from tlserve.fleet.node_service import NodeService
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.node_routes import beside, make_node_handler
+from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes
 from tlserve.http.messages import Headers, HttpFault, Response
 

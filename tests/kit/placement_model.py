@@ -9,9 +9,9 @@ import random
 
 import attrs
 
-from tlserve.fleet.limits import PlacementWeights
-from tlserve.fleet.placement import Candidate, rank
-from tlserve.fleet.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
+from tlserve.fleet.head.limits import PlacementWeights
+from tlserve.fleet.head.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
+from tlserve.fleet.head.ranking import Candidate, rank
 
 NODES = ("a", "b", "c")
 

@@ -22,12 +22,12 @@ import trio
 
 from tlserve.config.settings import EngineSettings
 from tlserve.fleet.link import NodeChange, NodeLink, NodeUp
-from tlserve.fleet.node_service import NodeLimits
-from tlserve.fleet.ray_actor import RayHandle, start_actor
-from tlserve.fleet.ray_cluster import join_cluster
-from tlserve.fleet.ray_link import ask_actor
-from tlserve.fleet.ray_processes import ClusterProcesses, make_token_file, start_control
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.node.service import NodeLimits
+from tlserve.fleet.ray.actor import RayHandle, start_actor
+from tlserve.fleet.ray.cluster import join_cluster
+from tlserve.fleet.ray.link import ask_actor
+from tlserve.fleet.ray.processes import ClusterProcesses, make_token_file, start_control
+from tlserve.fleet.ray.settings import RaySettings
 from tlserve.programs.actor_node import start_node
 
 SUCC = EngineSettings(model_dir="succ", max_num_seqs=8)

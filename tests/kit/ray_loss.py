@@ -16,8 +16,8 @@ import trio
 
 from tests.kit.mini_head import fresh_key, poll_once, read_on
 from tests.kit.ray_cluster import SUCC, actors, links_of, token_file
-from tlserve.fleet.ray_cluster import ControlLost, join_cluster
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.ray.cluster import ControlLost, join_cluster
+from tlserve.fleet.ray.settings import RaySettings
 from tlserve.generation import GenerationRequest
 from tlserve.programs.ray_cluster import serve_control
 

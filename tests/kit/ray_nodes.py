@@ -14,9 +14,9 @@ from pathlib import Path
 import trio
 
 from tests.kit.ray_cluster import actors
-from tlserve.fleet.ray_cluster import join_cluster
-from tlserve.fleet.ray_processes import ClusterProcesses
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.ray.cluster import join_cluster
+from tlserve.fleet.ray.processes import ClusterProcesses
+from tlserve.fleet.ray.settings import RaySettings
 
 
 @contextmanager

@@ -8,9 +8,9 @@ import trio
 
 from tests.kit.fake_node import FakeDirectory
 from tests.kit.scripted_backend import INFO, ScriptedBackend
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.node_service import NodeService
-from tlserve.fleet.overview import FleetModel
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.node.service import NodeService
 
 MODEL = FleetModel(
     model_id=INFO.model_id,

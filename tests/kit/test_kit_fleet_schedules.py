@@ -8,8 +8,8 @@ from tests.kit.fleet_schedules import HARM, LINK_FAULTS, Client, FleetSchedule, 
 from tests.kit.hash_backend import answer, prompt_logprobs
 from tests.kit.virtual_time import run_seeded
 from tlserve.errors import ClientError
+from tlserve.fleet.head.transcript import Transcript
 from tlserve.fleet.link import NodeLost
-from tlserve.fleet.transcript import Transcript
 from tlserve.generation import GenerationRequest, PrefillStarted
 
 REQUEST = GenerationRequest(prompt=tuple(range(8)), max_tokens=6, seed=3, prompt_logprobs=0)

@@ -18,10 +18,10 @@ import trio
 
 from tlserve.bench.fleet_setup import Member
 from tlserve.errors import ServerFault
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.http_link import HttpLink
-from tlserve.fleet.overview import FleetModel
-from tlserve.fleet.static_directory import StaticDirectory
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.generation import GenerationRequest, TokenEvent
 
 PROMPT_TOKENS = 64

@@ -75,7 +75,7 @@ def _run_control(settings: Settings) -> int:
     import trio
 
     from tlserve.config.addresses import parse_address
-    from tlserve.fleet.ray_processes import make_token_file
+    from tlserve.fleet.ray.processes import make_token_file
     from tlserve.programs.fleet_head import ray_settings
     from tlserve.programs.ray_cluster import serve_control
 

@@ -1,7 +1,7 @@
 """The seam between a fleet's head and its nodes: what a node is asked, what it answers, and who is there.
 
 Owns the types and the protocols `NodeLink` and `NodeDirectory`. The links (in memory, HTTP, Ray) and the node's side
-(`tlserve.fleet.node_service`) implement them. Refuses to know placement and transports.
+(`tlserve.fleet.node.service`) implement them. Refuses to know placement and transports.
 
 A session is one request on one node. Its events are kept by the node and read by a cursor: a poll never takes them away, so
 that an answer that is lost on its way costs nothing. An acknowledgement says how many the head has; only then the node forgets

@@ -25,7 +25,7 @@ import trio.lowlevel
 
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import ServerFault, single_cause
-from tlserve.fleet.node_service import NodeLimits, NodeService
+from tlserve.fleet.node.service import NodeLimits, NodeService
 from tlserve.fleet.remote_node import answer_call
 from tlserve.programs.hosted_model import HostedModel
 from tlserve.programs.local_models import load_models

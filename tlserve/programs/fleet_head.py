@@ -19,17 +19,17 @@ from tlserve.config.environment import process_environ
 from tlserve.config.model_id import served_model_id
 from tlserve.config.settings import FleetSettings, Settings
 from tlserve.errors import SettingsError
-from tlserve.fleet.dns_directory import DnsDirectory
-from tlserve.fleet.fleet_backend import FleetBackend
-from tlserve.fleet.http_link import HttpLink
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.limits import FleetLimits
+from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.http.dns_directory import DnsDirectory
+from tlserve.fleet.http.link import HttpLink
+from tlserve.fleet.http.node_processes import NodeProcesses
+from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.fleet.link import NodeChange, NodeDirectory
-from tlserve.fleet.member import Member
-from tlserve.fleet.node_processes import NodeProcesses
-from tlserve.fleet.overview import FleetModel
-from tlserve.fleet.ray_cluster import join_cluster
-from tlserve.fleet.ray_settings import RaySettings
-from tlserve.fleet.static_directory import StaticDirectory
+from tlserve.fleet.ray.cluster import join_cluster
+from tlserve.fleet.ray.settings import RaySettings
 from tlserve.model.load import ModelFront, load_front
 from tlserve.programs.hosted_model import HostedModel, MakeModels, wait_for_ever
 from tlserve.programs.local_models import find_model_path, serve_front

@@ -15,8 +15,8 @@ from tlserve.access.exposure import is_local
 from tlserve.access.keys import KeyRing, digest_of, global_key
 from tlserve.config.settings import FleetSettings, Settings
 from tlserve.errors import SettingsError
-from tlserve.fleet.http_node import beside, make_node_handler
-from tlserve.fleet.node_service import NodeLimits, NodeService
+from tlserve.fleet.http.node_routes import beside, make_node_handler
+from tlserve.fleet.node.service import NodeLimits, NodeService
 from tlserve.generation import Backend
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers

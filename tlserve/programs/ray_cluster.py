@@ -22,10 +22,10 @@ import trio
 from tlserve.config.model_id import served_model_id
 from tlserve.config.settings import EngineSettings, Settings
 from tlserve.errors import OperatorError, SettingsError
-from tlserve.fleet.node_service import NodeLimits
-from tlserve.fleet.ray_cluster import Cluster, ControlLost, join_cluster, wait_unreachable
-from tlserve.fleet.ray_processes import ClusterProcesses, start_control, start_member
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.node.service import NodeLimits
+from tlserve.fleet.ray.cluster import Cluster, ControlLost, join_cluster, wait_unreachable
+from tlserve.fleet.ray.processes import ClusterProcesses, start_control, start_member
+from tlserve.fleet.ray.settings import RaySettings
 from tlserve.lifecycle.drain import EXIT_CUT, EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.programs.actor_node import start_node
@@ -188,8 +188,8 @@ class _NodeLife:
         self._stopping = stopping
 
     async def run(self, on_member: bool, task_status: trio.TaskStatus[RunningNode]) -> int:
-        from tlserve.fleet.ray_actor import start_actor
-        from tlserve.fleet.ray_link import ActorFailed, ask_actor
+        from tlserve.fleet.ray.actor import start_actor
+        from tlserve.fleet.ray.link import ActorFailed, ask_actor
 
         limits = NodeLimits(lease_s=self._settings.fleet.lease_ms / 1000)
         handle = start_actor(partial(start_node, self._engine, limits), self._node, on_member=on_member)
@@ -206,7 +206,7 @@ class _NodeLife:
                 os.kill(pid, signal.SIGKILL)  # it is on this machine; without the control process Ray could not end it
 
     async def _serve(self, handle: Any) -> int:
-        from tlserve.fleet.ray_link import ask_actor
+        from tlserve.fleet.ray.link import ask_actor
 
         ended = partial(ask_actor, handle, "wait_ended")
         if await _first_of(self._stopping.wait_asked, self._cluster.wait_lost, ended) == 1:
@@ -214,7 +214,7 @@ class _NodeLife:
         return await self._drain(handle)
 
     async def _drain(self, handle: Any) -> int:
-        from tlserve.fleet.ray_link import ask_actor, ray_link
+        from tlserve.fleet.ray.link import ask_actor, ray_link
 
         limit_s = self._settings.http.drain_timeout_ms / 1000
         empty = False

@@ -34,7 +34,7 @@ from tlserve.config.settings import Settings, TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
-from tlserve.fleet.node_service import NodeService
+from tlserve.fleet.node.service import NodeService
 from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
 from tlserve.http.tls import Certificate, TlsListener

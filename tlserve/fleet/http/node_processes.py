@@ -20,7 +20,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import trio
 
 from tlserve.errors import OperatorError
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.link import NodeChange, NodeGone, NodeUp
 
 log = logging.getLogger("tlserve.fleet")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.session import Placement
+from tlserve.fleet.head.transcript import BrokenAnswer
 from tlserve.fleet.link import Ack, PollReply, SessionEvents, SessionKey
-from tlserve.fleet.member import Member
-from tlserve.fleet.session import Placement
-from tlserve.fleet.transcript import BrokenAnswer
 
 
 def acks_of(member: Member) -> list[Ack]:

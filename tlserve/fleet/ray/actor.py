@@ -10,8 +10,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Protocol
 
-from tlserve.fleet.ray_calls import Reference
-from tlserve.fleet.ray_processes import ClusterRefused, node_resource
+from tlserve.fleet.ray.calls import Reference
+from tlserve.fleet.ray.processes import ClusterRefused, node_resource
 
 NAME_PREFIX = "tlserve-node/"
 

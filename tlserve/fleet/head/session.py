@@ -10,10 +10,10 @@ import attrs
 import trio
 
 from tlserve.errors import DeadlineExceeded, DrainCut, Draining, EngineFailed, TlserveError, Unavailable
+from tlserve.fleet.head.member import Member, NodeIdentity
+from tlserve.fleet.head.prefix_index import Chain, PrefixIndex, chain_of
+from tlserve.fleet.head.transcript import BrokenAnswer, Transcript
 from tlserve.fleet.link import Ack, NodeLost, SessionEvents, SessionKey
-from tlserve.fleet.member import Member, NodeIdentity
-from tlserve.fleet.prefix_index import Chain, PrefixIndex, chain_of
-from tlserve.fleet.transcript import BrokenAnswer, Transcript
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
 
 REPLY_GRACE_S = 0.25

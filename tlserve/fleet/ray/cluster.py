@@ -24,11 +24,11 @@ from tlserve.config.addresses import parse_address
 from tlserve.config.cluster_environment import set_cluster_variables
 from tlserve.config.environment import process_environ
 from tlserve.errors import ServerFault
-from tlserve.fleet.ray_processes import REMEDY, ClusterRefused
-from tlserve.fleet.ray_settings import NAMESPACE, RaySettings
+from tlserve.fleet.ray.processes import REMEDY, ClusterRefused
+from tlserve.fleet.ray.settings import NAMESPACE, RaySettings
 
 if TYPE_CHECKING:
-    from tlserve.fleet.ray_directory import RayDirectory
+    from tlserve.fleet.ray.directory import RayDirectory
 
 log = logging.getLogger("tlserve.fleet")
 
@@ -53,8 +53,8 @@ class Cluster:
 
     def directory(self) -> RayDirectory:
         """Return who is in the fleet."""
-        from tlserve.fleet.ray_actor import list_nodes
-        from tlserve.fleet.ray_directory import RayDirectory
+        from tlserve.fleet.ray.actor import list_nodes
+        from tlserve.fleet.ray.directory import RayDirectory
 
         return RayDirectory(list_nodes)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 
-from tlserve.fleet.http_node import CONTENT_TYPE, PREFIX
+from tlserve.fleet.http.node_routes import CONTENT_TYPE, PREFIX
 from tlserve.fleet.link import NodeLost
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes, RemoteNode
 from tlserve.http.client import Answer, AnswerBroken

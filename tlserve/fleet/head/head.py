@@ -1,7 +1,7 @@
 """The head of a fleet: who its nodes are, which sessions are open, and what happens to them when a node goes.
 
 Owns the nursery, the membership and the endings: of a node (its sessions are placed anew), of a session that took too long, of a
-stay on a node that drains. Refuses to choose nodes (`tlserve.fleet.placer`) and to know clients.
+stay on a node that drains. Refuses to choose nodes (`tlserve.fleet.head.placer`) and to know clients.
 
 The nursery of `run`:
 
@@ -22,14 +22,14 @@ from collections.abc import Sequence
 import trio
 
 from tlserve.errors import TlserveError
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.limits import FleetLimits
+from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.node_watch import NodeWatch
+from tlserve.fleet.head.overview import FleetModel, add, group_of, without_gauges
+from tlserve.fleet.head.placer import Placer
+from tlserve.fleet.head.session import Placement, Session, wall_passed
+from tlserve.fleet.head.settling import settle
 from tlserve.fleet.link import Ack, NodeDirectory, NodeGone, NodeInfo, NodeUp, PollReply, SessionKey
-from tlserve.fleet.member import Member
-from tlserve.fleet.node_watch import NodeWatch
-from tlserve.fleet.overview import FleetModel, add, group_of, without_gauges
-from tlserve.fleet.placer import Placer
-from tlserve.fleet.session import Placement, Session, wall_passed
-from tlserve.fleet.settling import settle
 from tlserve.generation import EngineStatistics, GenerationRequest
 
 log = logging.getLogger("tlserve.fleet")

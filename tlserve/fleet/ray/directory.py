@@ -14,9 +14,9 @@ import attrs
 import trio
 
 from tlserve.fleet.link import NodeChange, NodeGone, NodeUp
-from tlserve.fleet.ray_actor import Handle
-from tlserve.fleet.ray_calls import Answer
-from tlserve.fleet.ray_link import ray_link
+from tlserve.fleet.ray.actor import Handle
+from tlserve.fleet.ray.calls import Answer
+from tlserve.fleet.ray.link import ray_link
 
 log = logging.getLogger("tlserve.fleet")
 

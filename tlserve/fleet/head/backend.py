@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 
 from tlserve.admission.permits import Admission
 from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFailed, TlserveError
-from tlserve.fleet.head import Head
-from tlserve.fleet.limits import DEFAULT_LIMITS, FleetLimits
+from tlserve.fleet.head.head import Head
+from tlserve.fleet.head.limits import DEFAULT_LIMITS, FleetLimits
+from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.overview import FleetModel, chosen_numerics, describe, group_of, total
+from tlserve.fleet.head.placer import TRY_ANOTHER, Placer, call, worst
+from tlserve.fleet.head.prefix_index import chain_of
+from tlserve.fleet.head.session import Session, wall_passed
 from tlserve.fleet.link import NodeDirectory
-from tlserve.fleet.member import Member
-from tlserve.fleet.overview import FleetModel, chosen_numerics, describe, group_of, total
-from tlserve.fleet.placer import TRY_ANOTHER, Placer, call, worst
-from tlserve.fleet.prefix_index import chain_of
-from tlserve.fleet.session import Session, wall_passed
 from tlserve.generation import (
     BackendInfo,
     EmbeddingRequest,

@@ -1,7 +1,7 @@
 """One node as a head knows it: what it said of itself, how it fares, and which sessions it has.
 
 Owns the judgements: may it have something new, how loaded is it, has it stalled. Refuses to ask the node anything
-(`tlserve.fleet.node_watch` does). Time is an argument.
+(`tlserve.fleet.head.node_watch` does). Time is an argument.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 import attrs
 import trio
 
-from tlserve.fleet.limits import FleetLimits
+from tlserve.fleet.head.limits import FleetLimits
+from tlserve.fleet.head.prefix_index import PrefixIndex
+from tlserve.fleet.head.ranking import SLOTS
 from tlserve.fleet.link import Ack, NodeInfo, NodeLink, PollReply, SessionKey
-from tlserve.fleet.placement import SLOTS
-from tlserve.fleet.prefix_index import PrefixIndex
 from tlserve.generation import EngineStatistics
 
 if TYPE_CHECKING:
-    from tlserve.fleet.session import Placement
+    from tlserve.fleet.head.session import Placement
 
 NodeIdentity = tuple[str, str]
 """A node's name and its incarnation."""

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 import attrs
 
-from tlserve.fleet.limits import PlacementWeights
+from tlserve.fleet.head.limits import PlacementWeights
 from tlserve.generation import GenerationRequest
 
 SLOTS = 32

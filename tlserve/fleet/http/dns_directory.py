@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.link import NodeChange, NodeGone, NodeUp
 from tlserve.http.client_pool import Origin, parse_origin
 

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import trio
 
 from tlserve.errors import DeadlineExceeded, EngineFailed, TlserveError, single_cause
-from tlserve.fleet.event_buffer import EventBuffer
 from tlserve.fleet.link import Ack, SessionKey, StalePlacement
+from tlserve.fleet.node.event_buffer import EventBuffer
 from tlserve.generation import Backend, GenerationEvent, GenerationRequest, TokenEvent, TokenStream
 
 log = logging.getLogger("tlserve.fleet")

@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 import trio
 
 from tlserve.errors import TlserveError
+from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.settling import acks_of, has_paused
 from tlserve.fleet.link import Ack, NodeInfo, NodeLost, PollReply
-from tlserve.fleet.member import Member
-from tlserve.fleet.settling import acks_of, has_paused
 
 log = logging.getLogger("tlserve.fleet")
 

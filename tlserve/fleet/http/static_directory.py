@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterable
 
 import trio
 
-from tlserve.fleet.http_link import HttpLink
+from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.link import NodeChange, NodeUp
 
 

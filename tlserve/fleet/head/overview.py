@@ -11,7 +11,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.fleet.member import Member
+from tlserve.fleet.head.member import Member
 from tlserve.generation import BackendInfo, Distribution, EngineStatistics
 
 GAUGES = ("kv_used", "kv_cached", "kv_free", "queue_depth", "active_sequences", "batch_tokens")

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from tlserve import __version__
 from tlserve.errors import ClientError, Draining, NoCapacity
 from tlserve.fleet.link import Ack, NodeInfo, PollReply, SessionEvents, SessionKey, StalePlacement
-from tlserve.fleet.placement_task import PlacementTask
+from tlserve.fleet.node.placement_task import PlacementTask
 from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest, TokenEvent
 
 log = logging.getLogger("tlserve.fleet")

@@ -1,4 +1,4 @@
-"""A program that holds the processes of one `ray start`: `python -m tlserve.fleet.ray_keeper DIRECTORY COMMAND...`.
+"""A program that holds the processes of one `ray start`: `python -m tlserve.fleet.ray.keeper DIRECTORY COMMAND...`.
 
 It must be started in a session of its own. It runs the command, writes its exit code on a line, and waits for the end of its
 standard input or for SIGTERM; then it ends every process of its session and removes the directory. So nothing is left behind,

@@ -11,8 +11,8 @@ import attrs
 
 from tlserve.errors import ServerFault
 from tlserve.fleet.link import NodeLost
-from tlserve.fleet.ray_actor import Handle
-from tlserve.fleet.ray_calls import wait_answer
+from tlserve.fleet.ray.actor import Handle
+from tlserve.fleet.ray.calls import wait_answer
 from tlserve.fleet.remote_node import RemoteNode
 
 

@@ -20,8 +20,8 @@ import attrs
 
 from tlserve.config.environment import process_environ
 from tlserve.errors import OperatorError
-from tlserve.fleet.ray_keeper import KILL_GRACE_S, OUTPUT, TERM_GRACE_S, session_pids
-from tlserve.fleet.ray_settings import RaySettings
+from tlserve.fleet.ray.keeper import KILL_GRACE_S, OUTPUT, TERM_GRACE_S, session_pids
+from tlserve.fleet.ray.settings import RaySettings
 
 START_LIMIT_S = 60.0
 STOP_LIMIT_S = TERM_GRACE_S + KILL_GRACE_S + 5.0
@@ -114,7 +114,7 @@ def _start(settings: RaySettings, *options: str) -> ClusterProcesses:
     _check_ray()
     directory = Path(tempfile.mkdtemp(prefix="tlserve-"))  # short: sockets are made in it
     keeper = subprocess.Popen(
-        [sys.executable, "-m", "tlserve.fleet.ray_keeper", str(directory), *_command(settings, directory, options)],
+        [sys.executable, "-m", "tlserve.fleet.ray.keeper", str(directory), *_command(settings, directory, options)],
         env={**process_environ(), **settings.variables()},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,

@@ -1,0 +1,1 @@
+"""A node of a fleet: it runs the requests that a head places on it."""

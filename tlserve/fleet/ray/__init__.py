@@ -1,0 +1,1 @@
+"""The link between head and nodes over Ray, and the processes of a Ray cluster."""
