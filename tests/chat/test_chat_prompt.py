@@ -241,7 +241,7 @@ def test_the_hand_example_is_one_byte():
 def test_the_real_model_gets_the_golden_prompts(smol_path):
     from mmap import ACCESS_READ, mmap
 
-    from tlserve.model.gguf_header import read_header
+    from tlserve.model.gguf.header import read_header
 
     with smol_path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         metadata = read_header(data).metadata

@@ -12,10 +12,10 @@ from tlserve.errors import SettingsError
 from tlserve.kernels import choose
 from tlserve.kernels.choose import KernelChoice, choose_isa
 from tlserve.kernels.native import load_native
-from tlserve.model import llama_build
-from tlserve.model.llama_build import build_llama
-from tlserve.model.llama_tensors import StoredArrays
-from tlserve.model.native_probe import disagreement, random_matrix
+from tlserve.model.llama.blas import build as llama_build
+from tlserve.model.llama.build import build_llama
+from tlserve.model.llama.probe import disagreement, random_matrix
+from tlserve.model.llama.tensors import StoredArrays
 
 
 class BlockSource(StoredArrays):

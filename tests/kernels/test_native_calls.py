@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.kit.native_models import F32, ISAS, Q4_1, Q8_0, block_shape, native, stored
 from tests.kit.step_batches import Rows, run_whole, step_batch
 from tlserve.kernels.native import load_native
-from tlserve.model.kv_precision import PositionStore
-from tlserve.model.llama_native import NativeKvStore
+from tlserve.model.llama.kv_precision import PositionStore
+from tlserve.model.llama.native import NativeKvStore
 
 SHAPE = block_shape(layers=1, context_tokens=64)
 

@@ -25,8 +25,8 @@ from tests.kit.native_models import (
 from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
 from tlserve.kernels.reference.ordered_linear import fused_multiply_add, linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
-from tlserve.model.llama_tensors import StoredMatrix
-from tlserve.model.native_probe import random_matrix
+from tlserve.model.llama.probe import random_matrix
+from tlserve.model.llama.tensors import StoredMatrix
 
 BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
 names = KIND_NAMES.get

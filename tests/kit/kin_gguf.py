@@ -9,7 +9,7 @@ import gguf
 import numpy as np
 
 from tests.kit.golden_kin import KIN, KinCase
-from tlserve.model.safetensors_file import SafetensorsFile
+from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "smollm3": "smollm3"}
 NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)  # the union of what the kin have

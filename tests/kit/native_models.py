@@ -7,10 +7,10 @@ import numpy as np
 
 from tests.kit.tiny_models import tiny_shape
 from tlserve.kernels.native import load_native, native_isas
-from tlserve.model.llama_native import NativeLlamaModel
-from tlserve.model.llama_numerics import Numerics
-from tlserve.model.llama_ordered import OrderedLlamaModel
-from tlserve.model.native_probe import random_tensors
+from tlserve.model.llama.native import NativeLlamaModel
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.probe import random_tensors
 
 ISAS = native_isas() or (
     "the extension is not built",

@@ -12,8 +12,8 @@ from tests.kit.native_models import INT8, MIXED, block_shape, stored
 from tlserve.generation import GenerationRequest
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.native import load_native, native_isas
-from tlserve.model.llama_native import NativeLlamaModel
-from tlserve.model.llama_ordered import OrderedLlamaModel
+from tlserve.model.llama.native import NativeLlamaModel
+from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 

@@ -12,7 +12,7 @@ from tests.kit.golden_kin import kin_cases, write_kin
 from tests.kit.hub_stand_in import Repository, git_sha1, open_hub_stand_in
 from tests.kit.kin_gguf import checkpoint, write_kin_gguf
 from tests.kit.safetensors_bytes import entry, safetensors_bytes
-from tlserve.model.gguf_tensors import GgufFile
+from tlserve.model.gguf.tensors import GgufFile
 
 COMMIT = "a" * 40
 

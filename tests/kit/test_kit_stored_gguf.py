@@ -3,7 +3,7 @@
 from tests.kit.native_models import Q4_K, Q5_0, Q6_K, Q8_0
 from tests.kit.stored_gguf import one_kind, q4_k_m, write_stored_gguf
 from tests.kit.tiny_models import tiny_shape
-from tlserve.model.gguf_tensors import GgufFile
+from tlserve.model.gguf.tensors import GgufFile
 
 
 def test_the_types_of_q4_k_m_are_those_that_llama_cpp_chooses():

@@ -1,6 +1,6 @@
 """A tiny random BERT sentence encoder: its tensors, its directory as sentence-transformers saves one, and its naive forward.
 
-The naive forward is the truth that `tlserve.model.bert` is held against: float64, one sequence, a loop over heads, `math.erf`; it
+The naive forward is the truth that `tlserve.model.bert.encoder` is held against: float64, one sequence, a loop over heads, `math.erf`; it
 shares no code with the package.
 """
 
@@ -15,9 +15,9 @@ import numpy as np
 import safetensors.numpy
 
 from tlserve.kernels.interface import Pooling
-from tlserve.model.bert import BertModel
-from tlserve.model.bert_config import bert_shape
-from tlserve.model.bert_weights import bert_weights, expected_shapes
+from tlserve.model.bert.config import bert_shape
+from tlserve.model.bert.encoder import BertModel
+from tlserve.model.bert.weights import bert_weights, expected_shapes
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.model.bigram import BigramModel, successor_table
-from tlserve.model.llama import LlamaModel, LlamaShape
-from tlserve.model.llama_weights import weights_from_tensors
-from tlserve.model.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
+from tlserve.model.llama.blas import LlamaModel, LlamaShape
+from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
+from tlserve.model.llama.weights import weights_from_tensors
 
 Tensors = dict[str, NDArray[np.float32]]
 

@@ -29,7 +29,7 @@ from tests.kit.tiny_bert import (
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import PooledRows, Pooling
-from tlserve.model.bert_config import bert_shape
+from tlserve.model.bert.config import bert_shape
 from tlserve.model.load import load_model
 
 TENSORS = tiny_bert_tensors()

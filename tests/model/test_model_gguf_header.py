@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.errors import ModelRefused
-from tlserve.model.gguf_header import read_header
+from tlserve.model.gguf.header import read_header
 
 
 def string(text):

@@ -14,7 +14,7 @@ from tests.kit.golden_kin import kin_cases, write_kin
 from tests.kit.step_batches import run_whole
 from tlserve.errors import ModelRefused
 from tlserve.generation import SamplingParams
-from tlserve.model.hf_config import hf_shape
+from tlserve.model.hugging_face.config import hf_shape
 from tlserve.model.load import load_model
 
 CASES = kin_cases()

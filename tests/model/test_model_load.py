@@ -16,7 +16,7 @@ from tests.kit.step_batches import run_whole
 from tests.kit.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.gguf_tensors import GgufFile
+from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.load import builtin_model_path, load_front, load_model
 
 KINDS = gguf.GGMLQuantizationType

@@ -6,9 +6,9 @@ import pytest
 from tests.kit.step_batches import run_whole
 from tests.kit.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama_tensors import StoredArrays
+from tlserve.model.llama.quantised_source import Q8_0_KIND, Q8Source
+from tlserve.model.llama.tensors import StoredArrays
 from tlserve.model.load import load_model
-from tlserve.model.quantised_source import Q8_0_KIND, Q8Source
 
 MATRIX, VECTOR = "blk.0.ffn_up.weight", "blk.0.ffn_norm.weight"
 

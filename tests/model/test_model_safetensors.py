@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tests.kit.golden_kin import KIN
 from tests.kit.safetensors_bytes import entry, safetensors_bytes
 from tlserve.errors import ModelRefused
-from tlserve.model.safetensors_file import MAX_HEADER_BYTES, SafetensorsFile, read_header
+from tlserve.model.hugging_face.safetensors_file import MAX_HEADER_BYTES, SafetensorsFile, read_header
 
 GOOD = safetensors_bytes({"a": entry(), "b": entry("F16", (1, 2), (8, 12))}, bytes(12))
 

@@ -10,8 +10,8 @@ from tests.kit.schedules import random_schedule, same_bits
 from tests.kit.step_batches import run_whole
 from tests.kit.tiny_models import KIN, tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama_numerics import KNOWN_FEATURES, Numerics
-from tlserve.model.llama_tensors import StoredArrays, read_tensors
+from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
+from tlserve.model.llama.tensors import StoredArrays, read_tensors
 
 SHAPES = KIN | {
     "all there is": KIN["biases"] | {"qk_norm": True, "windows": (0, 33), "unrotated_layers": (0,)},

@@ -30,8 +30,8 @@ from tests.kit.schedules import random_schedule, same_bits
 from tests.kit.step_batches import Rows, forward_rows, run_whole, step_batch
 from tests.kit.tiny_models import tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama_numerics import Numerics
-from tlserve.model.llama_tensors import StoredArrays, read_tensors
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.tensors import StoredArrays, read_tensors
 from tlserve.model.load import load_model
 
 SHAPES = {

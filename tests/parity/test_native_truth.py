@@ -11,8 +11,8 @@ from tests.kit.native_models import ISAS, MIXED, SUPER_MIXED, block_shape, dequa
 from tests.kit.step_batches import Rows, forward_rows, run_whole
 from tests.kit.tiny_models import tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama_numerics import Numerics
-from tlserve.model.llama_tensors import StoredArrays, read_tensors
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.tensors import StoredArrays, read_tensors
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 

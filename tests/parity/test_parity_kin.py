@@ -8,8 +8,8 @@ from tests.kit.kin_gguf import write_kin_gguf
 from tests.kit.naive_llama import log_softmax
 from tests.kit.step_batches import Rows, forward_rows, run_whole
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.gguf_tensors import GgufFile
-from tlserve.model.hyperparameters import llama_shape
+from tlserve.model.gguf.tensors import GgufFile
+from tlserve.model.llama.hyperparameters import llama_shape
 from tlserve.model.load import load_model
 
 CASES = kin_cases()

@@ -6,8 +6,8 @@ import pytest
 from tests.kit.naive_llama import log_softmax, naive_hidden, naive_logits
 from tests.kit.step_batches import run_whole
 from tests.kit.tiny_models import KIN, tiny_shape, tiny_tensors
-from tlserve.model.llama import LlamaModel
-from tlserve.model.llama_weights import weights_from_tensors
+from tlserve.model.llama.blas import LlamaModel
+from tlserve.model.llama.weights import weights_from_tensors
 
 # float32 keeps 24 bits; a logit of the tiny models is about 3 and passes some twenty roundings in a row.
 TINY_BOUND = 2e-4
@@ -49,8 +49,8 @@ def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_p
     import gguf
 
     from tlserve.kernels.choose import KernelChoice
-    from tlserve.model.gguf_tensors import GgufFile
-    from tlserve.model.hyperparameters import llama_shape
+    from tlserve.model.gguf.tensors import GgufFile
+    from tlserve.model.llama.hyperparameters import llama_shape
     from tlserve.model.load import load_model
 
     with GgufFile(smol_path) as file:  # the head by our reader; what the tensors hold by the gguf package's own

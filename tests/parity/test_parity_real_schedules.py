@@ -14,7 +14,7 @@ from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.generation import GenerationRequest, SamplingParams
 from tlserve.kernels.native import load_native
-from tlserve.model.llama_numerics import Numerics
+from tlserve.model.llama.numerics import Numerics
 
 SCHEDULES = {("int8", "f16"): 10, ("int8", "f32"): 6, ("f32", "f16"): 2, ("f32", "f32"): 2}
 """How many of the real model for each numerics: what takes 10 ms in int8 takes 40 in f32, and 200 in numpy."""

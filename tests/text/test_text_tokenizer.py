@@ -20,7 +20,7 @@ from tests.kit.tiny_tokenizers import (
     spell_bytes,
 )
 from tlserve.errors import ModelRefused
-from tlserve.model.gguf_header import read_header
+from tlserve.model.gguf.header import read_header
 from tlserve.text.pre_tokenizers import PRE_TOKENIZERS, library_pre_tokenizer
 from tlserve.text.tokenizer import build_tokenizer, with_bos
 

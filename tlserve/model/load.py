@@ -103,21 +103,21 @@ def _one_gguf(path: Path) -> Path:
 
 def _gguf_reader() -> Reader:
     """Return the reader of .gguf files."""
-    from tlserve.model.gguf_model import read_gguf_front, read_gguf_model
+    from tlserve.model.gguf.model import read_gguf_front, read_gguf_model
 
     return Reader(read_gguf_model, read_gguf_front)
 
 
 def _hf_reader() -> Reader:
     """Return the reader of Hugging Face directories."""
-    from tlserve.model.hf_model import read_hf_front, read_hf_model
+    from tlserve.model.hugging_face.model import read_hf_front, read_hf_model
 
     return Reader(read_hf_model, read_hf_front)
 
 
 def _bert_reader() -> Reader:
     """Return the reader of BERT sentence encoders."""
-    from tlserve.model.bert_model import read_bert_front, read_bert_model
+    from tlserve.model.bert.model import read_bert_front, read_bert_model
 
     return Reader(read_bert_model, read_bert_front)
 

@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
-from tlserve.model.llama_tensors import StoredSource
+from tlserve.model.llama.tensors import StoredSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]

@@ -12,8 +12,8 @@ import attrs
 
 from tlserve.kernels.interface import ModelSpec
 from tlserve.kernels.reference.rope import RopeTables
-from tlserve.model.llama import LlamaShape, rotation_tables
-from tlserve.model.llama_tensors import LlamaTensors
+from tlserve.model.llama.blas import LlamaShape, rotation_tables
+from tlserve.model.llama.tensors import LlamaTensors
 
 ORDER_VERSION = "ordered-2"
 """Raise the number whenever some sum or rounding changes."""

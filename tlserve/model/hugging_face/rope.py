@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 import attrs
 
 from tlserve.model.fields import Fields
-from tlserve.model.hyperparameters import MAX_CONTEXT_TOKENS
-from tlserve.model.rope_scaling import DynamicScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_amplitude
+from tlserve.model.llama.hyperparameters import MAX_CONTEXT_TOKENS
+from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_amplitude
 
 
 @attrs.frozen(kw_only=True)

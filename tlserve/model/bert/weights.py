@@ -17,9 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
-from tlserve.model.bert import Affine, BertLayer, BertShape, BertWeights
-from tlserve.model.hf_weights import weight_files
-from tlserve.model.safetensors_file import SafetensorsFile
+from tlserve.model.bert.encoder import Affine, BertLayer, BertShape, BertWeights
+from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
+from tlserve.model.hugging_face.weights import weight_files
 
 F32 = NDArray[np.float32]
 Shapes = Mapping[str, tuple[int, ...]]

@@ -13,13 +13,13 @@ from pathlib import Path
 import attrs
 
 from tlserve.errors import ModelRefused
-from tlserve.model.hf_config import CONFIG, hf_shape, is_tied
-from tlserve.model.hf_tokenizer import read_tokenizer
-from tlserve.model.hf_weights import HfWeights, hf_name, open_weights
-from tlserve.model.interleaved import InterleavedSource
-from tlserve.model.llama import LlamaShape
-from tlserve.model.llama_build import BuiltLlama, build_llama
-from tlserve.model.llama_weights import expected_shapes
+from tlserve.model.hugging_face.config import CONFIG, hf_shape, is_tied
+from tlserve.model.hugging_face.tokenizer import read_tokenizer
+from tlserve.model.hugging_face.weights import HfWeights, hf_name, open_weights
+from tlserve.model.llama.blas import LlamaShape
+from tlserve.model.llama.build import BuiltLlama, build_llama
+from tlserve.model.llama.interleaved import InterleavedSource
+from tlserve.model.llama.weights import expected_shapes
 from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel, ModelFront
 from tlserve.model.sidecar_files import read_json, read_sidecar, token_ids

@@ -15,14 +15,14 @@ from tlserve.kernels.choose import KernelChoice, choose_isa
 from tlserve.kernels.interface import Model
 from tlserve.kernels.native import load_native
 from tlserve.kernels.thread_pool import ThreadPool
-from tlserve.model.llama import LlamaModel, LlamaShape, LlamaWeights
-from tlserve.model.llama_native import NativeLlamaModel
-from tlserve.model.llama_numerics import KNOWN_FEATURES, Numerics
-from tlserve.model.llama_ordered import OrderedLlamaModel
-from tlserve.model.llama_tensors import LlamaTensors, StoredSource, read_tensors
-from tlserve.model.llama_weights import load_weights
-from tlserve.model.native_probe import disagreement
-from tlserve.model.quantised_source import Q8Source
+from tlserve.model.llama.blas import LlamaModel, LlamaShape, LlamaWeights
+from tlserve.model.llama.native import NativeLlamaModel
+from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
+from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.probe import disagreement
+from tlserve.model.llama.quantised_source import Q8Source
+from tlserve.model.llama.tensors import LlamaTensors, StoredSource, read_tensors
+from tlserve.model.llama.weights import load_weights
 
 _log = logging.getLogger("tlserve.kernels")
 

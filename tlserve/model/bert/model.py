@@ -11,13 +11,13 @@ import attrs
 
 from tlserve.config.model_id import served_model_id
 from tlserve.errors import ModelRefused, SettingsError
-from tlserve.model.bert import BertModel, BertShape
-from tlserve.model.bert_config import CONFIG, bert_shape
-from tlserve.model.bert_weights import bert_weights, read_tensors
-from tlserve.model.hf_tokenizer import read_tokenizer
+from tlserve.model.bert.config import CONFIG, bert_shape
+from tlserve.model.bert.encoder import BertModel, BertShape
+from tlserve.model.bert.sentence_files import SentenceFiles, read_sentence_files
+from tlserve.model.bert.weights import bert_weights, read_tensors
+from tlserve.model.hugging_face.tokenizer import read_tokenizer
 from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel, ModelFront
-from tlserve.model.sentence_files import SentenceFiles, read_sentence_files
 from tlserve.model.sidecar_files import read_json
 
 

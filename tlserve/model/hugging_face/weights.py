@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
-from tlserve.model.safetensors_file import SafetensorsFile
+from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 from tlserve.model.sidecar_files import read_json
 
 F32 = NDArray[np.float32]

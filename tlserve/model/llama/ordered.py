@@ -20,10 +20,10 @@ from tlserve.kernels.reference.elementwise import rms_norm, silu_times
 from tlserve.kernels.reference.ordered_attention import attend_in_order
 from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.rope import RopeTables, rotate
-from tlserve.model.kv_precision import PositionStore
-from tlserve.model.llama import LlamaShape
-from tlserve.model.llama_numerics import Numerics, ordered_spec, ordered_tables
-from tlserve.model.llama_tensors import LayerTensors, LlamaTensors, StoredMatrix
+from tlserve.model.llama.blas import LlamaShape
+from tlserve.model.llama.kv_precision import PositionStore
+from tlserve.model.llama.numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
 F32 = NDArray[np.float32]
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import attrs
 
 from tlserve.model.fields import Fields
-from tlserve.model.hf_layers import (
+from tlserve.model.hugging_face.layers import (
     WindowsReader,
     late_windows,
     no_windows,
@@ -21,9 +21,9 @@ from tlserve.model.hf_layers import (
     unrotated_layers,
     unrotated_windows,
 )
-from tlserve.model.hf_rope import read_rope
-from tlserve.model.hyperparameters import checked_shape, chosen_context
-from tlserve.model.llama import LlamaShape
+from tlserve.model.hugging_face.rope import read_rope
+from tlserve.model.llama.blas import LlamaShape
+from tlserve.model.llama.hyperparameters import checked_shape, chosen_context
 
 CONFIG = "config.json"
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tlserve.model.bert import BertShape
+from tlserve.model.bert.encoder import BertShape
 from tlserve.model.fields import Fields
 
 CONFIG = "config.json"

@@ -20,7 +20,7 @@ from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
-from tlserve.model.gguf_header import GgufHeader, TensorInfo, read_header
+from tlserve.model.gguf.header import GgufHeader, TensorInfo, read_header
 
 F32 = NDArray[np.float32]
 

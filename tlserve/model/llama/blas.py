@@ -23,8 +23,8 @@ from tlserve.kernels.reference.elementwise import rms_norm, silu_times
 from tlserve.kernels.reference.linear import RowTiles, gated_linear, gated_panel_shapes, linear, panel_shapes
 from tlserve.kernels.reference.rope import RopeTables, rope_tables, rotate
 from tlserve.kernels.thread_pool import ThreadPool
-from tlserve.model.kv_store import PagedKvStore
-from tlserve.model.rope_scaling import RopeScaling
+from tlserve.model.llama.kv_store import PagedKvStore
+from tlserve.model.llama.rope_scaling import RopeScaling
 
 F32 = NDArray[np.float32]
 

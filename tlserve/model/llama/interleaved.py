@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.model.llama_tensors import StoredSource
+from tlserve.model.llama.tensors import StoredSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]

@@ -1,0 +1,1 @@
+"""Reading models from directories in Hugging Face's layout."""

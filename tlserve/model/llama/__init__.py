@@ -1,0 +1,1 @@
+"""Models with a llama's layers: shape, tensors, and their forward passes."""
