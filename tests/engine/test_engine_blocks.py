@@ -4,9 +4,9 @@ import random
 
 import pytest
 
-from tlserve.engine.block_pool import BlockPool
-from tlserve.engine.kv_blocks import KvBlocks
-from tlserve.engine.prefix_cache import HashCache, RadixCache, make_prefix_cache
+from tlserve.engine.blocks.block_pool import BlockPool
+from tlserve.engine.blocks.kv_blocks import KvBlocks
+from tlserve.engine.blocks.prefix_cache import HashCache, RadixCache, make_prefix_cache
 
 CACHES = {"hash": HashCache, "radix": RadixCache}
 both_caches = pytest.mark.parametrize("kind", CACHES)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.kit import naive_sampler as naive
-from tlserve.engine import fixed_math
+from tlserve.engine.sampling import fixed_math
 
 GOLDEN_EXP = ["98aba1b876bdeb3f", "bb84878ca2f7a43e", "e52f832565153026"]
 GOLDEN_LOG_TOTAL = "08365abcc4210040"

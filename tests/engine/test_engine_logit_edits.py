@@ -11,7 +11,7 @@ from tests.kit.engine_runs import alone, ids, random_edits, run_to_end, tokens_o
 from tests.kit.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.engine.logit_edits import open_edits
+from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.errors import ClientError
 from tlserve.generation import GenerationRequest, SamplingParams
 

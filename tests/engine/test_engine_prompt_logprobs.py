@@ -10,7 +10,7 @@ from tests.kit.tiny_models import succ_model
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.events import Failed
-from tlserve.engine.sampler import with_logprobs
+from tlserve.engine.sampling.sampler import with_logprobs
 from tlserve.engine.scheduler import MOST_SCORED_ROWS
 from tlserve.generation import GenerationRequest, PrefillStarted, PromptLogprobs, TokenEvent
 

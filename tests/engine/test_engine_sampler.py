@@ -8,10 +8,10 @@ import pytest
 
 from tests.kit import naive_sampler as naive
 from tests.kit.engine_runs import random_sampling
-from tlserve.engine import sampler
-from tlserve.engine.constraint import ConstraintFailed, all_but, allows, mask_of, narrowed
-from tlserve.engine.draws import Run
-from tlserve.engine.logit_edits import open_edits
+from tlserve.engine.sampling import sampler
+from tlserve.engine.sampling.constraint import ConstraintFailed, all_but, allows, mask_of, narrowed
+from tlserve.engine.sampling.interface import Run
+from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.generation import GenerationRequest, SamplingParams
 
 GOLDEN_DRAWS = [

@@ -1,6 +1,6 @@
 """The layout of one step."""
 
-from tlserve.engine.kv_blocks import BlockTable
+from tlserve.engine.blocks.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.step_plan import SequenceRows, plan_batch

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from tests.kit.engine_runs import random_edits
-from tlserve.engine import native_sampler
-from tlserve.engine.constraint import ConstraintFailed
-from tlserve.engine.draws import NotSampled, Run
-from tlserve.engine.logit_edits import EDIT, open_edits
-from tlserve.engine.native_sampler import VERSION, NativeSampler, _pack_row, make_sampler
-from tlserve.engine.sampler import NumpySampler
+from tlserve.engine.sampling import native_sampler
+from tlserve.engine.sampling.constraint import ConstraintFailed
+from tlserve.engine.sampling.interface import NotSampled, Run
+from tlserve.engine.sampling.logit_edits import EDIT, open_edits
+from tlserve.engine.sampling.native_sampler import VERSION, NativeSampler, _pack_row, make_sampler
+from tlserve.engine.sampling.sampler import NumpySampler
 from tlserve.generation import GenerationRequest, SamplingParams
 from tlserve.kernels.native import load_native
 

@@ -15,22 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve import errors
+from tlserve.engine.blocks.kv_blocks import KvBlocks
+from tlserve.engine.blocks.prefix_cache import make_prefix_cache
 from tlserve.engine.config import EngineConfig
-from tlserve.engine.constraint import advance, all_but
-from tlserve.engine.drawing import NO_DRAWS, ItemDraws, draw_items
-from tlserve.engine.draws import Draw
 from tlserve.engine.events import EmbeddingReady, EngineEvent, Failed
-from tlserve.engine.kv_blocks import KvBlocks
-from tlserve.engine.logit_edits import open_edits
-from tlserve.engine.native_sampler import make_sampler
 from tlserve.engine.pooling import HiddenSum
-from tlserve.engine.prefix_cache import make_prefix_cache
 from tlserve.engine.progress import prefill_progress, queue_progress
 from tlserve.engine.request_checks import check_request, check_tokens
 from tlserve.engine.runner import Runner
+from tlserve.engine.sampling.constraint import advance, all_but
+from tlserve.engine.sampling.interface import Draw
+from tlserve.engine.sampling.logit_edits import open_edits
+from tlserve.engine.sampling.native_sampler import make_sampler
 from tlserve.engine.scheduler import Scheduler
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.statistics import Counters
+from tlserve.engine.step_draws import NO_DRAWS, ItemDraws, draw_items
 from tlserve.engine.step_plan import SequenceRows, plan_batch
 from tlserve.generation import (
     EngineStatistics,

@@ -20,8 +20,8 @@ from __future__ import annotations
 import bisect
 from collections.abc import Sequence as Items
 
+from tlserve.engine.blocks.kv_blocks import KvBlocks
 from tlserve.engine.config import EngineConfig
-from tlserve.engine.kv_blocks import KvBlocks
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 from tlserve.engine.sequence import Sequence
 from tlserve.engine.step_plan import SequenceRows

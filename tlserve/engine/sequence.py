@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import attrs
 
-from tlserve.engine.constraint import Mask, advance
-from tlserve.engine.kv_blocks import BlockTable
-from tlserve.engine.logit_edits import LogitEdits
+from tlserve.engine.blocks.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prompt_lookup import PromptLookup
+from tlserve.engine.sampling.constraint import Mask, advance
+from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.generation import Finish, GenerationRequest, Progress, TokenConstraint
 
 

@@ -1,7 +1,7 @@
 /* One call draws for all rows of a step; a run of rows is done whole by one thread, a row by itself.
 
-   The order of every sum, the rule for ties and the random number are those of engine/sampler.py, engine/logit_edits.py and
-   engine/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
+   The order of every sum, the rule for ties and the random number are those of engine/sampling/sampler.py, engine/sampling/logit_edits.py and
+   engine/sampling/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
    sum; whole shares in top-p; Philox4x64-10.
    A `field` is what is still in: its ids, their logits and weights, ids ascending. */
 #include "sampler.h"
@@ -253,7 +253,7 @@ static void keep_heavy(field *f, double least) {
 
 /* ---- the edits ---- */
 
-/* Every operation is rounded by itself, as in engine/logit_edits.py; the result once more, to f32. */
+/* Every operation is rounded by itself, as in engine/sampling/logit_edits.py; the result once more, to f32. */
 static float edited_logit(float logit, const logit_edit *e, const edit_list *list) {
   double x = logit;
   if (e->count >= 0) x = x > 0 ? x / list->repetition : x * list->repetition;

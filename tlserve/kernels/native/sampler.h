@@ -1,4 +1,4 @@
-/* Tokens from logits, to the bit as `engine/sampler.py` and `engine/fixed_math.py` draw them: those two are the truth. */
+/* Tokens from logits, to the bit as `engine/sampling/sampler.py` and `engine/sampling/fixed_math.py` draw them: those two are the truth. */
 #ifndef TL_SAMPLER_H
 #define TL_SAMPLER_H
 
@@ -6,10 +6,10 @@
 
 #include <stdint.h>
 
-/* Changes with every change of what crosses the border to Python; `engine/native_sampler.py` asks for it. */
+/* Changes with every change of what crosses the border to Python; `engine/sampling/native_sampler.py` asks for it. */
 enum { SAMPLER_VERSION = 2 };
 
-/* What one row is asked for; packed by `engine/native_sampler.py`. */
+/* What one row is asked for; packed by `engine/sampling/native_sampler.py`. */
 typedef struct {
   double temperature, top_p, min_p; /* temperature 0: the best */
   uint64_t seed, choice, index;
@@ -21,7 +21,7 @@ typedef struct {
   int64_t given;    /* nothing is drawn: this token is asked about; -1: draw */
 } sample_row;
 
-/* One edited logit; made by `engine/logit_edits.py`. */
+/* One edited logit; made by `engine/sampling/logit_edits.py`. */
 typedef struct {
   int32_t id;
   int32_t count; /* how often it stands in the answer; 0: in the prompt alone; -1: in neither */

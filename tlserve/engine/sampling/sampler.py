@@ -17,10 +17,10 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine import fixed_math
-from tlserve.engine.constraint import allowed_ids
-from tlserve.engine.draws import Draw, Drawn, NotSampled, Run
-from tlserve.engine.logit_edits import LogitEdits
+from tlserve.engine.sampling import fixed_math
+from tlserve.engine.sampling.constraint import allowed_ids
+from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Run
+from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 

@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine.constraint import ConstraintFailed, Mask, advance, allows, mask_of, narrowed, take_back
-from tlserve.engine.draws import Draw, Drawn, Run, Sampler
+from tlserve.engine.sampling.constraint import ConstraintFailed, Mask, advance, allows, mask_of, narrowed, take_back
+from tlserve.engine.sampling.interface import Draw, Drawn, Run, Sampler
 from tlserve.engine.step_plan import SequenceRows
 from tlserve.errors import ServerFault
 

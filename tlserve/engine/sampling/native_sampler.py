@@ -14,11 +14,11 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine import fixed_math
-from tlserve.engine.constraint import ConstraintFailed
-from tlserve.engine.draws import Draw, Drawn, NotSampled, Run, Sampler
-from tlserve.engine.logit_edits import open_edits
-from tlserve.engine.sampler import NumpySampler
+from tlserve.engine.sampling import fixed_math
+from tlserve.engine.sampling.constraint import ConstraintFailed
+from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Run, Sampler
+from tlserve.engine.sampling.logit_edits import open_edits
+from tlserve.engine.sampling.sampler import NumpySampler
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 from tlserve.kernels.native import load_native
 

@@ -17,8 +17,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine.block_pool import BlockPool
-from tlserve.engine.prefix_cache import Prefix, PrefixCache
+from tlserve.engine.blocks.block_pool import BlockPool
+from tlserve.engine.blocks.prefix_cache import Prefix, PrefixCache
 
 
 @attrs.define(eq=False)

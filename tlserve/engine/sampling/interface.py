@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine.logit_edits import LogitEdits
+from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, TokenLogprob
 
