@@ -5,7 +5,7 @@ import pytest
 from tlserve.bench.comparison import Run
 from tlserve.bench.figures import Figures, Percentiles
 from tlserve.bench.load import Closed
-from tlserve.cli.bench_table import print_runs
+from tlserve.cli.bench.table import print_runs
 
 
 def run(target, per_token_ms):

@@ -10,7 +10,7 @@ from tlserve.bench.comparison import Spread
 from tlserve.bench.fleet_affinity import Hits
 from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, FleetPlan
 from tlserve.bench.fleet_throughput import Beside
-from tlserve.cli.bench_fleet import markdown
+from tlserve.cli.bench.fleet import markdown
 
 ONE = Spread(median=1.0, low=0.5, high=2.0)
 

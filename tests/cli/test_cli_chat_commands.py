@@ -2,10 +2,10 @@
 
 import pytest
 
-from tlserve.cli.chat_client import AnswerEnd, Target, parse_target, refusal
-from tlserve.cli.chat_commands import COMMANDS, Ask, Note, Quit, Save, take_line
-from tlserve.cli.chat_conversation import Conversation
-from tlserve.cli.chat_screen import described, visible
+from tlserve.cli.chat.client import AnswerEnd, Target, parse_target, refusal
+from tlserve.cli.chat.conversation import Conversation
+from tlserve.cli.chat.line_commands import COMMANDS, Ask, Note, Quit, Save, take_line
+from tlserve.cli.chat.screen import described, visible
 from tlserve.errors import OperatorError
 from tlserve.http.client import Answer
 from tlserve.http.messages import Headers

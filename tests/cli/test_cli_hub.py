@@ -10,8 +10,8 @@ import pytest
 
 from tests.kit.hub_stand_in import HubStandIn, Repository, open_hub_stand_in
 from tlserve.cli import main
-from tlserve.cli.hub_files import HubFile, choose_files
-from tlserve.cli.pull import pull, pull_if_missing
+from tlserve.cli.pull.command import pull, pull_if_missing
+from tlserve.cli.pull.hub_files import HubFile, choose_files
 from tlserve.config.hub_names import parse_hub_name
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model

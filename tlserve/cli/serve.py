@@ -36,7 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     set_up_logs(settings.log.level, form=settings.log.format)
     if arguments.pull:
-        from tlserve.cli.pull import pull_if_missing
+        from tlserve.cli.pull.command import pull_if_missing
 
         pull_if_missing(settings.engine.model_dir)
     from tlserve.programs.server import run as run_server

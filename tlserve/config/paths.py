@@ -3,7 +3,7 @@
 Owns the layout. A model of our own catalogue is `<cache>/<name>/v<number>/<name>.gguf`, or with a config.json the folder
 `<cache>/<name>/v<number>/` itself; one of a hub is the folder `<cache>/<org>--<name>/v<number>/`. Beside the files of each lies
 `source.json`, which says where they came from. The folder is put in its place by one rename, last, so that what is there is
-whole. Refuses to know how a model gets there (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`) and what is in it.
+whole. Refuses to know how a model gets there (`tlserve.cli.pull.fetch_model`, `tlserve.cli.pull.hub_pull`) and what is in it.
 Source for the default folder: the XDG base directory specification 0.8.
 """
 

@@ -21,10 +21,10 @@ from tlserve.bench.plot import draw
 from tlserve.bench.report import load_report
 from tlserve.bench.run import Plan, Statistics, run_bench
 from tlserve.bench.target import Target, parse_target
-from tlserve.cli.bench_arguments import load_plan
-from tlserve.cli.bench_output import write_text
-from tlserve.cli.bench_settings import own_settings
-from tlserve.cli.bench_table import Done, print_ratios, print_runs, progress
+from tlserve.cli.bench.arguments import load_plan
+from tlserve.cli.bench.output import write_text
+from tlserve.cli.bench.settings import own_settings
+from tlserve.cli.bench.table import Done, print_ratios, print_runs, progress
 from tlserve.config.settings import Settings
 from tlserve.programs import server as app
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tlserve.cli.fetch_model import FETCH, Report, WorkFolder
-from tlserve.cli.model_catalogue import PackagedModel
+from tlserve.cli.pull.fetch_model import FETCH, Report, WorkFolder
+from tlserve.cli.pull.model_catalogue import PackagedModel
 from tlserve.config.environment import process_environ
 from tlserve.errors import DownloadFailed
 

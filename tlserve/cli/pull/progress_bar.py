@@ -10,7 +10,7 @@ from types import TracebackType
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TransferSpeedColumn
 
-from tlserve.cli.fetch_model import FETCH, UNPACK, WAIT
+from tlserve.cli.pull.fetch_model import FETCH, UNPACK, WAIT
 
 _SAID = {WAIT: "waiting for another pull of", FETCH: "fetching", UNPACK: "unpacking"}
 

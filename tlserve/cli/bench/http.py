@@ -9,8 +9,8 @@ import argparse
 
 from tlserve.bench.http_layer import measure_events, own_command
 from tlserve.bench.report import http_report
-from tlserve.cli.bench_arguments import event_plan
-from tlserve.cli.bench_table import print_rates, progress
+from tlserve.cli.bench.arguments import event_plan
+from tlserve.cli.bench.table import print_rates, progress
 
 
 def run(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import attrs
 
-from tlserve.cli.chat_conversation import OWN_FIELDS, Conversation
+from tlserve.cli.chat.conversation import OWN_FIELDS, Conversation
 
 
 @attrs.frozen

@@ -1,6 +1,6 @@
 """`tlserve bench [load|engine|http|table|fleet]`: a server under load, its engine, HTTP alone, all beside peers, a fleet.
 
-Owns the choice. Refuses to measure and to print: `tlserve.cli.bench_load` and its kin do.
+Owns the choice. Refuses to measure and to print: `tlserve.cli.bench.load` and its kin do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tlserve.cli import bench_arguments, bench_engine, bench_fleet, bench_http, bench_load, bench_peers
+from tlserve.cli.bench.command import arguments as bench_arguments
+from tlserve.cli.bench.command import engine as bench_engine
+from tlserve.cli.bench.command import fleet as bench_fleet
+from tlserve.cli.bench.command import http as bench_http
+from tlserve.cli.bench.command import load as bench_load
+from tlserve.cli.bench.command import peers as bench_peers
 from tlserve.telemetry.logs import set_up_logs
 
 KINDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -22,7 +22,7 @@ from typing import IO
 
 import attrs
 
-from tlserve.cli.model_catalogue import PackagedFile, PackagedModel
+from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel
 from tlserve.config.paths import SOURCE, whole_model
 from tlserve.errors import DownloadFailed
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.cli.hub_files import HubFile
+from tlserve.cli.pull.hub_files import HubFile
 from tlserve.config.environment import process_environ
 from tlserve.config.hub_names import HubName
 from tlserve.errors import DownloadFailed, OperatorError

@@ -17,7 +17,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.text import Text
 
-from tlserve.cli.chat_client import AnswerEnd
+from tlserve.cli.chat.client import AnswerEnd
 from tlserve.errors import OperatorError
 
 PROMPT = "> "

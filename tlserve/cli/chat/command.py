@@ -19,10 +19,10 @@ from pathlib import Path
 import trio
 
 from tlserve.cli import exit_codes
-from tlserve.cli.chat_client import AnswerEnd, AnswerFailed, Target, list_models, parse_target, stream_answer
-from tlserve.cli.chat_commands import Ask, Note, Outcome, Quit, Save, take_line
-from tlserve.cli.chat_conversation import Conversation
-from tlserve.cli.chat_screen import Screen, open_screen
+from tlserve.cli.chat.client import AnswerEnd, AnswerFailed, Target, list_models, parse_target, stream_answer
+from tlserve.cli.chat.conversation import Conversation
+from tlserve.cli.chat.line_commands import Ask, Note, Outcome, Quit, Save, take_line
+from tlserve.cli.chat.screen import Screen, open_screen
 from tlserve.cli.settings_arguments import add_pair_argument
 from tlserve.config.environment import process_environ
 from tlserve.errors import OperatorError

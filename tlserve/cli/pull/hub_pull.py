@@ -15,9 +15,9 @@ from typing import Protocol
 
 import attrs
 
-from tlserve.cli.fetch_model import FETCH, Report, check_space, locked, sync_folder
-from tlserve.cli.hub_client import HubRepository
-from tlserve.cli.hub_files import HubFile, choose_files, is_expected
+from tlserve.cli.pull.fetch_model import FETCH, Report, check_space, locked, sync_folder
+from tlserve.cli.pull.hub_client import HubRepository
+from tlserve.cli.pull.hub_files import HubFile, choose_files, is_expected
 from tlserve.config.hub_names import HubName
 from tlserve.config.paths import SOURCE, next_version, versions_of
 from tlserve.errors import DownloadFailed

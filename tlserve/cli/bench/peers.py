@@ -18,9 +18,9 @@ from tlserve.bench.peers import read_peers
 from tlserve.bench.report import table_report
 from tlserve.bench.table_rows import ROWS, Finding, Row, findings
 from tlserve.bench.table_run import measure_table
-from tlserve.cli.bench_arguments import table_plan
-from tlserve.cli.bench_output import write_text
-from tlserve.cli.bench_table import progress
+from tlserve.cli.bench.arguments import table_plan
+from tlserve.cli.bench.output import write_text
+from tlserve.cli.bench.table import progress
 from tlserve.errors import OperatorError
 
 HEAD = ("load", "ours", "peer", "ratio", "wanted", "aim", "reached")

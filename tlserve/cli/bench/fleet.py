@@ -16,9 +16,9 @@ import trio
 from tlserve.bench.comparison import Spread
 from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, measure_fleet
 from tlserve.bench.fleet_throughput import Beside
-from tlserve.cli.bench_arguments import fleet_plan
-from tlserve.cli.bench_settings import own_settings
-from tlserve.cli.bench_table import progress
+from tlserve.cli.bench.arguments import fleet_plan
+from tlserve.cli.bench.settings import own_settings
+from tlserve.cli.bench.table import progress
 
 SCHEMA = "tlserve.bench.fleet/1"
 

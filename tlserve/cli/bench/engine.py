@@ -22,9 +22,9 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.chat.grammars.formats import schema_format
-from tlserve.cli.bench_arguments import engine_plan
-from tlserve.cli.bench_settings import own_settings
-from tlserve.cli.bench_table import print_sampling, print_steps, print_through_http, progress
+from tlserve.cli.bench.arguments import engine_plan
+from tlserve.cli.bench.settings import own_settings
+from tlserve.cli.bench.table import print_sampling, print_steps, print_through_http, progress
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.settings import Settings
 from tlserve.generation import CompiledGrammar

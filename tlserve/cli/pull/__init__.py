@@ -1,0 +1,1 @@
+"""`tlserve pull`: fetching models into the cache."""
