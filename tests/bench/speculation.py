@@ -14,7 +14,7 @@ import attrs
 
 from tlserve.chat.messages import Role, Turn
 from tlserve.chat.prompt import encode_chat
-from tlserve.chat.templates import Template
+from tlserve.chat.templates.template import Template
 from tlserve.config.settings import EngineSettings
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine

@@ -12,7 +12,7 @@ from tlserve.chat.dialects.mistral import MISTRAL
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.logprob_entries import TokenChoice
-from tlserve.chat.output_reader import (
+from tlserve.chat.output.output_reader import (
     Answer,
     AnswerCall,
     CallDelta,

@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from tests.chat.test_chat_templates import SMOLLM
 from tests.kit.tiny_tokenizers import CHATML, NASTY, gpt2_metadata, llama_metadata, prefixed
-from tlserve.chat.marks import Marker, choose_mark, insert_marks
 from tlserve.chat.messages import Role, Turn, parse_role
 from tlserve.chat.prompt import Rendering, encode_chat, encode_completion
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.marks import Marker, choose_mark, insert_marks
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import build_tokenizer
 

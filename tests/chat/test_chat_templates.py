@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from tlserve.chat.template_limits import MAX_SOURCE_CHARS
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.limits import MAX_SOURCE_CHARS
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError, ModelRefused
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "golden" / "smol-135m.json").read_text(encoding="utf-8"))

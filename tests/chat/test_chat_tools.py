@@ -15,7 +15,7 @@ from tlserve.chat.dialects.deepseek_r1 import DEEPSEEK_R1
 from tlserve.chat.dialects.mistral import MISTRAL, short_id
 from tlserve.chat.messages import Role, Turn, TurnCall
 from tlserve.chat.prompt import Rendering, encode_chat
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.chat.thinking import (
     Thinking,
     can_switch_thinking,

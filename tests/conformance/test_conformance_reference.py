@@ -14,7 +14,7 @@ import pytest
 
 from tests.kit.gated_model import GatedModel
 from tests.kit.http_calls import call, chat, content_of, get, opened, post
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.kernels.interface import StepBatch
 from tlserve.model.load import builtin_model_path, load_model
 from tlserve.testing import serve_in_thread

@@ -12,7 +12,7 @@ import pytest
 
 from tests.kit.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
-from tlserve.chat.templates import Template
+from tlserve.chat.templates.template import Template
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext

@@ -7,7 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from tests.kit.scripted_backend import Script, ScriptedBackend
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.generation import GenerationRequest, SamplingParams
 
 

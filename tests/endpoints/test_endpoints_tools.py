@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.grammars.source import parse_source
-from tlserve.chat.templates import Template
+from tlserve.chat.templates.template import Template
 
 NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
 ADD_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}

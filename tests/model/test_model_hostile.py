@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.kit.golden_kin import KIN, kin_cases, write_kin
 from tlserve.chat.messages import Role, Turn
 from tlserve.chat.prompt import encode_chat
-from tlserve.chat.templates import Template
+from tlserve.chat.templates.template import Template
 from tlserve.errors import ClientError, ModelMissing, ModelRefused, ServerFault
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer

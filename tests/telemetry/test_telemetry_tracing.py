@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.kit.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import Script, ScriptedBackend
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.served import Catalogue, Served

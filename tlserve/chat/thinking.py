@@ -12,7 +12,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.chat.templates import Template
+from tlserve.chat.templates.template import Template
 from tlserve.errors import ClientError, Refusal
 
 EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")

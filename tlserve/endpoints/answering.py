@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
-from tlserve.chat.output_reader import fold
+from tlserve.chat.output.output_reader import fold
 from tlserve.endpoints.call import Call, describe_fault, log_unforeseen
 from tlserve.endpoints.choices import Ready, open_choices
 from tlserve.endpoints.context import ApiContext

@@ -14,7 +14,7 @@ import attrs
 
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
-from tlserve.chat.output_reader import Answer, OutputReader
+from tlserve.chat.output.output_reader import Answer, OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.endpoints.asked_headers import NO_HEADERS, AskedHeaders
 from tlserve.endpoints.budget import check_min_tokens, plan_max_tokens, seed_bits

@@ -11,7 +11,7 @@ import attrs
 
 from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects.plain import PLAIN
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
 from tlserve.openai.documents import REASONING_NAMES

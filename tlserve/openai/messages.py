@@ -17,8 +17,8 @@ from typing import Annotated, Any, Literal, TypeGuard
 import msgspec
 from msgspec import Meta, Raw, Struct
 
-from tlserve.chat.arguments import is_json
 from tlserve.chat.messages import Turn, TurnCall, parse_role
+from tlserve.chat.output.arguments import is_json
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
 

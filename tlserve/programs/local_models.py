@@ -18,7 +18,7 @@ import attrs
 from tlserve import __version__
 from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
-from tlserve.chat.templates import DEFAULT_TEMPLATE, Template
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model

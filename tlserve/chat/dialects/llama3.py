@@ -23,9 +23,9 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.markup_reader import MarkupReader
-from tlserve.chat.pythonic import PythonicRegion
-from tlserve.chat.regions import EitherRegion, JsonRegion, Region
+from tlserve.chat.output.markup_reader import MarkupReader
+from tlserve.chat.output.pythonic import PythonicRegion
+from tlserve.chat.output.regions import EitherRegion, JsonRegion, Region
 
 TAG = "<|python_tag|>"
 _HEADER = "<|start_header_id|>"

@@ -25,7 +25,7 @@ from tlserve.chat.dialect import (
     TurnForm,
 )
 from tlserve.chat.dialects.hermes import HERMES_CALLS, hermes_regions
-from tlserve.chat.markup_reader import MarkupReader
+from tlserve.chat.output.markup_reader import MarkupReader
 
 
 class PlainReader:

@@ -21,7 +21,7 @@ from tlserve.chat.dialect import (
     TurnForm,
 )
 from tlserve.chat.dialects.hermes import BEGIN, HERMES_CALLS, hermes_regions
-from tlserve.chat.markup_reader import THINK, MarkupReader
+from tlserve.chat.output.markup_reader import THINK, MarkupReader
 
 
 @attrs.frozen

@@ -23,8 +23,8 @@ from tlserve.chat.dialect import (
     TurnForm,
 )
 from tlserve.chat.dialects.hermes import BEGIN, END
-from tlserve.chat.markup_reader import THINK, MarkupReader
-from tlserve.chat.regions import XmlRegion
+from tlserve.chat.output.markup_reader import THINK, MarkupReader
+from tlserve.chat.output.regions import XmlRegion
 
 _CALLS = CallForm(
     call=(BEGIN, "\n<function=", Slot.NAME, ">\n", Slot.ARGUMENTS, "</function>\n", END), between=("\n",), as_tags=True

@@ -1,7 +1,7 @@
 """`smollm3`: reasoning as `qwen3` has it, then content, and calls as `hermes` has them.
 
 Owns the matching: the template knows `/no_think`. Its tools go under the name `xml_tools`, if it has it (see
-`tlserve.chat.templates`). Source: SmolLM3's chat template and model card.
+`tlserve.chat.templates.template`). Source: SmolLM3's chat template and model card.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tlserve.chat.dialect import (
     TurnForm,
 )
 from tlserve.chat.dialects.hermes import HERMES_CALLS, hermes_regions
-from tlserve.chat.markup_reader import THINK, MarkupReader
+from tlserve.chat.output.markup_reader import THINK, MarkupReader
 
 
 @attrs.frozen

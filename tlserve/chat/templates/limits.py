@@ -3,7 +3,7 @@
 Owns the figures and the arithmetic: the weight of a value, the work of a rendering, the characters written. A template comes
 with a model and is not trusted. Time is counted in work, not seconds, so that the same request always has the same end.
 
-Refuses to know jinja2: `tlserve.chat.template_sandbox` calls this at every place where a template computes.
+Refuses to know jinja2: `tlserve.chat.templates.sandbox` calls this at every place where a template computes.
 """
 
 from __future__ import annotations

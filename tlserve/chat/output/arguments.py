@@ -20,7 +20,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tlserve.chat.json_scan import JsonFault, ObjectReader, Part, ValueScanner
+from tlserve.chat.output.json_scan import JsonFault, ObjectReader, Part, ValueScanner
 
 Schema = Mapping[str, Any]
 

@@ -13,9 +13,9 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from tlserve.chat.arguments import ArgumentStream, is_json
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
-from tlserve.chat.json_scan import JsonFault, ObjectReader, Part
+from tlserve.chat.output.arguments import ArgumentStream, is_json
+from tlserve.chat.output.json_scan import JsonFault, ObjectReader, Part
 
 _ARGUMENTS = ("arguments", "parameters")
 Schemas = Mapping[str, Mapping[str, Any]]

@@ -17,9 +17,9 @@ import attrs
 import jinja2
 from jinja2 import meta
 
-from tlserve.chat.template_limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
-from tlserve.chat.template_sandbox import CLOCK, MARK, ChatEnvironment, TemplateRaised
-from tlserve.chat.template_syntax import find_refusals
+from tlserve.chat.templates.limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
+from tlserve.chat.templates.sandbox import CLOCK, MARK, ChatEnvironment, TemplateRaised
+from tlserve.chat.templates.syntax import find_refusals
 from tlserve.errors import ClientError, ModelRefused
 
 DEFAULT_TEMPLATE = (

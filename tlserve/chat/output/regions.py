@@ -14,10 +14,10 @@ import re
 from collections.abc import Callable
 from typing import Protocol
 
-from tlserve.chat.arguments import ArgumentStream, declared_type, unquoted
-from tlserve.chat.calls import CallReader, Schemas
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Channel, ChannelText, Piece
-from tlserve.chat.json_scan import JsonFault, ValueScanner
+from tlserve.chat.output.arguments import ArgumentStream, declared_type, unquoted
+from tlserve.chat.output.calls import CallReader, Schemas
+from tlserve.chat.output.json_scan import JsonFault, ValueScanner
 
 MAX_HEAD_CHARS = 512
 _SPACE = " \t\n\r"

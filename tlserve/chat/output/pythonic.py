@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from tlserve.chat.calls import Schemas, call_pieces
 from tlserve.chat.dialect import Piece
-from tlserve.chat.regions import BaseRegion
+from tlserve.chat.output.calls import Schemas, call_pieces
+from tlserve.chat.output.regions import BaseRegion
 
 MAX_DEPTH = 64
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")

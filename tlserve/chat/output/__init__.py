@@ -1,0 +1,1 @@
+"""From the model's text to answers: channels, tool calls, and their arguments."""

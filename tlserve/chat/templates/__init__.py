@@ -1,0 +1,1 @@
+"""Chat templates: rendering a conversation to a prompt, in a sandbox."""
