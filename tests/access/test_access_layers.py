@@ -14,7 +14,7 @@ from tests.kit.memory_http import read_available, statuses
 from tests.kit.scripted_backend import Script
 from tlserve.access.keys import KeyRing, Limits
 from tlserve.endpoints.api import ROUTES
-from tlserve.http.client import Answer
+from tlserve.http.client.connection import Answer
 from tlserve.telemetry.request_log import request_line
 
 APP = "https://app.example.com"

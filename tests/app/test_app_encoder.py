@@ -19,7 +19,7 @@ from tests.kit.tiny_bert import (
     write_tiny_bert,
 )
 from tlserve.config.addresses import parse_address
-from tlserve.http.client import connect
+from tlserve.http.client.connection import connect
 from tlserve.model.load import load_model
 from tlserve.testing import serve, serve_in_thread
 

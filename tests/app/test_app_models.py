@@ -10,7 +10,7 @@ from tests.kit.http_calls import chat, get, post
 from tests.kit.tiny_models import write_tiny_gguf
 from tlserve.config.addresses import parse_address
 from tlserve.errors import EngineFailed, ModelMissing, SettingsError
-from tlserve.http.client import connect
+from tlserve.http.client.connection import connect
 from tlserve.kernels.interface import KvStore, StepBatch, StepOutput
 from tlserve.model.load import builtin_model_path, load_model
 from tlserve.testing import serve, serve_in_thread

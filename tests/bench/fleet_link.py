@@ -26,8 +26,8 @@ from tlserve.fleet.http.node_routes import make_node_handler
 from tlserve.fleet.link import WINDOW, Ack, SessionKey
 from tlserve.fleet.node.service import NodeService
 from tlserve.generation import Finish, GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
-from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 WALL_S = 600.0
 

@@ -13,9 +13,9 @@ from tlserve.bench.samples import Failure, Sample
 from tlserve.bench.target import parse_target
 from tlserve.config.settings import HttpSettings
 from tlserve.errors import OperatorError
-from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.messages import Response
 from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 from tlserve.http.sse import DONE, event
 
 TEXT = event('{"choices":[{"delta":{"content":"x"}}]}')

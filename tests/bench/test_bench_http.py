@@ -14,8 +14,8 @@ from tlserve.bench.stub_server import make_stub_server
 from tlserve.config.addresses import parse_address
 from tlserve.errors import OperatorError
 from tlserve.generation import Finish, GenerationRequest, PrefillStarted
-from tlserve.http.client import connect
-from tlserve.http.listener import bound_addresses, open_listeners
+from tlserve.http.client.connection import connect
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 from tlserve.http.wire import Wire
 
 

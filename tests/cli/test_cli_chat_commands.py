@@ -7,7 +7,7 @@ from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import COMMANDS, Ask, Note, Quit, Save, take_line
 from tlserve.cli.chat.screen import described, visible
 from tlserve.errors import OperatorError
-from tlserve.http.client import Answer
+from tlserve.http.client.connection import Answer
 from tlserve.http.messages import Headers
 
 

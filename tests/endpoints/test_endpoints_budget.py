@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlserve.endpoints.budget import plan_max_tokens, seed_bits
+from tlserve.endpoints.answers.budget import plan_max_tokens, seed_bits
 from tlserve.errors import ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
 

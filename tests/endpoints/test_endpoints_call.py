@@ -1,6 +1,6 @@
 """What a call says of its errors."""
 
-from tlserve.endpoints.call import describe_fault, error_headers, unwrap
+from tlserve.endpoints.exchange import describe_fault, error_headers, unwrap
 from tlserve.errors import Draining
 from tlserve.http.messages import HttpFault
 

@@ -11,7 +11,7 @@ from openai.types import Completion
 from tests.kit.scripted_backend import INFO, QUEUE, Script, ScriptedBackend
 from tlserve.errors import EngineFailed, NoCapacity, Overloaded
 from tlserve.generation import GenerationRequest
-from tlserve.http.client import AnswerBroken
+from tlserve.http.client.connection import AnswerBroken
 
 COMPLETIONS = "/v1/completions"
 

@@ -11,7 +11,7 @@ import trio.testing
 from tests.kit.http_calls import parse_events
 from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
-from tlserve.endpoints.deadline import HEADER, plan_deadline, read_deadline_s
+from tlserve.endpoints.answers.deadline import HEADER, plan_deadline, read_deadline_s
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers
 

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 from tests.kit.scripted_backend import QUEUE, Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
 from tlserve.errors import DrainCut, EngineFailed, NoCapacity
-from tlserve.http.client import Answer
+from tlserve.http.client.connection import Answer
 
 
 def payloads(body: bytes) -> list[str]:

@@ -8,11 +8,11 @@ import pytest
 
 from tests.kit.memory_http import memory_server
 from tests.kit.scripted_backend import ScriptedBackend
+from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import Template
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Catalogue, Served
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 CHAT = "/v1/chat/completions"

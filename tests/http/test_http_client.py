@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from tests.kit.evil_streams import BrittleStream, TricklingStream
-from tlserve.http.client import AnswerBroken, HttpClient
+from tlserve.http.client.connection import AnswerBroken, HttpClient
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na\nb\nc\r\n2\r\nd\n\r\n0\r\n\r\n"
 

@@ -5,9 +5,9 @@ import trio
 import trio.testing
 
 from tests.kit.memory_http import memory_server
-from tlserve.http import client_pool
-from tlserve.http.client import AnswerBroken
-from tlserve.http.client_pool import ClientPool, Origin, parse_origin
+from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.client.connection import pool as client_pool
+from tlserve.http.client.pool import ClientPool, Origin, parse_origin
 from tlserve.http.messages import Response
 
 

@@ -10,7 +10,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.kit.evil_streams import BrittleStream, TricklingStream
 from tests.kit.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import AnswerBroken
+from tlserve.http.client.connection import AnswerBroken
 from tlserve.http.connection import Connection, Phase
 from tlserve.http.exchange import Handler, Service
 from tlserve.http.messages import HttpFault, Request, Response, render_plain_fault

@@ -7,7 +7,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.kit.evil_streams import DeafStream
 from tests.kit.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import HttpClient
+from tlserve.http.client.connection import HttpClient
 from tlserve.http.connection import Connection, Phase
 from tlserve.http.disconnect import pipelined_bytes_limit
 from tlserve.http.exchange import Service

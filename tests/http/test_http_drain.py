@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.memory_http import MemoryListener, MemoryServer, memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import AnswerBroken
+from tlserve.http.client.connection import AnswerBroken
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server

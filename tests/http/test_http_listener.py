@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from tlserve.errors import AddressInUse, OperatorError, SettingsError
-from tlserve.http.listener import bound_addresses, open_listeners
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 
 async def close_all(listeners: list[trio.SocketListener]) -> None:

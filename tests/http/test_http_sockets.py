@@ -9,12 +9,12 @@ import trio
 
 from tests.kit.memory_http import statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import connect
+from tlserve.http.client.connection import connect
 from tlserve.http.exchange import Handler
-from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

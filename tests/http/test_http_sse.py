@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.kit.evil_streams import TricklingStream
 from tests.kit.memory_http import memory_server
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import AnswerBroken
+from tlserve.http.client.connection import AnswerBroken
 from tlserve.http.connection import Connection, Phase
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, render_plain_fault

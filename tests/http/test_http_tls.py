@@ -17,13 +17,13 @@ from tests.kit.certificates import Certificates
 from tests.kit.memory_http import statuses
 from tlserve.config.settings import HttpSettings
 from tlserve.errors import SettingsError
-from tlserve.http.client import HttpClient
+from tlserve.http.client.connection import HttpClient
 from tlserve.http.exchange import Handler
-from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
-from tlserve.http.tls import Certificate, TlsListener
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
+from tlserve.http.sockets.tls import Certificate, TlsListener
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 RESET = (socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")

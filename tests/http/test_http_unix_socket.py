@@ -12,11 +12,11 @@ import trio
 
 from tlserve.config.settings import HttpSettings
 from tlserve.errors import AddressInUse, OperatorError
-from tlserve.http.client import HttpClient
-from tlserve.http.listener import bound_addresses, open_listeners
+from tlserve.http.client.connection import HttpClient
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from tests.kit.gated_model import GatedModel
 from tests.kit.http_calls import parse_events
 from tlserve.config.addresses import parse_address
 from tlserve.generation import EngineStatistics
-from tlserve.http.client import Answer, AnswerStream, HttpClient, connect
+from tlserve.http.client.connection import Answer, AnswerStream, HttpClient, connect
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 from tlserve.testing import TestServer, serve
 from tlserve.worker.local_backend import LocalBackend

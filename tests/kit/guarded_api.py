@@ -19,10 +19,10 @@ from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
+from tlserve.chat.served_model import Catalogue, Served
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Catalogue, Served
-from tlserve.http.client import Answer
+from tlserve.http.client.connection import Answer
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.text.byte_tokenizer import ByteTokenizer
 

@@ -13,7 +13,7 @@ import trio
 from tests.kit.http_calls import get
 from tests.kit.processes import ServerProcess, server_process, wait_until
 from tlserve.config.addresses import parse_address
-from tlserve.http.client import connect
+from tlserve.http.client.connection import connect
 
 LIMIT_S = 120.0
 

@@ -21,7 +21,7 @@ import trio
 import trio.testing
 
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client import Answer, HttpClient
+from tlserve.http.client.connection import Answer, HttpClient
 from tlserve.http.exchange import Handler, RenderFault
 from tlserve.http.messages import render_plain_fault
 from tlserve.http.server import Server

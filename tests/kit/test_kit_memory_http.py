@@ -5,7 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.kit.memory_http import memory_server, read_available, statuses, undated
-from tlserve.http.client import AnswerBroken
+from tlserve.http.client.connection import AnswerBroken
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 

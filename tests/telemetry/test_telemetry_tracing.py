@@ -16,12 +16,12 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from tests.kit.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import Script, ScriptedBackend
+from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Catalogue, Served
 from tlserve.errors import ServerFault
-from tlserve.http.client import Answer
+from tlserve.http.client.connection import Answer
 from tlserve.telemetry.otel import OtelTracer
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.span_facts import span_facts

@@ -19,7 +19,7 @@ import trio
 
 from tlserve.bench.samples import Failure, Outcome, Sample
 from tlserve.bench.target import Target
-from tlserve.http.client import AnswerBroken, AnswerStream, connect
+from tlserve.http.client.connection import AnswerBroken, AnswerStream, connect
 
 CHAT = "/chat/completions"
 CONNECT, BROKEN, TIMEOUT, EMPTY, IN_STREAM = "connect", "broken", "timeout", "empty answer", "error event"

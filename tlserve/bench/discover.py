@@ -10,7 +10,7 @@ import msgspec
 
 from tlserve.bench.target import Target
 from tlserve.errors import OperatorError
-from tlserve.http.client import AnswerBroken, connect
+from tlserve.http.client.connection import AnswerBroken, connect
 
 
 async def with_model(target: Target) -> Target:

@@ -15,7 +15,7 @@ import msgspec
 from tlserve.bench.target import Target
 from tlserve.bench.workload import WORDS
 from tlserve.errors import OperatorError
-from tlserve.http.client import AnswerBroken, connect
+from tlserve.http.client.connection import AnswerBroken, connect
 
 TOKENIZE = "/tokenize"
 FILLER = " a"

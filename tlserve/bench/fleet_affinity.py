@@ -17,7 +17,7 @@ from tlserve.bench.asking import CHAT
 from tlserve.bench.target import Target
 from tlserve.bench.workload import random_words
 from tlserve.errors import ServerFault
-from tlserve.http.client import connect
+from tlserve.http.client.connection import connect
 
 QUESTION_WORDS = 32
 SYSTEM_WORDS = 64

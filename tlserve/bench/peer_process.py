@@ -19,7 +19,7 @@ import trio
 
 from tlserve.bench.target import parse_target
 from tlserve.errors import OperatorError
-from tlserve.http.client import AnswerBroken, connect
+from tlserve.http.client.connection import AnswerBroken, connect
 
 START_LIMIT_S = 300.0
 _END_LIMIT_S = 20.0

@@ -12,12 +12,12 @@ import sys
 import trio
 
 from tlserve.bench.stub_backend import MODEL_ID, StubBackend
+from tlserve.chat.served_model import Catalogue, Served
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Catalogue, Served
-from tlserve.http.listener import bound_addresses, open_listeners
 from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
 from tlserve.telemetry.logs import set_up_logs
 from tlserve.text.tokenizer import build_tokenizer
 

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tlserve.config.addresses import parse_address
 from tlserve.errors import OperatorError
-from tlserve.http.client import AnswerBroken, connect
+from tlserve.http.client.connection import AnswerBroken, connect
 
 ANSWER_LIMIT_S = 5.0
 

@@ -13,14 +13,14 @@ import trio
 
 from tlserve.access.door import Knock
 from tlserve.access.request_id import HEADER, choose_request_id
-from tlserve.endpoints.call import Call, answer_call, describe_fault, error_headers
-from tlserve.endpoints.chat_completions import chat_completions
-from tlserve.endpoints.completions import completions
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.embeddings import embeddings
-from tlserve.endpoints.healthz import healthz
-from tlserve.endpoints.models import list_models, show_model
-from tlserve.endpoints.tokenize import count_input_tokens, detokenize, tokenize
+from tlserve.endpoints.exchange import Call, answer_call, describe_fault, error_headers
+from tlserve.endpoints.routes.chat_completions import chat_completions
+from tlserve.endpoints.routes.completions import completions
+from tlserve.endpoints.routes.embeddings import embeddings
+from tlserve.endpoints.routes.healthz import healthz
+from tlserve.endpoints.routes.models import list_models, show_model
+from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, tokenize
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder

@@ -9,8 +9,8 @@ import math
 
 import attrs
 
-from tlserve.endpoints.call import is_asked, read_priority, refuse_kv_handle
-from tlserve.endpoints.deadline import read_deadline_s
+from tlserve.endpoints.answers.deadline import read_deadline_s
+from tlserve.endpoints.exchange import is_asked, read_priority, refuse_kv_handle
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers
 

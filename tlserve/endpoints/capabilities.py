@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from tlserve.chat.served_model import Served
 from tlserve.chat.thinking import can_switch_thinking, can_take_effort, can_tell_levels
-from tlserve.endpoints.served import Served
 
 DESCRIPTOR_VERSION = 1
 _TEXT_ONLY = "this server reads and writes text only; image and audio parts are refused"

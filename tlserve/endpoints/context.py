@@ -13,10 +13,10 @@ import attrs
 
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
+from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import HttpSettings
-from tlserve.endpoints.call import Call, is_asked
+from tlserve.endpoints.exchange import Call, is_asked
 from tlserve.endpoints.offload import Offload
-from tlserve.endpoints.served import Catalogue
 from tlserve.openai.requests import BodyRules
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer

@@ -19,7 +19,7 @@ from tlserve.http import limits
 from tlserve.http.exchange import Ending, Exchange, Service
 from tlserve.http.messages import HttpFault, parse_target
 from tlserve.http.responder import Responder, Surroundings
-from tlserve.http.tls import transport_of
+from tlserve.http.sockets.tls import transport_of
 from tlserve.http.wire import Wire
 
 logger = logging.getLogger("tlserve.http")

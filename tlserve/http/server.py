@@ -21,7 +21,7 @@ from tlserve.config.settings import HttpSettings
 from tlserve.http.connection import Connection, Phase
 from tlserve.http.exchange import Handler, RenderFault, Service
 from tlserve.http.messages import render_plain_fault
-from tlserve.http.tls import shake_hands
+from tlserve.http.sockets.tls import shake_hands
 
 logger = logging.getLogger("tlserve.http")
 

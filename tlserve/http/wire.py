@@ -13,7 +13,7 @@ import struct
 
 import trio
 
-from tlserve.http.tls import transport_of
+from tlserve.http.sockets.tls import transport_of
 
 RECEIVE_BYTES = 16_384
 """One read: small, so that a body in tiny chunks is parsed in slices between which the other tasks run."""

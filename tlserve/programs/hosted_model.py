@@ -12,7 +12,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from tlserve.endpoints.served import Served
+from tlserve.chat.served_model import Served
 from tlserve.generation import Backend
 from tlserve.telemetry.fleet_figures import FleetFigures
 

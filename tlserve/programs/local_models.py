@@ -18,12 +18,12 @@ import attrs
 from tlserve import __version__
 from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
+from tlserve.chat.served_model import Served
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
 from tlserve.config.paths import find_model
 from tlserve.config.settings import EngineSettings, SamplingSettings, Settings
-from tlserve.endpoints.served import Served
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import ModelMissing

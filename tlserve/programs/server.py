@@ -35,9 +35,9 @@ from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
 from tlserve.fleet.node.service import NodeService
-from tlserve.http.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.server import Listener, Server
-from tlserve.http.tls import Certificate, TlsListener
+from tlserve.http.sockets.listener import BoundListener, bound_addresses, open_listeners
+from tlserve.http.sockets.tls import Certificate, TlsListener
 from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals

@@ -19,15 +19,15 @@ from tlserve.access.addresses import AddressLimits
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
+from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import AccessSettings, Settings, TelemetrySettings
 from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
-from tlserve.endpoints.served import Catalogue
 from tlserve.errors import SettingsError
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
-from tlserve.http.tls import Certificate
+from tlserve.http.sockets.tls import Certificate
 from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
 from tlserve.programs.hosted_model import HostedBackend, HostedModel

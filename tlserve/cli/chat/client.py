@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from tlserve.errors import OperatorError, TlserveError
-from tlserve.http.client import Answer, AnswerBroken, AnswerStream, HttpClient, connect
+from tlserve.http.client.connection import Answer, AnswerBroken, AnswerStream, HttpClient, connect
 
 _PREFIX = b"data: "
 _DONE = b"[DONE]"

@@ -12,8 +12,8 @@ import ssl
 from tlserve.fleet.http.node_routes import CONTENT_TYPE, PREFIX
 from tlserve.fleet.link import NodeLost
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes, RemoteNode
-from tlserve.http.client import Answer, AnswerBroken
-from tlserve.http.client_pool import ClientPool, OpenStream, parse_origin, stream_opener
+from tlserve.http.client.connection import Answer, AnswerBroken
+from tlserve.http.client.pool import ClientPool, OpenStream, parse_origin, stream_opener
 
 _REMEDIES = {
     401: "it wants another key: give the head the fleet.internal_key of the node",

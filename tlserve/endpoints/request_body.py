@@ -11,11 +11,11 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
+from tlserve.chat.served_model import Served, check_generates
+from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
 from tlserve.endpoints.asked_headers import AskedHeaders, read_asked_headers
-from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.deadline import Deadline, plan_deadline
-from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.exchange import Call
 from tlserve.openai.options import GenerationOptions
 from tlserve.openai.requests import BodyRules
 

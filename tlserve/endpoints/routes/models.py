@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tlserve.endpoints.call import Call
+from tlserve.chat.served_model import Served
 from tlserve.endpoints.capabilities import capabilities
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.served import Served
+from tlserve.endpoints.exchange import Call
 from tlserve.openai.documents import ModelCard, model_document, models_document
 
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import msgspec
 
-from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.exchange import Call
 
 
 async def healthz(api: ApiContext, call: Call) -> None:

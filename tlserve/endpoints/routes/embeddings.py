@@ -12,11 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.endpoints.call import Call, read_priority
+from tlserve.chat.served_model import Served, check_embeds
+from tlserve.endpoints.answers.deadline import plan_deadline, read_deadline_s
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.deadline import plan_deadline, read_deadline_s
-from tlserve.endpoints.incoming import read_incoming
-from tlserve.endpoints.served import Served, check_embeds
+from tlserve.endpoints.exchange import Call, read_priority
+from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest

@@ -1,7 +1,7 @@
 """A small HTTP/1.1 client over one stream: what the bench and the tests need to talk to a server.
 
 Owns one connection: requests one after the other, answers whole or piece by piece. Refuses to know names, TLS, redirects
-and retries; connections that are kept are `tlserve.http.client_pool`'s. Source: h11's client side.
+and retries; connections that are kept are `tlserve.http.client.pool`'s. Source: h11's client side.
 """
 
 from __future__ import annotations

@@ -16,13 +16,13 @@ from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.output.output_reader import Answer, OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
+from tlserve.chat.served_model import Served
+from tlserve.endpoints.answers.budget import check_min_tokens, plan_max_tokens, seed_bits
+from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
+from tlserve.endpoints.answers.token_reader import Echo, Reading
 from tlserve.endpoints.asked_headers import NO_HEADERS, AskedHeaders
-from tlserve.endpoints.budget import check_min_tokens, plan_max_tokens, seed_bits
-from tlserve.endpoints.call import Call
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.reading import Echo, Reading
-from tlserve.endpoints.served import Served
+from tlserve.endpoints.exchange import Call
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar

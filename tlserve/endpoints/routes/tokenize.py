@@ -9,11 +9,11 @@ The count of input tokens is that of the rendered chat: the `prompt_tokens` that
 from __future__ import annotations
 
 from tlserve.chat.prompt import encode_completion
-from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
-from tlserve.endpoints.chat_completions import encode_prompt, ignored_names
+from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.incoming import read_incoming
-from tlserve.endpoints.served import Served, check_generates
+from tlserve.endpoints.exchange import SPECIAL_TOKENS, Call, is_asked
+from tlserve.endpoints.request_body import read_incoming
+from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
 from tlserve.endpoints.token_ids import check_ids, spelled_text
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
 from tlserve.openai.requests import (

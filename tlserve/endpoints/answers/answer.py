@@ -17,11 +17,11 @@ import attrs
 import trio
 
 from tlserve.chat.output.output_reader import fold
-from tlserve.endpoints.call import Call, describe_fault, log_unforeseen
-from tlserve.endpoints.choices import Ready, open_choices
+from tlserve.endpoints.answers.answer_plan import Plan
+from tlserve.endpoints.answers.choices import Ready, open_choices
+from tlserve.endpoints.answers.token_reader import Part
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.planning import Plan
-from tlserve.endpoints.reading import Part
+from tlserve.endpoints.exchange import Call, describe_fault, log_unforeseen
 from tlserve.generation import Progress
 from tlserve.http import sse
 from tlserve.openai.documents import NO_EXTRAS, Extras, Usage

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from tlserve.http.client import Answer, AnswerBroken, AnswerStream, HttpClient
+from tlserve.http.client.connection import Answer, AnswerBroken, AnswerStream, HttpClient
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 

@@ -12,13 +12,13 @@ from tlserve.chat.dialect import FROM_NOTHING
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import encode_completion
-from tlserve.endpoints.answering import answer
-from tlserve.endpoints.budget import COMPLETION_TOKENS
-from tlserve.endpoints.call import SPECIAL_TOKENS, Call, is_asked
+from tlserve.chat.served_model import Served
+from tlserve.endpoints.answers.answer import answer
+from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
+from tlserve.endpoints.answers.budget import COMPLETION_TOKENS
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.incoming import read_generation
-from tlserve.endpoints.planning import Asked, AskedPrompt, Shape, plan_answer
-from tlserve.endpoints.served import Served
+from tlserve.endpoints.exchange import SPECIAL_TOKENS, Call, is_asked
+from tlserve.endpoints.request_body import read_generation
 from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document

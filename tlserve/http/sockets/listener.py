@@ -15,7 +15,7 @@ import trio
 
 from tlserve.config.addresses import Address, UnixAddress, parse_listen
 from tlserve.errors import AddressInUse, OperatorError
-from tlserve.http.unix_socket import UnixListener, open_unix_listener
+from tlserve.http.sockets.unix_socket import UnixListener, open_unix_listener
 
 BACKLOG = 1024
 UNIX_MODE = 0o600

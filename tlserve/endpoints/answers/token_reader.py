@@ -13,7 +13,7 @@ import attrs
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.output_reader import Delta, OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
-from tlserve.endpoints.call import Call
+from tlserve.endpoints.exchange import Call
 from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
 from tlserve.openai.documents import Usage
 

@@ -20,9 +20,9 @@ from typing import Protocol
 import attrs
 import trio
 
-from tlserve.endpoints.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.planning import Choice
-from tlserve.endpoints.reading import Part
+from tlserve.endpoints.answers.answer_plan import Choice
+from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
+from tlserve.endpoints.answers.token_reader import Part
 from tlserve.errors import single_cause
 from tlserve.generation import Backend, TokenStream
 

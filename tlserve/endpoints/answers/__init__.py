@@ -1,0 +1,1 @@
+"""From a parsed request to its answer, streamed or whole."""

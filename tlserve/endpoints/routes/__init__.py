@@ -1,0 +1,1 @@
+"""One module for each route of the API."""

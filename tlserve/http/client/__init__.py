@@ -1,0 +1,1 @@
+"""The HTTP client that the fleet, the terminal chat and the benchmarks use."""

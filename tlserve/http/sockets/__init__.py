@@ -1,0 +1,1 @@
+"""Sockets that a server listens on: TCP, Unix sockets, and TLS over them."""
