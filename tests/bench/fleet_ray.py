@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from tests.bench.fleet_link import PacedBackend, cpu_s, read_all
-from tests.kit.ray_cluster import links_of, process_id, running_cluster
+from tests.kit.fleet.ray_cluster import links_of, process_id, running_cluster
 from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.ray.actor import start_actor
 from tlserve.fleet.ray.cluster import join_cluster

@@ -7,9 +7,9 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from tests.kit.http_calls import get
-from tests.kit.processes import wait_until
-from tests.kit.tiny_models import write_tiny_gguf
+from tests.kit.cli.processes import wait_until
+from tests.kit.http.http_calls import get
+from tests.kit.model.tiny_models import write_tiny_gguf
 from tlserve.testing import serve_in_thread
 
 KINDS = ("alone", "fleet")

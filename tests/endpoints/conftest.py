@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from tests.kit.memory_http import MemoryServer, memory_server
+from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import Template

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 
-from tests.kit.memory_http import memory_server
+from tests.kit.http.memory_http import memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import Template

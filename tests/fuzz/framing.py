@@ -3,7 +3,7 @@
     python -m tests.fuzz.framing --inputs 1000000 --seed 7       # more, or others
     python -m tests.fuzz.framing --seed 7 --only 1234            # one conversation again, as printed when it failed
 
-The server is the real one behind memory streams (`tests.kit.memory_http`), under a clock that jumps. A conversation is made from
+The server is the real one behind memory streams (`tests.kit.http.memory_http`), under a clock that jumps. A conversation is made from
 the seed and its own number alone.
 """
 
@@ -19,7 +19,7 @@ import trio
 from trio.testing import MockClock
 
 from tests.fuzz.grammar import LIMITS, SMUGGLED, Conversation, make_conversation
-from tests.kit.memory_http import MemoryServer, memory_server
+from tests.kit.http.memory_http import MemoryServer, memory_server
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 

@@ -7,16 +7,18 @@ import pytest
 
 from tests.kit.source_tree import Module, imports, modules, room_of
 
-# Top to bottom. A room may import what stands below its line, and itself.
+# Top to bottom. A place may import what is in a lower line, and itself. A place is a folder of the package, or, where a line is
+# drawn inside a folder, a dotted name below it: the longest name that fits decides.
 LAYERS = (
     ("__main__",),
     ("cli",),
     ("bench", "testing"),
-    ("app", "app_node"),
-    ("banner", "node_host"),
-    ("assembly", "fleet_head"),
-    ("local_models", "fleet_node"),
-    ("capacity", "hosting"),
+    ("programs.in_thread",),
+    ("programs.server", "programs.ray_cluster"),
+    ("programs.banner", "programs.actor_node"),
+    ("programs.server_objects", "programs.fleet_head"),
+    ("programs.local_models", "programs.http_node"),
+    ("programs.capacity", "programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
     ("access", "openai", "worker", "fleet"),
     ("http", "chat", "engine"),
@@ -27,7 +29,7 @@ LAYERS = (
     ("errors",),
     ("",),  # the package itself: its version
 )
-LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+LEVEL = {place: level for level, places in enumerate(LAYERS) for place in places}
 
 # What a room never imports although it stands above it.
 NEVER = {

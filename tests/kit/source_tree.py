@@ -13,6 +13,7 @@ from pathlib import Path
 import attrs
 
 CHECKOUT = Path(__file__).parents[2]
+GOLDEN = CHECKOUT / "tests" / "golden"
 
 
 @attrs.frozen(eq=False)

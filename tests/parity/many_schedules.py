@@ -15,7 +15,7 @@ import time
 from collections import Counter
 from itertools import count, product
 
-from tests.kit.real_runs import play, real_models
+from tests.kit.engine.real_runs import play, real_models
 from tlserve.config.paths import find_model
 from tlserve.kernels.native import native_isas
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from tests.kit.golden_kin import kin_cases, load_kin
-from tests.kit.naive_llama import naive_logits
-from tests.kit.native_models import ISAS, block_shape, native, ordered, stored
-from tests.kit.schedules import random_schedule, same_bits
-from tests.kit.step_batches import run_whole
-from tests.kit.tiny_models import KIN, tiny_shape, tiny_tensors
+from tests.kit.engine.schedules import random_schedule, same_bits
+from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.golden_kin import kin_cases, load_kin
+from tests.kit.model.naive_llama import naive_logits
+from tests.kit.model.native_models import ISAS, block_shape, native, ordered, stored
+from tests.kit.model.tiny_models import KIN, tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
 from tlserve.model.llama.tensors import StoredArrays, read_tensors

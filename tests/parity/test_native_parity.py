@@ -5,7 +5,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.kit.native_models import (
+from tests.kit.engine.schedules import random_schedule, same_bits
+from tests.kit.engine.step_batches import Rows, forward_rows, run_whole, step_batch
+from tests.kit.model.native_models import (
     BF16,
     F16,
     F32,
@@ -26,9 +28,7 @@ from tests.kit.native_models import (
     stored,
     super_shape,
 )
-from tests.kit.schedules import random_schedule, same_bits
-from tests.kit.step_batches import Rows, forward_rows, run_whole, step_batch
-from tests.kit.tiny_models import tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.tensors import StoredArrays, read_tensors

@@ -1,22 +1,31 @@
 """The native kernels against the truth: the float64 forward, transformers' golden data, and the perplexity of a text."""
 
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from tests.kit.naive_llama import log_softmax, naive_hidden, naive_logits
-from tests.kit.native_models import ISAS, MIXED, SUPER_MIXED, block_shape, dequantised, native, stored, super_shape
-from tests.kit.step_batches import Rows, forward_rows, run_whole
-from tests.kit.tiny_models import tiny_shape, tiny_tensors
+from tests.kit.engine.step_batches import Rows, forward_rows, run_whole
+from tests.kit.model.naive_llama import log_softmax, naive_hidden, naive_logits
+from tests.kit.model.native_models import (
+    ISAS,
+    MIXED,
+    SUPER_MIXED,
+    block_shape,
+    dequantised,
+    native,
+    stored,
+    super_shape,
+)
+from tests.kit.model.tiny_models import tiny_shape, tiny_tensors
+from tests.kit.source_tree import CHECKOUT
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.tensors import StoredArrays, read_tensors
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 
-TESTS = Path(__file__).parent.parent
+TESTS = CHECKOUT / "tests"
 GOLDEN = json.loads((TESTS / "golden" / "smol-135m.json").read_text())
 
 # float32 keeps 24 bits; a logit of the tiny models is about 3 and passes some twenty roundings in a row.

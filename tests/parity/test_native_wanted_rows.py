@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tests.kit.native_models import ISAS, block_shape, native, ordered, stored
-from tests.kit.schedules import same_bits
-from tests.kit.step_batches import Rows, run_whole, step_batch
+from tests.kit.engine.schedules import same_bits
+from tests.kit.engine.step_batches import Rows, run_whole, step_batch
+from tests.kit.model.native_models import ISAS, block_shape, native, ordered, stored
 
 
 @pytest.fixture(scope="module", params=[1, 3], ids=["one layer", "three layers"])

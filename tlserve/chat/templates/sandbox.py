@@ -23,8 +23,8 @@ from jinja2.parser import Parser
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from tlserve.chat.templates import limits
 from tlserve.chat.templates.limits import BUDGET, TemplateLimit, measured
-from tlserve.chat.templates.template import limits
 
 CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
 """What `strftime_now` reads; set for each rendering."""

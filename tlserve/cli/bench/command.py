@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
-from tlserve.cli.bench.command import arguments as bench_arguments
-from tlserve.cli.bench.command import engine as bench_engine
-from tlserve.cli.bench.command import fleet as bench_fleet
-from tlserve.cli.bench.command import http as bench_http
-from tlserve.cli.bench.command import load as bench_load
-from tlserve.cli.bench.command import peers as bench_peers
+from tlserve.cli.bench import arguments as bench_arguments
+from tlserve.cli.bench import engine as bench_engine
+from tlserve.cli.bench import fleet as bench_fleet
+from tlserve.cli.bench import http as bench_http
+from tlserve.cli.bench import load as bench_load
+from tlserve.cli.bench import peers as bench_peers
 from tlserve.telemetry.logs import set_up_logs
 
 KINDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -1,0 +1,214 @@
+"""Calls that are forced are read back by the same dialect as what was forced, whatever its tokens are."""
+
+import json
+import random
+
+import attrs
+import jsonschema
+import pytest
+
+from tests.kit.chat.constrained_walks import allowed, compiled, spell, stops_of, take_text, walk, walk_tokenizer
+from tlserve.chat.dialect import FROM_NOTHING, Opening, PlacedSchema, ToolUse
+from tlserve.chat.dialects import deepseek_r1
+from tlserve.chat.dialects.registry import BY_NAME, DIALECTS
+from tlserve.chat.grammars.answers import answer_grammar
+from tlserve.chat.grammars.formats import choice_format
+from tlserve.chat.output.output_reader import OutputReader, fold
+from tlserve.errors import ClientError
+from tlserve.generation import Finish, TokenEvent
+
+WEATHER = {
+    "type": "object",
+    "properties": {
+        "city": {"type": "string", "maxLength": 8},
+        "days": {"type": "integer", "minimum": 0, "maximum": 14},
+        "unit": {"type": "string", "enum": ["C", "F"]},
+        "tags": {"type": "array", "items": {"type": "string", "maxLength": 4}, "maxItems": 2},
+    },
+    "required": ["city", "unit"],
+    "additionalProperties": False,
+}
+NOW = {"type": "object", "properties": {}, "additionalProperties": False}
+SCHEMAS = {"get_weather": WEATHER, "now": NOW}
+TOOLS = ToolUse(
+    schemas=SCHEMAS, enforced={name: PlacedSchema(f"tools.{name}", schema) for name, schema in SCHEMAS.items()}
+)
+REQUIRED = attrs.evolve(TOOLS, required=True)
+THINKING = Opening(template="<think>\n")
+TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
+DEEPSEEK = (
+    deepseek_r1.ALL_BEGIN,
+    deepseek_r1.ALL_END,
+    deepseek_r1.BEGIN,
+    deepseek_r1.END,
+    deepseek_r1.SEPARATOR,
+)
+
+VOCABULARIES = [
+    ("plain", ()),
+    ("hermes", ()),
+    ("hermes", TAGS),
+    ("qwen3", ()),
+    ("qwen3", TAGS),
+    ("smollm3", TAGS),
+    ("llama3", ()),
+    ("mistral", ()),
+    ("mistral", ("[TOOL_CALLS]",)),
+    ("mistral", ("[TOOL_CALLS]", "[ARGS]")),
+    ("qwen3_coder", ()),
+    ("qwen3_coder", TAGS),
+    ("deepseek_r1", ()),
+    ("deepseek_r1", DEEPSEEK + TAGS),
+]
+EVERY = pytest.mark.parametrize(
+    ("name", "special"), VOCABULARIES, ids=[f"{name}-{len(special)}" for name, special in VOCABULARIES]
+)
+
+
+def grammar_of(name, tokenizer, tools, opening=FROM_NOTHING, wanted=None):
+    grammar = answer_grammar(wanted, tools, BY_NAME[name], opening, tokenizer.special_tokens)
+    return compiled(grammar, tokenizer)
+
+
+def read(name, tokenizer, tokens, tools, opening=FROM_NOTHING):
+    """Return the answer as its reader makes it."""
+    (stop,) = stops_of(tokenizer)
+    reader = OutputReader(tokenizer, (), BY_NAME[name], opening=opening, tools=tools)
+    deltas = []
+    for index, token in enumerate([*tokens, stop]):
+        if not reader.stopped:
+            deltas.append(reader.feed(TokenEvent(index, token, finish=Finish.STOP if token == stop else None)))
+    return fold(deltas)
+
+
+def walks(name, tokenizer, tools, opening=FROM_NOTHING, count=6, first=""):
+    """Yield the tokens of random answers, which begin with `first`."""
+    grammar = grammar_of(name, tokenizer, tools, opening)
+    phrases = ("</think>", "\n</parameter>\n")
+    rng = random.Random(f"{name}/{tools.parallel}/{first}")
+    for _ in range(count):
+        constraint = grammar.start()
+        assert take_text(constraint, tokenizer, first)
+        tokens = walk(constraint, tokenizer, stops_of(tokenizer), rng, limit=900, phrases=phrases)
+        if tokens is not None:
+            yield [*tokenizer.encode_with_specials(first), *tokens]
+
+
+def assert_calls_are_right(answer, tools=TOOLS) -> None:
+    for call in answer.calls:
+        arguments = json.loads(call.arguments)
+        assert list(jsonschema.Draft202012Validator(tools.schemas[call.name]).iter_errors(arguments)) == []
+
+
+@EVERY
+def test_required_calls_are_the_answer_and_are_read_as_they_were_forced(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    answers = [read(name, tokenizer, tokens, REQUIRED) for tokens in walks(name, tokenizer, REQUIRED)]
+    assert answers
+    for answer in answers:
+        assert answer.calls
+        assert (answer.content, answer.called) == ("", True)
+        assert_calls_are_right(answer)
+
+
+@EVERY
+def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
+    tokenizer = walk_tokenizer(control=special)
+    tools = attrs.evolve(REQUIRED, parallel=False)
+    answers = [read(name, tokenizer, tokens, tools) for tokens in walks(name, tokenizer, tools, count=4)]
+    assert [len(answer.calls) for answer in answers] == [1] * len(answers)
+
+
+@EVERY
+def test_several_calls_can_be_made_where_they_may(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    grammar = grammar_of(name, tokenizer, attrs.evolve(REQUIRED, enforced={"now": REQUIRED.enforced["now"]}))
+    form = BY_NAME[name].call_form(tokenizer.special_tokens)
+    one = "".join(
+        part if isinstance(part, str) else {"name": "now", "arguments": "{}"}[part.value] for part in form.call
+    )
+    if form.as_tags:
+        one = one.replace("{}", "")
+    before, between, after = ("".join(parts) for parts in (form.before, form.between, form.after))
+    constraint = grammar.start()
+    text = before + one + between + one + after
+    assert take_text(constraint, tokenizer, text)
+    answer = read(name, tokenizer, tokenizer.encode_with_specials(text), REQUIRED)
+    assert [(call.name, call.arguments) for call in answer.calls] == [("now", "{}")] * 2
+
+
+@EVERY
+def test_among_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    form = BY_NAME[name].call_form(tokenizer.special_tokens)
+    first = '{"name": "' if form.bare else "Let me see. " + (*form.before, *form.call)[0]
+    answers = [read(name, tokenizer, tokens, TOOLS) for tokens in walks(name, tokenizer, TOOLS, first=first)]
+    assert answers
+    for answer in answers:
+        assert answer.calls
+        assert_calls_are_right(answer)
+
+
+@EVERY
+def test_among_free_text_there_need_be_no_call(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    constraint = grammar_of(name, tokenizer, TOOLS).start()
+    assert take_text(constraint, tokenizer, "It is {raining} [now].\n")
+    assert stops_of(tokenizer) <= set(allowed(constraint))
+
+
+@pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
+@pytest.mark.parametrize("special", [(), TAGS])
+def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    for opening, begin in ((THINKING, ""), (FROM_NOTHING, "<think>")):
+        constraint = grammar_of(name, tokenizer, None, opening, choice_format(["yes", "no"], "choice")).start()
+        text = begin + "Maybe {no}, or <b>yes</b>?</think>\n\n"
+        assert take_text(constraint, tokenizer, text)
+        (stop,) = stops_of(tokenizer)
+        going = {spell(tokenizer, [token]) for token in set(allowed(constraint))}
+        assert going == {b"y", b"n"}
+        assert take_text(constraint, tokenizer, "no")
+        assert set(allowed(constraint)) == {stop}
+        answer = read(name, tokenizer, tokenizer.encode_with_specials(text + "no"), None, opening)
+        assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
+
+
+@pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
+def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
+    tokenizer = walk_tokenizer()
+    wanted = choice_format(["yes", "no"], "choice")
+    assert take_text(grammar_of(name, tokenizer, None, FROM_NOTHING, wanted).start(), tokenizer, "yes")
+    going_on = grammar_of(name, tokenizer, None, Opening(begun="I think "), wanted).start()
+    assert not take_text(going_on, tokenizer, "<think>")
+
+
+def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
+    tokenizer = walk_tokenizer()
+    grammar = grammar_of("hermes", tokenizer, TOOLS, wanted=choice_format(["yes"], "choice"))
+    assert take_text(grammar.start(), tokenizer, "yes")
+    assert take_text(grammar.start(), tokenizer, '<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>')
+    assert not take_text(grammar.start(), tokenizer, "no")
+
+
+def test_without_a_format_and_without_anything_to_enforce_an_answer_is_free() -> None:
+    free = ToolUse(schemas=SCHEMAS)
+    assert answer_grammar(None, free, BY_NAME["hermes"], FROM_NOTHING, {}) is None
+    assert answer_grammar(None, None, BY_NAME["hermes"], FROM_NOTHING, {}) is None
+
+
+@pytest.mark.parametrize(
+    ("members", "place"),
+    [
+        ({"a": {"type": "string", "pattern": "a"}}, ".properties.a.pattern"),
+        ({"a": {"anyOf": [{"type": "null"}]}}, ".properties.a"),
+        ({"a<b": {"type": "null"}}, ".properties.a<b"),
+    ],
+)
+def test_what_tags_cannot_hold_of_a_strict_tool_is_refused_by_its_place(members, place) -> None:
+    placed = PlacedSchema("tools[0].function.parameters", {"type": "object", "properties": members})
+    tools = ToolUse(schemas={"f": {}}, enforced={"f": placed}, strict=frozenset({"f"}), required=True)
+    with pytest.raises(ClientError) as caught:
+        grammar_of("qwen3_coder", walk_tokenizer(), tools)
+    assert caught.value.message.startswith(f"tools[0].function.parameters{place} ")
+    assert grammar_of("qwen3_coder", walk_tokenizer(), attrs.evolve(tools, strict=frozenset()))

@@ -1,0 +1,359 @@
+"""The four layers of settings, and the refusals, which are all found at once."""
+
+from operator import attrgetter
+from pathlib import Path
+
+import attrs
+import pytest
+import tomli
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.source_tree import CHECKOUT
+from tlserve.config import Settings, load_settings
+from tlserve.config.declared import declared_settings
+from tlserve.config.load import load_with_sources
+from tlserve.config.settings import SamplingSettings
+from tlserve.errors import SettingsError
+
+
+def written(folder: Path, text: str) -> Path:
+    path = folder / "runtime.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def refusals(path: Path | None, environ: dict[str, str], overrides: list[tuple[str, str]]) -> tuple[str, ...]:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(path, environ, overrides)
+    return caught.value.refusals
+
+
+def test_runtime_toml_and_env_overrides(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        """
+        [engine]
+        model_dir = "artifacts/models/smol-135m/v3"
+        http_listen = ":8000"
+        health_listen = ":9464"
+        prefix_cache = "hash"
+        prefill_chunk = 512
+        queue_capacity = 7
+        """,
+    )
+    plain = load_settings(path, {}, []).engine
+    assert (plain.model_dir, plain.http_listen, plain.health_listen) == (
+        "artifacts/models/smol-135m/v3",
+        ":8000",
+        ":9464",
+    )
+    assert (plain.prefix_cache, plain.prefill_chunk, plain.queue_capacity) == ("hash", 512, 7)
+    assert (plain.queue_deadline_ms, plain.speculative) == (30_000, "none")
+
+    environ = {"TL_ENGINE__QUEUE_CAPACITY": "9", "TL_ENGINE__SPECULATIVE": "prompt_lookup", "UNRELATED": "x"}
+    tuned = load_settings(path, environ, []).engine
+    assert (tuned.queue_capacity, tuned.speculative, tuned.prefill_chunk) == (9, "prompt_lookup", 512)
+
+    bad = written(
+        tmp_path, '[engine]\nno_such_key = 1\nprefill_chunk = "many"\nprefix_cache = "lru"\nmax_num_seqs = 0\n'
+    )
+    assert len(refusals(bad, {"TL_ENGINE__QUEUE_CAPACITY": "-1", "TL_ENGINE__NOPE": "1"}, [])) == 6
+
+
+def test_without_any_layer_the_defaults_serve() -> None:
+    assert load_settings(None, {}, []) == Settings()
+
+
+def test_the_shipped_file_states_the_defaults_and_listens_on_loopback() -> None:
+    settings = load_settings(CHECKOUT / "runtime.toml", {}, [])
+    assert settings == Settings()
+    assert settings.engine.http_listen.startswith("127.0.0.1:")
+    assert settings.engine.health_listen.startswith("127.0.0.1:")
+
+
+def test_the_shipped_files_comments_state_the_defaults_too() -> None:
+    text = (CHECKOUT / "runtime.toml").read_text(encoding="utf-8")
+    shown = "\n".join(line.removeprefix("# ") if " = " in line else line for line in text.splitlines())
+    document = tomli.loads(shown)
+    defaults = {table: {key: row.default for key, row in rows.items()} for table, rows in declared_settings().items()}
+    for table, values in document.items():
+        for key, value in values.items():
+            assert (tuple(value) if isinstance(value, list) else value) == defaults[table][key]
+
+
+def test_each_layer_wins_over_the_one_before_it_and_is_named_as_the_source(tmp_path: Path) -> None:
+    path = written(tmp_path, "[http]\nmax_body_bytes = 1\nmax_header_count = 2\nmax_json_depth = 3\n")
+    environ = {"TL_HTTP__MAX_HEADER_COUNT": "20", "TL_HTTP__MAX_JSON_DEPTH": "30"}
+    loaded = load_with_sources(path, environ, [("http.max_json_depth", "300")])
+    http = loaded.settings.http
+    assert (http.max_body_bytes, http.max_header_count, http.max_json_depth) == (1, 20, 300)
+    assert loaded.sources == {
+        "http.max_body_bytes": str(path),
+        "http.max_header_count": "variable TL_HTTP__MAX_HEADER_COUNT",
+        "http.max_json_depth": "command line",
+    }
+
+
+def test_a_key_without_a_table_on_the_command_line_is_one_of_the_engine() -> None:
+    assert load_settings(None, {}, [("max_num_seqs", "3")]).engine.max_num_seqs == 3
+
+
+def test_the_later_of_two_command_line_values_wins() -> None:
+    assert load_settings(None, {}, [("max_num_seqs", "3"), ("engine.max_num_seqs", "4")]).engine.max_num_seqs == 4
+
+
+def test_texts_are_typed_by_their_field() -> None:
+    given = [("model_id", "3"), ("threads", "3"), ("model_aliases", "a, b,,c")]
+    engine = load_settings(None, {"TL_LOG__LEVEL": "debug"}, given).engine
+    assert (engine.model_id, engine.threads, engine.model_aliases) == ("3", 3, ("a", "b", "c"))
+
+
+def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
+    path = written(tmp_path, "[engine]\nmax_nun_seqs = 1\nthreads = 1.5\n[http]\nmax_body_bytes = 0\n[htp]\n")
+    found = refusals(path, {"TL_ENGINE__KERNELS": "fast"}, [("log.level", "loud"), ("x.y", "1")])
+    assert found == (
+        f"{path}: there is no setting 'max_nun_seqs' in [engine]; did you mean 'max_num_seqs'?",
+        f"{path}: engine.threads must be a whole number, not a fraction ('1.5')",
+        f"{path}: http.max_body_bytes must be at least 1 bytes, not 0",
+        f"{path}: there is no table [htp]; did you mean 'http'?",
+        "variable TL_ENGINE__KERNELS: engine.kernels must be one of auto, native, reference, not 'fast'",
+        "command line: log.level must be one of debug, info, warning, error, not 'loud'",
+        "command line: there is no table [x]; known are engine, http, access, tls, cors, log, telemetry, fleet",
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("[engine]\nmax_num_seqs = true\n", "must be a whole number, not a boolean ('True')"),
+        ("[engine]\nmodel_dir = 3\n", "must be a text, not a whole number ('3')"),
+        ("[engine]\nmodel_aliases = 'a'\n", "must be a list of texts, not a text ('a')"),
+        ("[engine]\nmodel_aliases = [1]\n", "must be a list of texts, not a list"),
+        ("[engine]\nmodel_id = {a = 1}\n", "must be a text, not a table"),
+        ("[engine]\nmax_num_seqs = 1025\n", "must be at most 1_024 sequences, not 1_025"),
+        ("[http]\nidle_timeout_ms = 0\n", "must be at least 1 ms, not 0"),
+        ("[engine]\nhttp_listen = '8000'\n", "'8000' is not an address: write ':8000'"),
+        ("[engine]\nhttp_listen = ''\n", "is not an address"),
+        ("[engine]\nmax_body_bytes = 1\n", "it belongs to [http]"),
+        ("max_num_seqs = 1\n", "'max_num_seqs' stands outside a table: write it below [engine]"),
+        ("engine = 1\n", "'engine' must be a table"),
+        ("[[models]]\n", "models[0].model_dir is missing"),
+        ("models = 3\n", "'models' must be a list of tables: write [[models]]"),
+        ("[models]\nmodel_dir = 'x'\n", "there is no table [models]; write [[models]]"),
+        (
+            "[[models]]\nmodel_dir = 'x'\nmodel_di = 'y'\n",
+            "there is no setting 'model_di' in [models[0]]; did you mean",
+        ),
+        ("[[models]]\nmodel_dir = 'x'\nhttp_listen = ':1'\n", "there is no setting 'http_listen' in [models[0]]"),
+        ("[[models]]\nmodel_dir = 'x'\nthreads = -1\n", "models[0].threads must be at least 0 threads"),
+        ("[[models]]\nmodel_dir = 'smol-135m'\n", "the id 'smol-135m' would stand for 2 models"),
+        ("[engine\n", "line 1, column 8"),
+        ("[engine]\nthreads = 1\nthreads = 2\n", "line 3, column 12"),
+    ],
+)
+def test_a_refusal_says_what_would_be_taken(text: str, words: str, tmp_path: Path) -> None:
+    (refusal,) = refusals(written(tmp_path, text), {}, [])
+    assert words in refusal
+
+
+def test_a_malformed_file_does_not_hide_the_refusals_of_the_other_layers(tmp_path: Path) -> None:
+    assert len(refusals(written(tmp_path, "["), {"TL_ENGINE__THREADS": "x"}, [("y", "1")])) == 3
+
+
+def test_a_file_that_cannot_be_read_is_a_refusal(tmp_path: Path) -> None:
+    assert "cannot be read" in refusals(tmp_path / "absent.toml", {}, [])[0]
+    assert "cannot be read" in refusals(tmp_path, {}, [])[0]
+    path = tmp_path / "latin.toml"
+    path.write_bytes(b"# \xff")
+    assert "is not UTF-8: byte 2" in refusals(path, {}, [])[0]
+
+
+def test_an_empty_health_address_switches_the_port_off() -> None:
+    assert load_settings(None, {}, [("health_listen", "")]).engine.health_listen == ""
+
+
+@pytest.mark.parametrize("name", ["TL_ENGINE__", "TL_ENGINE__A__B", "TL_HTTP__THREADS"])
+def test_a_malformed_variable_is_refused_by_its_name(name: str) -> None:
+    (refusal,) = refusals(None, {name: "1"}, [])
+    assert refusal.startswith(f"variable {name}: there is no setting")
+
+
+def test_variables_with_one_underscore_are_not_ours() -> None:
+    assert load_settings(None, {"TL_ENGINE_PORT": "tcp://10.0.0.1:80", "TL_MODEL_CACHE": "/m"}, []) == Settings()
+
+
+def test_a_relative_model_dir_in_a_file_is_beside_the_file_only_if_it_is_there(tmp_path: Path) -> None:
+    path = written(tmp_path, '[engine]\nmodel_dir = "succ"\n')
+    assert load_settings(path, {}, []).engine.model_dir == "succ"
+    (tmp_path / "succ").mkdir()
+    assert load_settings(path, {}, []).engine.model_dir == str(tmp_path / "succ")
+    assert load_settings(path, {}, [("model_dir", "succ")]).engine.model_dir == "succ"
+
+
+def test_every_default_is_a_value_that_its_own_setting_takes() -> None:
+    rows = [row for table in declared_settings().values() for row in table.values()]
+    texts = [
+        (row.name, ",".join(row.default) if isinstance(row.default, tuple) else str(row.default))
+        for row in rows
+        if not (row.is_secret or row.default is None)  # none at all, which an empty text does not mean
+    ]
+    assert load_settings(None, {}, texts) == Settings()
+
+
+def test_every_number_has_a_unit_and_both_bounds() -> None:
+    rows = [row for table in declared_settings().values() for row in table.values()]
+    numbers = [row for row in rows if type(row.default) is int]
+    assert [row.name for row in numbers if not row.unit or row.low is None or row.high is None] == []
+
+
+@settings(deadline=None)
+@given(data=st.data())
+def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject) -> None:
+    rows = [row for table in declared_settings().values() for row in table.values() if row.low is not None]
+    row = data.draw(st.sampled_from(rows))
+    value = data.draw(st.integers(int(row.low) - 2, int(row.high) + 2) | st.sampled_from([row.low, row.high]))
+    if row.low <= value <= row.high:
+        settings = load_settings(None, {}, [(row.name, str(value))])
+        assert attrgetter(row.name)(settings) == value
+    else:
+        assert row.unit in refusals(None, {}, [(row.name, str(value))])[0]
+
+
+@pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("True", True)])
+def test_a_truth_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -> None:
+    assert load_settings(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, []).access.allow_public is value
+    file = written(tmp_path, f"[access]\nallow_public = {text.lower()}\n")
+    assert load_settings(file, {}, []).access.allow_public is value
+
+
+@pytest.mark.parametrize("text", ["1", "yes", ""])
+def test_another_word_for_a_truth_is_refused(text: str) -> None:
+    (line,) = refusals(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, [])
+    assert line.endswith(f"access.allow_public must be true or false, not {text!r}")
+
+
+KEY = "sk-0123456789-abcdef"
+
+
+@pytest.mark.parametrize(
+    "key", ["", "short", "aaaaaaaaaaaaaaaaaaaaaaaa", "0123456789 abcdef", "0123456789abcdef\u00e9"]
+)
+def test_an_empty_or_weak_key_is_refused_and_never_quoted(key: str) -> None:
+    (line,) = refusals(None, {"TL_ACCESS__API_KEY": key}, [])
+    assert line.startswith("variable TL_ACCESS__API_KEY: access.api_key ")
+    assert not key or key not in line
+
+
+def test_a_key_of_the_wrong_type_is_not_quoted_either(tmp_path: Path) -> None:
+    (line,) = refusals(written(tmp_path, "[access]\napi_key = 1234567890\n"), {}, [])
+    assert "1234567890" not in line
+
+
+def test_a_key_is_in_no_representation_of_the_settings() -> None:
+    settings = load_settings(None, {"TL_ACCESS__API_KEY": KEY}, [])
+    assert settings.access.api_key == KEY
+    assert KEY not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("access.public_routes", "/healthz"),
+        ("access.public_routes", "get /healthz"),
+        ("cors.allow_origins", "app.example.com"),
+        ("cors.allow_origins", "https://app.example.com/"),
+        ("http.unix_socket_mode", "rw"),
+        ("http.unix_socket_mode", "0888"),
+        ("http.unix_socket_mode", "7777"),
+        ("http.unix_socket_mode", ""),
+        ("engine.http_listen", "unix:relative.sock"),
+        ("engine.http_listen", "unix:/" + "x" * 100),
+    ],
+)
+def test_a_form_that_is_not_taken_is_refused_by_name(name: str, text: str) -> None:
+    (line,) = refusals(None, {}, [(name, text)])
+    assert line.startswith(f"command line: {name} ")
+
+
+def test_a_unix_socket_is_an_address_to_listen_on() -> None:
+    listen = load_settings(None, {}, [("http_listen", "unix:/run/tlserve/api.sock")]).engine.http_listen
+    assert listen == "unix:/run/tlserve/api.sock"
+
+
+def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path: Path) -> None:
+    (tmp_path / "keys.toml").write_text("", encoding="utf-8")
+    path = written(tmp_path, '[access]\nkeys_file = "keys.toml"\n[tls]\ncertificate = "nowhere.pem"\n')
+    settings = load_settings(path, {}, [])
+    assert settings.access.keys_file == str(tmp_path / "keys.toml")
+    assert settings.tls.certificate == "nowhere.pem"
+
+
+def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) -> None:
+    path = written(tmp_path, "[engine.sampling]\ntemperature = 1\ntop_p = 0.5\ntop_k = 7\n")
+    assert load_settings(path, {}, []).engine.sampling == SamplingSettings(temperature=1.0, top_p=0.5, top_k=7)
+    environ = {"TL_ENGINE__SAMPLING__TOP_P": "0.25", "TL_ENGINE__SAMPLING__MIN_P": "0.1"}
+    loaded = load_with_sources(path, environ, [("engine.sampling.temperature", "0"), ("sampling.top_k", "3")])
+    sampling = loaded.settings.engine.sampling
+    assert (sampling.temperature, sampling.top_p, sampling.top_k, sampling.min_p) == (0.0, 0.25, 3, 0.1)
+    assert loaded.sources["engine.sampling.top_p"] == "variable TL_ENGINE__SAMPLING__TOP_P"
+
+
+def test_a_second_models_sampling_is_its_own(tmp_path: Path) -> None:
+    text = "[engine.sampling]\ntop_k = 7\n[[models]]\nmodel_dir = 'succ'\n[models.sampling]\ntop_p = 0.5\n"
+    (model,) = load_settings(written(tmp_path, text), {}, []).models
+    assert model.sampling == SamplingSettings(top_p=0.5)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("temperature = 'hot'", "engine.sampling.temperature must be a number, not a text ('hot')"),
+        ("temperature = true", "must be a number, not a boolean"),
+        ("temperature = nan", "must be a number, not a fraction ('nan')"),
+        ("temperature = 3", "engine.sampling.temperature must be at most 2"),
+        ("top_p = 0", "must be at least 1e-06"),
+        ("top_k = 1.5", "must be a whole number"),
+        (
+            "temprature = 1",
+            "there is no setting 'sampling.temprature' in [engine]; did you mean 'sampling.temperature'?",
+        ),
+    ],
+)
+def test_sampling_that_cannot_be_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (refusal,) = refusals(written(tmp_path, f"[engine.sampling]\n{text}\n"), {}, [])
+    assert words in refusal
+
+
+def test_settings_cannot_be_changed_after_the_load() -> None:
+    with pytest.raises(attrs.exceptions.FrozenInstanceError):
+        load_settings(None, {}, []).engine.threads = 2  # type: ignore[misc]
+
+
+# --- [[models]]
+
+
+def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Path) -> None:
+    text = """
+    [engine]
+    model_dir = "succ"
+    model_aliases = ["a"]
+    queue_capacity = 7
+    context_tokens = 100
+    [[models]]
+    model_dir = "other"
+    queue_capacity = 3
+    [[models]]
+    model_dir = "third"
+    model_id = "t"
+    """
+    settings = load_settings(written(tmp_path, text), {"TL_ENGINE__THREADS": "2"}, [("prefill_chunk", "64")])
+    shown = [(m.model_dir, m.model_id, m.model_aliases, m.queue_capacity, m.context_tokens) for m in settings.served]
+    assert shown == [("succ", "", ("a",), 7, 100), ("other", "", (), 3, 0), ("third", "t", (), 7, 0)]
+    assert {(model.threads, model.prefill_chunk) for model in settings.served} == {(2, 64)}
+
+
+def test_a_relative_model_beside_the_file_is_taken_from_there(tmp_path: Path) -> None:
+    (tmp_path / "beside.gguf").touch()
+    settings = load_settings(written(tmp_path, '[[models]]\nmodel_dir = "beside.gguf"\n'), {}, [])
+    assert settings.models[0].model_dir == str(tmp_path / "beside.gguf")

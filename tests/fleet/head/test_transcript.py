@@ -1,0 +1,114 @@
+"""What a client has got never comes again, and what cannot follow it is seen."""
+
+import attrs
+import pytest
+
+from tests.kit.engine.hash_backend import answer, prompt_logprobs
+from tlserve.fleet.head.transcript import BrokenAnswer, Transcript
+from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
+
+REQUEST = GenerationRequest(prompt=tuple(range(10)), max_tokens=6, seed=1, prompt_logprobs=0, progress=True)
+
+
+def given(transcript, events):
+    return [fresh for event in events if (fresh := transcript.take(event)) is not None]
+
+
+def test_an_answer_on_one_node_is_given_as_it_comes():
+    transcript = Transcript(REQUEST)
+    events = [
+        Progress(2),
+        Progress(0),
+        PrefillStarted(4),
+        *prompt_logprobs(REQUEST),
+        Progress(done=8),
+        *answer(REQUEST),
+    ]
+    assert given(transcript, events) == events
+    assert transcript.ended
+
+
+@pytest.mark.parametrize("cut", range(9))
+def test_what_comes_before_the_first_token_comes_once_wherever_it_is_cut(cut):
+    head = [Progress(1), PrefillStarted(4), Progress(done=4), *prompt_logprobs(REQUEST), Progress(done=10)]
+    transcript = Transcript(REQUEST)
+    got = given(transcript, head[:cut])
+    assert transcript.continuation() is REQUEST
+    second = [
+        Progress(3),
+        PrefillStarted(0),
+        Progress(done=5),
+        *prompt_logprobs(REQUEST),
+        Progress(done=10),
+        *answer(REQUEST),
+    ]
+    got += given(transcript, second)
+    assert sum(isinstance(event, PrefillStarted) for event in got) == 1
+    assert [token for event in got if isinstance(event, PromptLogprobs) for token in event.tokens] == [
+        token for event in prompt_logprobs(REQUEST) for token in event.tokens
+    ]
+    done = [event.done for event in got if isinstance(event, Progress) and event.ahead is None]
+    assert done == sorted(set(done))
+    assert got[-6:] == answer(REQUEST)
+
+
+def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token():
+    transcript = Transcript(REQUEST)
+    [whole] = [PromptLogprobs(1, tuple(token for event in prompt_logprobs(REQUEST) for token in event.tokens))]
+    got = given(transcript, [PrefillStarted(), PromptLogprobs(1, whole.tokens[:4]), PrefillStarted(), whole])
+    assert got[1:] == [PromptLogprobs(1, whole.tokens[:4]), PromptLogprobs(5, whole.tokens[4:])]
+
+
+@pytest.mark.parametrize("cut", range(1, 6))
+def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut):
+    transcript = Transcript(REQUEST)
+    truth = answer(REQUEST)
+    given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *truth[:cut]])
+    continuation = transcript.continuation()
+    emitted = tuple(event.token for event in truth[:cut])
+    assert continuation == attrs.evolve(REQUEST, emitted=emitted, prompt_logprobs=None, progress=False)
+    assert given(transcript, [PrefillStarted(12), *answer(continuation)]) == truth[cut:]
+
+
+def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
+    truth = answer(REQUEST)
+    request = attrs.evolve(REQUEST, emitted=tuple(event.token for event in truth[:2]))
+    transcript = Transcript(request)
+    assert given(transcript, [PrefillStarted(), *truth[2:4]])[1:] == truth[2:4]
+    assert transcript.continuation().emitted == tuple(event.token for event in truth[:4])
+
+
+@pytest.mark.parametrize("index", [0, 2, 5])
+def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
+    transcript = Transcript(REQUEST)
+    given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), TokenEvent(0, 5)])
+    with pytest.raises(BrokenAnswer, match=f"token {index} came in the place of token 1"):
+        transcript.take(TokenEvent(index, 5))
+
+
+def test_no_token_comes_before_the_prefill_has_started():
+    with pytest.raises(BrokenAnswer, match="prefill"):
+        Transcript(REQUEST).take(TokenEvent(0, 5))
+
+
+def test_nothing_follows_the_last_token():
+    transcript = Transcript(REQUEST)
+    given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *answer(REQUEST)])
+    with pytest.raises(BrokenAnswer):
+        transcript.take(TokenEvent(6, 1))
+
+
+def test_missing_prompt_logprobs_are_the_fault_of_the_node():
+    transcript = Transcript(REQUEST)
+    first, second, third = prompt_logprobs(REQUEST)
+    with pytest.raises(BrokenAnswer, match="prefill"):
+        transcript.take(first)
+    transcript.take(PrefillStarted())
+    with pytest.raises(BrokenAnswer, match="prompt token 4 came in the place of prompt token 1"):
+        transcript.take(second)
+    transcript.take(first)
+    with pytest.raises(BrokenAnswer, match="prompt token 7 came in the place of prompt token 4"):
+        transcript.take(third)
+    transcript.take(second)
+    with pytest.raises(BrokenAnswer, match="a token came in the place of prompt token 7"):
+        transcript.take(TokenEvent(0, 5))

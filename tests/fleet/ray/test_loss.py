@@ -1,0 +1,39 @@
+"""A head that loses the control process of its cluster, as a program of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(scope="module")
+def loss():
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.kit.fleet.ray_loss"],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_the_loss_of_the_control_process_is_told_within_five_seconds(loss):
+    assert loss["noticed_s"] < 5
+    assert "is gone" in loss["lost"]
+
+
+def test_a_stream_that_is_open_then_is_finished_and_the_process_ends_cleanly(loss):
+    assert loss["events"] == 501
+
+
+def test_the_control_program_leaves_the_nodes_alone_until_they_have_ended_and_then_says_why_it_ends(loss):
+    assert "has ended by itself" in loss["control_said"]
+
+
+def test_the_head_does_not_spin_when_the_control_process_is_gone(loss):
+    assert loss["cpu_s"] < 0.5

@@ -1,0 +1,55 @@
+"""Random requests and faults on a fake fleet: every answer is the one that the engine gives in process, to the bit.
+
+One failing schedule is played again, exactly, by the command that its failure names; more than the usual number by
+
+    pytest tests/fleet/test_random_schedules.py --fleet-schedules 10000
+"""
+
+import logging
+
+import pytest
+
+from tests.kit.fleet.fleet_schedules import FleetSchedule
+
+REPLAY = "pytest tests/fleet/test_random_schedules.py -s --fleet-seed"
+
+
+@pytest.fixture
+def seeds(request):
+    """The one that is asked for, or as many as usual."""
+    seed = request.config.getoption("--fleet-seed", default=None)
+    return range(request.config.getoption("--fleet-schedules", default=240)) if seed is None else [seed]
+
+
+def test_every_answer_of_a_random_schedule_is_the_one_of_the_engine_in_process(seeds, caplog):
+    caplog.set_level(logging.CRITICAL)
+    seen = {"moved": 0, "finished": 0, "failed": 0, "left": 0}
+    for seed in seeds:
+        schedule = FleetSchedule(seed).play()
+        if len(seeds) == 1:
+            tell(schedule)
+        assert not schedule.wrong, f"{schedule.wrong}; play it again: {REPLAY} {seed}"
+        for outcome, placements in zip(schedule.outcomes, schedule.placements, strict=True):
+            seen["moved"] += placements > 1
+            seen["left"] += outcome.left
+            seen["failed"] += outcome.error is not None
+            seen["finished"] += not outcome.left and outcome.error is None
+    assert len(seeds) == 1 or all(seen.values()), f"the schedules do not reach everything: {seen}"
+
+
+def tell(schedule):
+    """Print what a schedule was made of and what came of it."""
+    print(
+        f"\n{schedule.nodes}, survivor {schedule.survivor}, {schedule.heads} heads, {schedule.settings}\n{schedule.limits}"
+    )
+    for fault in schedule.faults:
+        print(fault)
+    for client, outcome in zip(schedule.clients, schedule.outcomes, strict=True):
+        print(client, outcome.trace, sep="\n  ")
+
+
+def test_a_schedule_plays_the_same_way_again():
+    for seed in range(5):
+        first, second = FleetSchedule(seed).play(), FleetSchedule(seed).play()
+        assert [outcome.trace for outcome in first.outcomes] == [outcome.trace for outcome in second.outcomes]
+        assert [outcome.events for outcome in first.outcomes] == [outcome.events for outcome in second.outcomes]

@@ -1,0 +1,237 @@
+"""Stopping: drain, cut, and the limit of open connections."""
+
+import errno
+
+import pytest
+import trio
+from trio.testing import MockClock, wait_all_tasks_blocked
+
+from tests.kit.http.memory_http import MemoryListener, MemoryServer, memory_server, read_available, statuses
+from tlserve.config.settings import HttpSettings
+from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.messages import HttpFault, Request, Response
+from tlserve.http.responder import Responder
+from tlserve.http.server import Server
+
+GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+class Application:
+    """Streams under /stream until `release`; elsewhere 200, or 503 in a drain."""
+
+    def __init__(self) -> None:
+        self.release = trio.Event()
+        self.server: Server | None = None
+        self.cut: list[str] = []
+
+    def knows(self, server: Server) -> None:
+        self.server = server
+
+    async def __call__(self, request: Request, responder: Responder) -> None:
+        if request.path == "/stream":
+            await self.stream(responder)
+        elif self.server is not None and self.server.draining:
+            raise HttpFault(503, "draining", headers=[("Retry-After", "1")])
+        else:
+            await responder.send(Response(200))
+
+    async def stream(self, responder: Responder) -> None:
+        async with responder.stream(200) as body:
+            await body.send(b"begun")
+            try:
+                await self.release.wait()
+            except trio.Cancelled:
+                self.cut.append("cancelled")
+                raise
+            await body.send(b"ended")
+
+
+async def open_stream(server: MemoryServer) -> trio.abc.Stream:
+    stream = server.connect_raw()
+    await stream.send_all(GET.replace(b"/ ", b"/stream "))
+    await wait_all_tasks_blocked()
+    return stream
+
+
+async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(autojump_clock: MockClock) -> None:
+    application = Application()
+    async with memory_server(application, on_made=application.knows) as server:
+        streaming = await open_stream(server)
+        idle = server.connect_raw()
+        in_head = server.connect_raw()
+        used = server.connect()
+        assert (await used.request("GET", "/")).status == 200
+        await in_head.send_all(GET[:10])
+        await wait_all_tasks_blocked()
+        assert server.server.open_connections == 4
+        assert server.server.open_requests == 2
+
+        server.server.drain()
+        assert await idle.receive_some() == b""
+        assert await used.stream.receive_some() == b""
+        with pytest.raises(trio.BrokenResourceError):
+            server.connect_raw()
+        await in_head.send_all(GET[10:])
+        answer = await read_available(in_head)
+        assert statuses(answer) == [503]
+        assert b"Connection: close" in answer
+        assert not server.ended.is_set()
+
+        application.release.set()
+        assert (await read_available(streaming)).endswith(b"5\r\nended\r\n0\r\n\r\n")
+        await server.ended.wait()
+        assert trio.current_time() == 0
+    assert application.cut == []
+
+
+async def test_a_request_that_was_pipelined_behind_an_open_stream_is_answered_in_the_drain() -> None:
+    application = Application()
+    async with memory_server(application, on_made=application.knows) as server:
+        streaming = await open_stream(server)
+        await streaming.send_all(GET + GET)
+        await wait_all_tasks_blocked()
+        server.server.drain()
+        application.release.set()
+        assert statuses(await read_available(streaming)) == [200, 503]
+        await server.ended.wait()
+
+
+async def test_a_drain_with_nothing_open_ends_at_once() -> None:
+    async with memory_server(Application()) as server:
+        server.server.drain()
+        server.server.drain()
+        await server.ended.wait()
+
+
+async def test_a_drain_before_the_start_serves_nothing() -> None:
+    async with memory_server(Application(), on_made=Server.drain) as server:
+        await server.ended.wait()
+
+
+async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_final_chunk(
+    autojump_clock: MockClock,
+) -> None:
+    application = Application()
+    async with memory_server(application, on_made=application.knows) as server:
+        client = server.connect()
+        answer = await client.open("GET", "/stream")
+        assert await answer.receive() == b"begun"
+        server.server.cut()
+        with pytest.raises(AnswerBroken):
+            await answer.receive()
+        await server.ended.wait()
+        assert trio.current_time() == 0
+    assert application.cut == ["cancelled"]
+
+
+async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(autojump_clock: MockClock) -> None:
+    servers: list[Server] = []
+
+    async def handler(request: Request, responder: Responder) -> None:
+        async with responder.stream(200) as body:
+            await servers[0].cutting.wait()
+            await body.send(b"error")
+            if request.path == "/stubborn":
+                await trio.sleep_forever()
+
+    async with memory_server(handler, on_made=servers.append) as server:
+        good = await server.connect().open("GET", "/good")
+        stubborn = await server.connect().open("GET", "/stubborn")
+        server.server.drain()
+        await wait_all_tasks_blocked()
+        server.server.cut(grace_s=5)
+        assert await good.read() == b"error"
+        assert await stubborn.receive() == b"error"
+        with pytest.raises(AnswerBroken):
+            await stubborn.receive()
+        assert trio.current_time() == pytest.approx(5)
+        await server.ended.wait()
+
+
+async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_the_last_answer() -> None:
+    async with memory_server(Application()) as server:
+        stream = server.connect_raw()
+        await stream.send_all(b"garbage\r\n")
+        await wait_all_tasks_blocked()
+        await stream.send_all(b"is dropped while the server lingers")
+        server.server.cut()
+        await server.ended.wait()
+        with pytest.raises(trio.BrokenResourceError):
+            await stream.send_all(b"too late")
+        assert statuses(await read_available(stream)) == [400]
+
+
+async def test_a_handler_that_fails_while_it_is_cut_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
+    async def fail_when_cancelled() -> None:
+        try:
+            await trio.sleep_forever()
+        finally:
+            raise ValueError("in the cleanup")
+
+    async def handler(request: Request, responder: Responder) -> None:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(fail_when_cancelled)
+            nursery.start_soon(trio.sleep_forever)
+
+    async with memory_server(handler) as server:
+        await open_stream(server)
+        server.server.cut()
+        await server.ended.wait()
+    assert "in the cleanup" in caplog.text
+
+
+async def test_a_second_cut_never_gives_more_time(autojump_clock: MockClock) -> None:
+    application = Application()
+    async with memory_server(application, on_made=application.knows) as server:
+        await open_stream(server)
+        server.server.cut(grace_s=1)
+        server.server.cut(grace_s=100)
+        await server.ended.wait()
+        assert trio.current_time() == pytest.approx(1)
+
+
+async def test_cancelling_serve_ends_everything() -> None:
+    application = Application()
+    async with memory_server(application, on_made=application.knows) as server:
+        await open_stream(server)
+    assert application.cut == ["cancelled"]
+
+
+async def test_accepting_pauses_at_the_limit_of_open_connections() -> None:
+    settings = HttpSettings(max_connections=2)
+    async with memory_server(Application(), settings) as server:
+        first, _, waiting = (server.connect() for _ in range(3))
+        await wait_all_tasks_blocked()
+        assert (server.listener.accepted, server.server.open_connections) == (2, 2)
+        await first.disconnect()
+        await wait_all_tasks_blocked()
+        assert (server.listener.accepted, server.server.open_connections) == (3, 2)
+        assert (await waiting.request("GET", "/")).status == 200
+
+
+class ExhaustedListener(MemoryListener):
+    """A listener of a machine that has no descriptors left for the first `failures` connections."""
+
+    def __init__(self, failures: int) -> None:
+        super().__init__()
+        self._failures = failures
+
+    async def accept(self) -> trio.abc.Stream:
+        if self._failures:
+            self._failures -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return await super().accept()
+
+
+async def test_a_machine_without_free_descriptors_is_asked_again_and_says_so(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    listener = ExhaustedListener(failures=3)
+    server = Server(HttpSettings(), Application())
+    server_side = MemoryServer(server, listener, trio.Event())
+    async with trio.open_nursery() as nursery:
+        await nursery.start(server.serve, [listener])
+        assert (await server_side.request("GET", "/")).status == 200
+        server.drain()
+    assert trio.current_time() == pytest.approx(0.3)
+    assert caplog.text.count("Too many open files") == 3

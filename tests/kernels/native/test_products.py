@@ -1,0 +1,176 @@
+"""Native products against the same sums in numpy, to the bit, for every stored type and every instruction set of this machine."""
+
+from fractions import Fraction
+
+import gguf
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.model.native_models import (
+    BF16,
+    F16,
+    F32,
+    ISAS,
+    KIND_NAMES,
+    Q4_0,
+    Q4_1,
+    Q5_0,
+    Q5_1,
+    Q8_0,
+    SUPER,
+    multiply,
+)
+from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
+from tlserve.kernels.reference.ordered_linear import fused_multiply_add, linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
+from tlserve.model.llama.probe import random_matrix
+from tlserve.model.llama.tensors import StoredMatrix
+
+BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
+names = KIND_NAMES.get
+
+
+def same(a, b):
+    """Whether all bits agree; a nan agrees with any nan."""
+    return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", BLOCKS, ids=names)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (16, 64), (33, 96), (100, 576)])
+def test_products_with_int8_activations_have_the_bits_of_numpy(isa, kind, outputs, inputs):
+    random = np.random.default_rng(outputs)
+    matrix = random_matrix(random, kind, outputs, inputs)
+    for rows in range(1, 15):
+        x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
+        expected = linear_int8(quantise_rows(x), unpack(kind, matrix.rows))
+        assert same(multiply(matrix, x, int8=True, isa=isa), expected)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (33, 512), (70, 768)])
+def test_products_with_super_blocks_have_the_bits_of_numpy_with_both_activations(isa, kind, outputs, inputs):
+    random = np.random.default_rng(outputs)
+    matrix = random_matrix(random, kind, outputs, inputs)
+    weights = unpack(kind, matrix.rows)
+    for rows in range(1, 15):
+        x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
+        assert same(multiply(matrix, x, int8=True, isa=isa), linear_int8(quantise_rows(x), weights))
+    assert same(multiply(matrix, x[:3], int8=False, isa=isa), linear_f32(x[:3], weights))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+def test_the_greatest_quants_parts_and_activations_stay_exact(isa, kind, byte):
+    """Sums reach 16.6 million where every byte is 0x80 (Q6_K: quants of -32, parts of -128): below 2**24, as they must be."""
+    layout = SUPER_FORMATS[kind]
+    rows = np.full((3, 2, layout.block_bytes), byte, np.uint8)
+    for start in layout.unit_starts:
+        rows[..., start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
+    matrix = StoredMatrix(kind, 3, 512, rows.reshape(3, -1))
+    x = np.array([np.ones(512), np.where(np.arange(512) % 3, 1, -1)], np.float32)
+    truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind)).astype(np.float64) @ x.T.astype(
+        np.float64
+    )
+    got = multiply(matrix, x, int8=True, isa=isa)
+    assert same(got, linear_int8(quantise_rows(x), unpack(kind, matrix.rows)))
+    assert got == pytest.approx(truth.T, rel=2e-6, abs=np.abs(truth).max() * 2e-6)
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", [*BLOCKS, F16, BF16, F32], ids=names)
+@pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (33, 96)])
+def test_products_with_f32_activations_are_one_chain_of_fused_multiply_adds(isa, kind, outputs, inputs):
+    random = np.random.default_rng(outputs)
+    matrix = random_matrix(random, kind, outputs, inputs)
+    for rows in (1, 2, 7, 9, 17):
+        x = random.standard_normal((rows, inputs)).astype(np.float32)
+        assert same(multiply(matrix, x, int8=False, isa=isa), linear_f32(x, unpack(kind, matrix.rows)))
+
+
+def test_inputs_of_an_f32_matrix_need_not_be_whole_blocks():
+    random = np.random.default_rng(0)
+    matrix = random_matrix(random, F32, 19, 27)
+    x = random.standard_normal((3, 27)).astype(np.float32)
+    assert same(multiply(matrix, x, int8=False), linear_f32(x, unpack(F32, matrix.rows)))
+
+
+STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 1e30, 3.4e38, np.inf, -np.inf, np.nan]
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@given(picks=st.lists(st.integers(0, len(STRANGE) - 1), min_size=1, max_size=64), seed=st.integers(0, 2**32 - 1))
+@settings(max_examples=40, database=None)
+def test_strange_activations_quantise_alike(isa, picks, seed):
+    random = np.random.default_rng(seed)
+    x = random.standard_normal((2, 64)).astype(np.float32)
+    x[0, random.permutation(64)[: len(picks)]] = np.float32(STRANGE)[picks]
+    matrix = random_matrix(random, Q4_1, 32, 64)
+    with np.errstate(all="ignore"):
+        expected = linear_int8(quantise_rows(x), unpack(Q4_1, matrix.rows))
+    got = multiply(matrix, x, int8=True, isa=isa)
+    assert same(got, expected)
+    assert np.isfinite(got[1]).all()
+
+
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", BLOCKS, ids=names)
+def test_every_half_precision_scale_is_read_exactly(isa, kind):
+    every = np.arange(1 << 16, dtype=np.uint16)
+    every = every[np.isfinite(every.view(np.float16))]
+    matrix = random_matrix(np.random.default_rng(0), kind, len(every), 32)
+    matrix.rows[:, 0:2] = every.view(np.uint8).reshape(-1, 2)
+    x = np.linspace(-1, 1, 32, dtype=np.float32)[None]
+    with np.errstate(all="ignore"):
+        expected = linear_int8(quantise_rows(x), unpack(kind, matrix.rows))
+    assert same(multiply(matrix, x, int8=True, isa=isa), expected)
+
+
+@pytest.mark.parametrize("kind", [*BLOCKS, *SUPER, F16, BF16, F32], ids=names)
+def test_blocks_taken_apart_hold_what_the_gguf_package_reads(kind):
+    matrix = random_matrix(np.random.default_rng(kind), kind, 40, 768)
+    assert matrix.kind == kind
+    truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind))
+    assert np.array_equal(unpack(kind, matrix.rows).rows(np.arange(40)), truth)
+
+
+def test_block_sizes_are_those_of_the_gguf_package():
+    for kind, layout in (BLOCK_FORMATS | SUPER_FORMATS).items():
+        sizes = (values_per_block(kind), layout.block_bytes)
+        assert sizes == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
+
+
+def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():
+    x = np.random.default_rng(1).standard_normal((50, 64)).astype(np.float32)
+    rows = quantise_rows(x)
+    error = np.abs(rows.q * rows.d[..., None] - x.reshape(50, 2, 32))
+    assert (error <= rows.d[..., None] * 0.5001).all()
+    assert (np.abs(rows.q).max(axis=-1) == 127).all()
+
+
+def rounded(value):
+    """Round a fraction to float32, to nearest even, by looking at its neighbours."""
+    near = np.float32(float(value))
+    candidates = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
+    return min(candidates, key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1))
+
+
+@given(st.lists(st.floats(width=32, min_value=-(2.0**40), max_value=2.0**40), min_size=3, max_size=3))
+@settings(max_examples=300, database=None)
+def test_fused_multiply_add_in_numpy_is_the_exact_result_rounded_once(numbers):
+    a, b, c = (np.float32([number]) for number in numbers)
+    exact = Fraction(float(a[0])) * Fraction(float(b[0])) + Fraction(float(c[0]))
+    assert fused_multiply_add(a, b, c)[0] == rounded(exact)
+
+
+def test_fused_multiply_add_is_right_where_two_roundings_would_go_wrong():
+    random = np.random.default_rng(2)
+    a, b = (random.integers(1 << 23, 1 << 24, 4000).astype(np.float32) for _ in range(2))
+    c = (random.choice([-1, 1], 4000) * 2.0 ** random.integers(20, 50, 4000)).astype(np.float32)
+    got = fused_multiply_add(a, b, c)
+    exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
+    assert [float(g) for g in got] == [float(rounded(value)) for value in exact]

@@ -1,0 +1,121 @@
+"""Which kernels are chosen: by wish, by what is built, and by the trial at start."""
+
+import logging
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from tests.kit.model.native_models import INT8, ISAS, Q4_1, block_shape, stored
+from tests.kit.model.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
+from tlserve.errors import SettingsError
+from tlserve.kernels import choose
+from tlserve.kernels.choose import KernelChoice, choose_isa
+from tlserve.kernels.native import load_native
+from tlserve.model.llama.blas import build as llama_build
+from tlserve.model.llama.build import build_llama
+from tlserve.model.llama.probe import disagreement, random_matrix
+from tlserve.model.llama.tensors import StoredArrays
+
+
+class BlockSource(StoredArrays):
+    """The tiny llama with matrices of random Q4_1 blocks in place of its arrays."""
+
+    def stored(self, name):
+        outputs, inputs = self.arrays[name].shape
+        return Q4_1, random_matrix(np.random.default_rng(len(name)), Q4_1, outputs, inputs).rows
+
+
+@pytest.fixture
+def source():
+    return BlockSource(tiny_tensors(block_shape()))
+
+
+def build(source, **wishes):
+    return build_llama(block_shape(), source, "test", KernelChoice(**wishes), 1).model.spec
+
+
+def test_auto_takes_native_and_reference_takes_numpy_with_the_same_numerics(source):
+    native, numpy = build(source), build(source, kernels="reference")
+    assert native.kernels == f"native ({ISAS[0]}, int8 activations, 1 thread)"
+    assert numpy.kernels == "reference (numpy, int8 activations)"
+    assert native.numerics == numpy.numerics
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_every_instruction_set_of_this_machine_can_be_asked_for(source, isa):
+    assert isa in build(source, kernels="native", isa=isa).kernels
+
+
+def test_activations_follow_the_weights_unless_they_are_set(source):
+    assert "f32 activations" in build(StoredArrays(tiny_tensors(block_shape()))).kernels
+    assert "int8 activations" in build(source).kernels
+    assert "f32 activations" in build(source, activations="f32").kernels
+    assert build(source, activations="f32", kernels="reference").kernels.startswith("reference (numpy, ")
+
+
+def test_without_the_extension_auto_falls_back_with_a_warning_and_native_is_refused(source, monkeypatch, caplog):
+    monkeypatch.setattr(choose, "native_isas", lambda: ())
+    assert build(source).kernels == "reference (numpy, int8 activations)"
+    assert "native kernels were not built" in caplog.text
+    with pytest.raises(SettingsError, match="native"):
+        choose_isa(KernelChoice(kernels="native"))
+
+
+def test_native_and_numpy_agree_here_on_every_kind_that_the_trial_draws(caplog):
+    caplog.set_level(logging.WARNING)
+    for isa in ISAS:
+        assert disagreement(load_native(), block_shape(), stored(block_shape()), INT8, isa) == ""
+    assert caplog.text == ""
+
+
+def wrong_products():
+    """Return the extension with a product that is off by one unit in the last place."""
+    module = load_native()
+
+    def multiply(matrix, x, out, int8, isa):
+        module.multiply(matrix, x, out, int8, isa)
+        out.view(np.int32)[0, 0] += 1
+
+    return SimpleNamespace(Matrix=module.Matrix, Model=module.Model, multiply=multiply)
+
+
+def wrong_steps():
+    """Return the extension with a model that takes another epsilon than it is told."""
+    module = load_native()
+
+    def model(**given):
+        return module.Model(**given | {"epsilon": given["epsilon"] * 1.5})
+
+    return SimpleNamespace(Matrix=module.Matrix, Model=model, multiply=module.multiply)
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"), [(wrong_products, "GGML type 3"), (wrong_steps, "a step of a small model")]
+)
+def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplog, broken, named):
+    monkeypatch.setattr(llama_build, "load_native", broken)
+    assert build(source).kernels == "reference (numpy, int8 activations)"
+    assert named in caplog.text
+    with pytest.raises(SettingsError, match=named):
+        build(source, kernels="native")
+
+
+def test_a_shape_that_the_native_kernels_do_not_know_is_computed_by_numpy_and_said(monkeypatch, caplog):
+    monkeypatch.setattr(llama_build, "KNOWN_FEATURES", frozenset({"qk_norm"}))
+    shape = tiny_shape(windows=(0, 8))
+    spec = build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(), 1).model.spec
+    assert spec.kernels.startswith("reference")
+    assert "sliding_window" in caplog.text
+    with pytest.raises(SettingsError, match="sliding_window"):
+        build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(kernels="native"), 1)
+
+
+def test_the_precision_of_the_store_decides_the_bytes_of_a_token(tmp_path):
+    from tlserve.model.load import load_model
+
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    sizes = {
+        p: load_model(path, kernels=KernelChoice(kv_precision=p)).model.spec.kv_bytes_per_token for p in ("f16", "f32")
+    }
+    assert sizes == {"f16": 2 * 2 * 2 * 2 * 16, "f32": 2 * 4 * 2 * 2 * 16}

@@ -1,0 +1,31 @@
+"""Random schedules of step batches, and the comparison of bits."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.kit.engine.step_batches import Rows, forward_rows
+
+
+def random_schedule(model, kv, sequences, random, block_size, blocks, longest_chunk):
+    """Run all sequences to their ends in random chunks beside one another; return each one's logits, all rows."""
+    free = random.permutation(blocks).tolist()
+    tables = [[] for _ in sequences]
+    done = [0] * len(sequences)
+    logits = [[] for _ in sequences]
+    while waiting := [s for s, tokens in enumerate(sequences) if done[s] < len(tokens)]:
+        chosen = random.permutation([s for s in waiting if random.random() < 0.7] or waiting[:1])
+        rows = []
+        for s in chosen:
+            count = min(int(random.integers(1, longest_chunk + 1)), len(sequences[s]) - done[s])
+            while len(tables[s]) * block_size < done[s] + count:
+                tables[s].append(free.pop())
+            rows.append(Rows(sequences[s][done[s] : done[s] + count], done[s], tables[s]))
+            done[s] += count
+        for s, part in zip(chosen, forward_rows(model, kv, *rows), strict=True):
+            logits[s].append(part)
+    return [np.concatenate(parts) for parts in logits]
+
+
+def same_bits(a, b):
+    return a.shape == b.shape and np.array_equal(a.view(np.int32), b.view(np.int32))

@@ -1,0 +1,312 @@
+"""Nodes of a fleet in the event loop, at virtual times, whose links fail as they are told to.
+
+A `FakeNode` is the real node service over a `HashBackend`, behind a `FaultyLink`. It is killed, started anew, frozen, thawed and
+drained; its link loses, doubles and delays what it carries. A `FakeDirectory` tells heads who is there, and `fake_fleet` runs
+nodes and heads for the length of a block.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from functools import partial
+
+import attrs
+import trio
+
+from tests.kit.engine.hash_backend import VOCABULARY, HashBackend
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.limits import DEFAULT_LIMITS
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.fleet.link import NodeDirectory, NodeGone, NodeLink, NodeLost, NodeUp
+from tlserve.fleet.node.service import NodeLimits, NodeService
+
+MODEL = FleetModel(model_id="hash", max_context=4096, vocabulary_size=VOCABULARY, embedding_size=4)
+
+
+@attrs.define
+class Faults:
+    """What goes wrong with the next calls of a kind; each entry is used once. `delay_s`: how long every call takes.
+
+    lost_request: the node never hears of it. lost_reply: it does, and its answer is lost. hung: as lost, but nobody is told.
+    Polls alone: doubled, the last reply comes once more, instead of a new one; gap, each session lacks its first event, and says
+    so; shifted, it does not. place alone: late, earlier calls come again.
+    """
+
+    place: list[str] = attrs.field(factory=list)
+    poll: list[str] = attrs.field(factory=list)
+    cancel: list[str] = attrs.field(factory=list)
+    embed: list[str] = attrs.field(factory=list)
+    hello: list[str] = attrs.field(factory=list)
+    delay_s: float = 0.0
+
+    def next(self, kind: str) -> str:
+        waiting = getattr(self, kind)
+        return waiting.pop(0) if waiting else ""
+
+
+class FaultyLink:
+    """The link to whatever service `node` has at the time; what it cannot carry it says at once."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self._scopes: set[trio.CancelScope] = set()
+        self._last_poll = None
+        self.placed: list[tuple[object, ...]] = []
+        self.calls: list[str] = []
+
+    def break_all(self) -> None:
+        """End every call under way as a closed connection does."""
+        for scope in self._scopes:
+            scope.cancel()
+
+    async def hello(self):
+        return await self._carry("hello", lambda service: service.hello())
+
+    async def place(self, key, request, wall_s):
+        self.placed.append((key, request, wall_s))
+        await self._carry("place", lambda service: service.place(key, request, wall_s))
+
+    async def poll(self, head, acks, wait_s):
+        return await self._carry("poll", lambda service: service.poll(head, acks, wait_s))
+
+    async def cancel(self, keys):
+        await self._carry("cancel", lambda service: service.cancel(keys))
+
+    async def embed(self, request):
+        return await self._carry("embed", lambda service: service.embed(request))
+
+    async def drain(self):
+        await self._carry("drain", lambda service: service.drain())
+
+    async def _carry(self, kind, ask):
+        await trio.lowlevel.checkpoint()
+        self.calls.append(kind)
+        with trio.CancelScope() as scope:
+            self._scopes.add(scope)
+            try:
+                return await self._carry_one(kind, ask)
+            finally:
+                self._scopes.discard(scope)
+        raise NodeLost(f"the connection to {self._node.name} broke")
+
+    async def _carry_one(self, kind, ask):
+        fault = self._node.faults.next(kind) if kind != "drain" else ""
+        if self._node.faults.delay_s:
+            await trio.sleep(self._node.faults.delay_s)
+        if fault == "lost_request":
+            raise NodeLost("the request was lost")
+        if fault == "doubled" and self._last_poll is not None:
+            return self._last_poll
+        if fault == "late":
+            await self._repeat_old_placements()
+        reply = await self._ask_node(ask)
+        if kind == "poll":
+            reply = without_first_events(reply, int(fault == "gap")) if fault in ("gap", "shifted") else reply
+            self._last_poll = reply
+        if fault == "lost_reply":
+            raise NodeLost("the reply was lost")
+        if fault == "hung":
+            await trio.sleep_forever()
+        return reply
+
+    async def _ask_node(self, ask):
+        await self._node.thawed.wait()
+        service = self._node.service
+        if service is None:
+            raise NodeLost(f"nobody listens at {self._node.name}")
+        reply = await ask(service)
+        await self._node.thawed.wait()
+        return reply
+
+    async def _repeat_old_placements(self):
+        """Let every message of a placement come once more, as a network may."""
+        for key, request, wall_s in self.placed[:-1]:
+            try:
+                await self._ask_node(partial(_place_again, call=(key, request, wall_s)))
+            except NodeLost:
+                continue
+
+
+def without_first_events(reply, told):
+    """Return the reply of a node that has lost the first event of every session; `told` 1: and counts it still."""
+    sessions = tuple(
+        attrs.evolve(update, start=update.start + told, events=update.events[1:]) for update in reply.sessions
+    )
+    return attrs.evolve(reply, sessions=sessions)
+
+
+async def _place_again(service, *, call):
+    await service.place(*call)
+
+
+class FakeNode:
+    """One node, with as many lives as it is started; `settings` are those of `HashBackend`."""
+
+    def __init__(self, name, *, lease_s=10.0, **settings):
+        self.name = name
+        self.settings = settings
+        self.faults = Faults()
+        self.link = FaultyLink(self)
+        self.thawed = trio.Event()
+        self.thawed.set()
+        self.service: NodeService | None = None
+        self.backend: HashBackend | None = None
+        self.refusals = {}
+        self.lives = 0
+        self.requests = []  # of all its lives
+        self._lease_s = lease_s
+        self._scope = trio.CancelScope()
+        self._nursery = None
+
+    async def start(self, nursery=None):
+        """Come to life, with a new incarnation."""
+        self._nursery = nursery or self._nursery
+        await self._nursery.start(self._live)
+
+    async def _live(self, *, task_status):
+        self.lives += 1
+        self._scope = trio.CancelScope()
+        self.backend = HashBackend(**self.settings)
+        self.backend.requests = self.requests
+        service = NodeService(
+            self.backend,
+            node=self.name,
+            slots=self.backend.slots,
+            refusals=self.refusals,
+            limits=NodeLimits(lease_s=self._lease_s),
+            incarnation=f"{self.name}.{self.lives}",
+        )
+        with self._scope:
+            async with trio.open_nursery() as nursery:
+                await nursery.start(self.backend.run)
+                await nursery.start(service.run)
+                self.service = service
+                task_status.started()
+
+    @property
+    def is_alive(self):
+        return self.service is not None
+
+    # --- faults
+
+    def kill(self):
+        """Be no more, in the middle of whatever it is."""
+        self.service = None
+        self._scope.cancel()
+        self.thaw()
+        self.link.break_all()
+
+    async def restart(self):
+        self.kill()
+        await self.start()
+
+    def freeze(self):
+        """Stand still, with all connections open."""
+        self.thawed = trio.Event()
+        self.backend.hold()
+
+    def thaw(self):
+        self.thawed.set()
+        self.backend.go_on()
+
+    def hang_engine(self):
+        """Let the engine stand still behind a service that answers."""
+        self.backend.hold()
+
+    def fail_engine(self):
+        """Let the engine die and say so; the service goes on."""
+        self.backend.fail()
+
+    @property
+    def sessions(self):
+        return 0 if self.service is None else self.service.open_sessions
+
+
+class FakeDirectory:
+    """Tells each head of the nodes that were added, and what becomes of them."""
+
+    def __init__(self, links=()):
+        """`links`: by the names of their nodes."""
+        self.known = dict(links)
+        self._listeners = []
+
+    async def changes(self):
+        send, receive = trio.open_memory_channel(float("inf"))
+        self._listeners.append(send)
+        for name, link in list(self.known.items()):
+            yield NodeUp(name, link)
+        async with receive:
+            async for change in receive:
+                yield change
+
+    def up(self, node):
+        self.known[node.name] = node.link
+        self._tell(NodeUp(node.name, node.link))
+
+    def gone(self, name, reason="was taken from the list"):
+        del self.known[name]
+        self._tell(NodeGone(name, reason))
+
+    def _tell(self, change):
+        for listener in self._listeners:
+            listener.send_nowait(change)
+
+
+@attrs.define
+class FakeFleet:
+    """Nodes by name, and the heads over them."""
+
+    nodes: dict[str, FakeNode]
+    directory: FakeDirectory
+    heads: list[FleetBackend]
+    nursery: trio.Nursery
+
+    @property
+    def backend(self):
+        return self.heads[0]
+
+    def node_of(self, request_id):
+        """Return the node that has a request now, by the name it was given; None: none has."""
+        for node in self.nodes.values():
+            if node.backend is None or node.service is None:
+                continue
+            for sequence in (*node.backend.running, *node.backend.waiting):
+                if sequence.request.request_id == request_id:
+                    return node
+        return None
+
+    def placements_of(self, request_id):
+        """Return how often a request was admitted, by all nodes together."""
+        return sum(request.request_id == request_id for node in self.nodes.values() for request in node.requests)
+
+    async def add(self, name, **settings):
+        node = FakeNode(name, **settings)
+        await node.start(self.nursery)
+        self.nodes[name] = node
+        self.directory.up(node)
+        return node
+
+
+@asynccontextmanager
+async def fake_fleet(
+    nodes=2, *, heads=1, limits=DEFAULT_LIMITS, model=MODEL, wait_ready=True, lease_s=10.0, **settings
+):
+    """Run `nodes` nodes and `heads` heads over them for the block."""
+    names = [f"n{number}" for number in range(nodes)] if isinstance(nodes, int) else nodes
+    made = {name: FakeNode(name, lease_s=lease_s, **settings) for name in names}
+    async with trio.open_nursery() as nursery:
+        for node in made.values():
+            await node.start(nursery)
+        directory = FakeDirectory({name: node.link for name, node in made.items()})
+        backends = [FleetBackend(directory, model, limits, head_id=f"h{number}") for number in range(heads)]
+        for backend in backends:
+            await nursery.start(backend.run)
+            if wait_ready:
+                await backend.wait_ready(len(made))
+        yield FakeFleet(made, directory, backends, nursery)
+        nursery.cancel_scope.cancel()
+
+
+def _keeps_the_seam(node: FakeNode) -> tuple[NodeLink, NodeDirectory]:
+    """Let the type checker compare."""
+    return node.link, FakeDirectory()

@@ -1,0 +1,65 @@
+"""The feeding kit finds objects that mind the cuts, and passes those that do not."""
+
+import pytest
+
+from tests.kit.http.feeding import (
+    all_feedings,
+    assert_same_at_every_split,
+    feed_by_unit,
+    feed_whole,
+    random_splits,
+    run_text,
+    splits_in_two,
+    units,
+)
+
+
+class Echo:
+    def feed(self, part):
+        return part
+
+    def finish(self):
+        return "."
+
+
+class PartCounter(Echo):
+    def feed(self, part):
+        return f"[{part}]"
+
+
+@pytest.mark.parametrize("data", ["abc", b"abc", [1, 2, 3]])
+def test_every_feeding_joins_to_the_data(data):
+    for parts in all_feedings(data):
+        joined = type(data)() if not isinstance(data, str) else ""
+        for part in parts:
+            joined += part
+        assert joined == data
+
+
+def test_splits_in_two_are_all_of_them():
+    assert list(splits_in_two("ab")) == [["", "ab"], ["a", "b"], ["ab", ""]]
+
+
+def test_units_of_bytes_are_bytes():
+    assert units(b"ab") == [b"a", b"b"]
+
+
+def test_random_splits_repeat_with_their_seed():
+    assert list(random_splits("abcdef", seed=3, count=5)) == list(random_splits("abcdef", seed=3, count=5))
+
+
+def test_an_object_that_does_not_mind_the_cuts_passes():
+    assert assert_same_at_every_split("abc", run_text(Echo)) == "abc."
+
+
+def test_an_object_that_minds_the_cuts_is_found():
+    with pytest.raises(AssertionError, match="fed as"):
+        assert_same_at_every_split("abc", run_text(PartCounter))
+
+
+def test_whole_and_by_unit_are_one_and_many_parts():
+    assert (feed_whole("abc", list), feed_by_unit("abc", list)) == (["abc"], ["a", "b", "c"])
+
+
+def test_empty_data_can_be_fed():
+    assert assert_same_at_every_split("", run_text(Echo)) == "."

@@ -1,0 +1,11 @@
+"""The guarded API answers with its key, refuses without, and keeps what was logged."""
+
+from tests.kit.http.guarded_api import guarded
+
+
+async def test_the_key_opens_and_nothing_else_does() -> None:
+    async with guarded() as api:
+        assert (await api.chat()).status == 200
+        assert (await api.ask("GET", "/v1/models")).status == 401
+        assert [record.status for record in api.records] == [200, 401]
+        assert len(api.backend.requests) == 1

@@ -1,0 +1,88 @@
+"""Small llamas with weights of any stored type, on every instruction set of this machine and in ordered numpy."""
+
+from __future__ import annotations
+
+import gguf
+import numpy as np
+
+from tests.kit.model.tiny_models import tiny_shape
+from tlserve.kernels.native import load_native, native_isas
+from tlserve.model.llama.native import NativeLlamaModel
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.probe import random_tensors
+
+ISAS = native_isas() or (
+    "the extension is not built",
+)  # without it the tests fail: they must not be left out in silence
+
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 6, 7, 8, 30
+Q3_K, Q4_K, Q5_K, Q6_K = 11, 12, 13, 14
+KIND_NAMES = {
+    F32: "F32",
+    F16: "F16",
+    BF16: "BF16",
+    Q4_0: "Q4_0",
+    Q4_1: "Q4_1",
+    Q5_0: "Q5_0",
+    Q5_1: "Q5_1",
+    Q8_0: "Q8_0",
+    Q3_K: "Q3_K",
+    Q4_K: "Q4_K",
+    Q5_K: "Q5_K",
+    Q6_K: "Q6_K",
+}
+
+SUPER = [Q3_K, Q4_K, Q5_K, Q6_K]
+"""The K-quants: super-blocks of 256."""
+
+MIXED = [Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_1, Q8_0]  # q, k, v, output, gate, up, down; the embedding is as q
+SUPER_MIXED = [Q4_K, Q5_K, Q6_K, Q3_K, Q4_K, Q5_K, Q6_K]
+INT8 = Numerics("int8", "f16")
+
+
+def block_shape(**changes):
+    """Return a tiny shape whose rows are whole blocks of 32."""
+    return tiny_shape(**({"hidden": 64, "intermediate": 96, "head_size": 16} | changes))
+
+
+def super_shape(**changes):
+    """Return a tiny shape whose rows are whole super-blocks of 256."""
+    return tiny_shape(**({"hidden": 256, "intermediate": 512, "head_size": 64, "rotated": 64} | changes))
+
+
+def stored(shape, kinds=MIXED, seed=0):
+    """Return random tensors of `shape`; `kinds` of a layer's matrices in order."""
+    return random_tensors(shape, list(kinds), np.random.default_rng(seed))
+
+
+def native(shape, tensors, numerics=INT8, isa=ISAS[0], threads=1):
+    return NativeLlamaModel(load_native(), shape, tensors, numerics, isa=isa, threads=threads)
+
+
+def ordered(shape, tensors, numerics=INT8):
+    return OrderedLlamaModel(shape, tensors, numerics)
+
+
+def multiply(matrix, x, *, int8, isa=ISAS[0]):
+    """Return the native product of (R, K) rows with a stored matrix, (R, N)."""
+    module = load_native()
+    out = np.empty((len(x), matrix.outputs), np.float32)
+    packed = module.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
+    module.multiply(packed, np.ascontiguousarray(x, np.float32), out, int8, isa)
+    return out
+
+
+def dequantised(tensors):
+    """Return stored tensors as float32 arrays by GGUF's names, as the gguf package reads them."""
+
+    def values(matrix):
+        return gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(matrix.kind))
+
+    names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
+    arrays = {"token_embd.weight": values(tensors.embedding), "output_norm.weight": tensors.norm}
+    for index, layer in enumerate(tensors.layers):
+        arrays |= {f"blk.{index}.{n}.weight": values(m) for n, m in zip(names, layer.matrices(), strict=True)}
+        arrays[f"blk.{index}.attn_norm.weight"] = layer.attention_norm
+        arrays[f"blk.{index}.ffn_norm.weight"] = layer.ffn_norm
+    return arrays

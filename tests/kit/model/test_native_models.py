@@ -1,0 +1,30 @@
+"""The kit of native models: its extension is there, its weights repeat."""
+
+import numpy as np
+
+from tests.kit.engine.schedules import same_bits
+from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.native_models import ISAS, MIXED, Q4_1, block_shape, multiply, native, ordered, stored
+from tlserve.kernels.native import native_isas
+
+
+def test_the_extension_is_built_and_has_kernels_for_this_processor():
+    assert native_isas() == ISAS
+
+
+def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for():
+    shape = block_shape()
+    one, two = stored(shape, seed=1), stored(shape, seed=1)
+    assert [m.kind for m in one.layers[1].matrices()] == MIXED
+    assert one.embedding.kind == Q4_1
+    assert np.array_equal(one.layers[0].gate.rows, two.layers[0].gate.rows)
+
+
+def test_native_and_ordered_models_run_alike_and_multiply_is_their_product():
+    shape = block_shape(layers=1)
+    tensors = stored(shape)
+    assert same_bits(
+        run_whole(native(shape, tensors), [1, 2]).logits, run_whole(ordered(shape, tensors), [1, 2]).logits
+    )
+    x = np.ones((2, 64), np.float32)
+    assert multiply(tensors.head, x, int8=True).shape == (2, 256)

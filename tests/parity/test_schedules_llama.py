@@ -1,0 +1,29 @@
+"""The same as `test_schedule_random`, on a real forward pass: a seeded llama of two layers."""
+
+import pytest
+
+from tests.kit.engine.engine_runs import RandomRun
+from tests.kit.model.tiny_models import KIN, tiny_llama
+
+
+@pytest.mark.parametrize("tile_rows", [1, 8])
+def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_gets_alone(tile_rows):
+    model = tiny_llama(tile_rows=tile_rows)
+    preemptions = hits = 0
+    for seed in range(7000, 7020):
+        print(f"seed {seed}")
+        run = RandomRun(seed, model).play()
+        assert not run.wrong, f"seed {seed}: {[run.requests[key] for key in run.wrong]}"
+        preemptions += run.engine.statistics().preemptions_total
+        hits += run.engine.statistics().prefix_cache_hits_total
+    assert preemptions
+    assert hits
+
+
+@pytest.mark.parametrize("name", ["short window", "all together"])
+def test_every_request_of_a_random_schedule_on_a_kin_of_the_llama_gets_the_bits_that_it_gets_alone(name):
+    model = tiny_llama(**KIN[name])
+    for seed in range(7100, 7105):
+        print(f"seed {seed}")
+        run = RandomRun(seed, model).play()
+        assert not run.wrong, f"seed {seed}: {[run.requests[key] for key in run.wrong]}"

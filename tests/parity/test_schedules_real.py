@@ -1,0 +1,71 @@
+"""Whole schedules of the engine on real arithmetic: every request gets the tokens and the logprob bits that it has alone.
+
+The truth is a cold engine on one thread that knows of no other request: for the real model the same numerics, for the tiny one
+ordered numpy. `python -m tests.parity.many_schedules` plays as many more as there is time for.
+"""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.kit.engine.engine_runs import alone, run_to_end, tokens_of
+from tests.kit.engine.real_runs import play, real_models, tiny_models
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.kernels.native import load_native
+from tlserve.model.llama.numerics import Numerics
+
+SCHEDULES = {("int8", "f16"): 10, ("int8", "f32"): 6, ("f32", "f16"): 2, ("f32", "f32"): 2}
+"""How many of the real model for each numerics: what takes 10 ms in int8 takes 40 in f32, and 200 in numpy."""
+
+FIRST = 103  # a short one, which numpy has time for
+ONE_AND_TWO_THREADS = (("", 1), ("", 2))
+NUMERICS = [Numerics(activations, kv_precision) for activations, kv_precision in SCHEDULES]
+
+
+@pytest.mark.real_model
+@pytest.mark.parametrize("numerics", SCHEDULES, ids="-".join)
+def test_every_request_of_a_random_schedule_on_the_real_model_gets_the_bits_that_it_gets_alone(smol_path, numerics):
+    models = real_models(smol_path, *numerics, ONE_AND_TWO_THREADS)
+    for seed in range(FIRST, FIRST + (SCHEDULES[numerics] if load_native() else 1)):
+        play(models, seed)
+
+
+@pytest.fixture(scope="module")
+def tiny():
+    return {numerics: tiny_models(numerics) for numerics in NUMERICS}
+
+
+@pytest.mark.parametrize("numerics", NUMERICS, ids=str)
+def test_every_request_of_a_random_schedule_on_a_tiny_llama_gets_the_bits_of_numpy_alone(tiny, numerics):
+    for seed in range(6 if numerics.activations == "int8" else 1):
+        play(tiny[numerics], seed)
+
+
+@given(numerics=st.sampled_from(NUMERICS[:2]), seed=st.integers(1000, 2**32))
+@settings(max_examples=25, database=None)
+def test_no_schedule_that_hypothesis_finds_changes_an_answer_of_a_tiny_llama(tiny, numerics, seed):
+    play(tiny[numerics], seed)
+
+
+@pytest.mark.parametrize("prefix_cache", ["none", "hash", "radix"])
+@pytest.mark.parametrize("speculative", ["none", "prompt_lookup"])
+def test_requests_that_throw_one_another_out_of_the_pool_keep_their_bits(tiny, prefix_cache, speculative):
+    models = tiny[NUMERICS[0]]
+    requests = [
+        GenerationRequest(
+            prompt=tuple(range(12)) + (seed,) * (20 + seed),
+            max_tokens=40,
+            seed=seed,
+            sampling=SamplingParams(temperature=0.7 * (seed % 2)),
+            logprobs=2,
+        )
+        for seed in range(4)
+    ]
+    config = EngineConfig(block_size=4, kv_blocks=20, prefix_cache=prefix_cache, speculative=speculative)
+    engine = Engine(models[1], config)
+    keys = [engine.add_request(request) for request in requests]
+    events = run_to_end(engine)
+    assert engine.statistics().preemptions_total
+    assert [tokens_of(events[key]) for key in keys] == [alone(request, models.truth) for request in requests]

@@ -1,0 +1,51 @@
+"""Every family of tokenizers against the ids that the `tokenizers` package gave for it (tests/golden/tokenizers)."""
+
+import json
+
+import pytest
+
+from tests.kit.source_tree import GOLDEN
+from tlserve.text.detokenizer import Detokenizer
+from tlserve.text.tokenizer import build_tokenizer, with_bos
+
+TOKENIZERS = GOLDEN / "tokenizers"
+FAMILIES = json.loads((TOKENIZERS / "ids.json").read_text())
+BOS = {"llama3": 0, "llama2": 1, "mistral": 1}
+CASES = [
+    pytest.param(name, case, id=f"{name}-{case['text'][:20]!r}") for name, cases in FAMILIES.items() for case in cases
+]
+
+
+@pytest.fixture(scope="module")
+def tokenizers():
+    return {name: build_tokenizer(metadata_of(name)) for name in FAMILIES}
+
+
+def metadata_of(name):
+    text = {"tokenizer.huggingface.json": (TOKENIZERS / f"{name}.json").read_text()}
+    return text | ({"tokenizer.ggml.bos_token_id": BOS[name]} if name in BOS else {})
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_text_has_the_golden_ids_with_and_without_its_frame(tokenizers, name, case):
+    ids = tokenizers[name].encode_with_specials(case["text"])
+    assert ids == case["ids"]
+    assert with_bos(tokenizers[name], ids) == (case["framed"] if ids[:1] != [BOS.get(name)] else case["framed"][1:])
+
+
+@pytest.mark.parametrize(("name", "case"), CASES)
+def test_the_bytes_of_the_ids_are_the_decoded_text(tokenizers, name, case):
+    detokenizer = Detokenizer()
+    text = (
+        "".join(detokenizer.feed(tokenizers[name].token_bytes(token)) for token in case["ids"]) + detokenizer.finish()
+    )
+    # the package drops a space at the beginning of what llama2 and mistral decode; we keep what each token spells
+    assert text.lstrip(" ") == case["decoded"].lstrip(" ")
+
+
+def test_ids_past_the_tokenizers_own_are_holes_without_text(tokenizers):
+    own = tokenizers["qwen2"].vocabulary_size
+    padded = build_tokenizer(metadata_of("qwen2") | {"tokenizer.huggingface.vocabulary_size": own + 5})
+    assert padded.vocabulary_size == own + 5
+    assert padded.token_bytes(own + 4) == b""
+    assert padded.encode("Hello") == tokenizers["qwen2"].encode("Hello")
