@@ -13,9 +13,9 @@ from tests.kit.http.gated_server import parse_metrics
 from tests.kit.http.http_calls import call, chat, get, post
 from tlserve.kernels.interface import KvStore, Model, ModelSpec, StepBatch, StepOutput
 from tlserve.model.load import builtin_model_path, load_model
+from tlserve.programs.in_thread import ThreadedServer
 from tlserve.telemetry.catalogue import METRICS
 from tlserve.testing import serve_in_thread
-from tlserve.testing.threaded import ThreadedServer
 
 CHAT = "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"

@@ -9,7 +9,8 @@ Owns the two ways in: `serve` for trio tests and `serve_in_thread` for everybody
         client = openai.OpenAI(base_url=server.base_url, api_key="none")
 """
 
-from tlserve.testing.server import TestServer, serve
-from tlserve.testing.threaded import serve_in_thread
+from tlserve.programs.embedded import EmbeddedServer as TestServer
+from tlserve.programs.embedded import serve
+from tlserve.programs.in_thread import serve_in_thread
 
 __all__ = ["TestServer", "serve", "serve_in_thread"]

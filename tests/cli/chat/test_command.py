@@ -12,8 +12,8 @@ from tests.kit.cli.terminal import TerminalProgram, terminal_program
 from tests.kit.engine.gated_model import GatedModel
 from tests.kit.http.gated_server import gated_succ
 from tests.kit.http.http_calls import post
+from tlserve.programs.in_thread import ThreadedServer
 from tlserve.testing import serve_in_thread
-from tlserve.testing.threaded import ThreadedServer
 
 CHAT = ("-m", "tlserve", "chat")
 

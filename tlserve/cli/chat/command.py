@@ -69,8 +69,8 @@ def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[Target]:
     if arguments.model is None:
         yield parse_target(arguments.url, process_environ().get(KEY_VARIABLE, ""))
         return
+    from tlserve.programs.in_thread import serve_in_thread
     from tlserve.telemetry.logs import set_up_logs
-    from tlserve.testing import serve_in_thread
 
     set_up_logs("warning")
     settings = {name if "." in name else f"engine.{name}": value for name, value in arguments.pairs}

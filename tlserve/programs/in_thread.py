@@ -15,7 +15,7 @@ import trio
 import trio.lowlevel
 
 from tlserve.model.load import LoadedModel
-from tlserve.testing.server import GRACE_S, SettingValue, TestServer, serve
+from tlserve.programs.embedded import GRACE_S, EmbeddedServer, SettingValue, serve
 
 START_TIMEOUT_S = 60.0
 
@@ -24,7 +24,7 @@ START_TIMEOUT_S = 60.0
 class ThreadedServer:
     """A server that answers from another thread."""
 
-    server: TestServer
+    server: EmbeddedServer
     _token: trio.lowlevel.TrioToken
     _run: Future[None]
     joined: bool = False
@@ -74,7 +74,7 @@ def serve_in_thread(
     Raises `EngineFailed` at the end of the block if the engine died in it and nobody was told by `join`.
     """
     begun: Future[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
-    started: Future[TestServer] = Future()
+    started: Future[EmbeddedServer] = Future()
 
     async def main() -> None:
         with trio.CancelScope() as scope:
@@ -86,7 +86,7 @@ def serve_in_thread(
             started.set_result(server)
             await server.ended.wait()
 
-    with ThreadPoolExecutor(1, "tlserve-testing") as threads:
+    with ThreadPoolExecutor(1, "tlserve-server") as threads:
         run = threads.submit(trio.run, main)
         run.add_done_callback(lambda run: _pass_on(run, started))
         token, scope = begun.result(START_TIMEOUT_S)
@@ -109,7 +109,7 @@ def _cancel(token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
         token.run_sync_soon(scope.cancel)
 
 
-def _pass_on(run: Future[None], started: Future[TestServer]) -> None:
+def _pass_on(run: Future[None], started: Future[EmbeddedServer]) -> None:
     """Tell the waiting test what kept the server from starting."""
     error = run.exception()
     if error is not None and not started.done():

@@ -1,7 +1,7 @@
-"""A server in the caller's own trio run.
+"""A server in the caller's own trio run, for the length of a block.
 
-Owns the settings that suit a test (loopback, free ports, a short drain) and the server's end: however the block is left, the
-server is drained, then cut. Refuses to know threads.
+Owns the settings that suit it (loopback, free ports, a short drain) and the server's end: however the block is left, the
+server is drained, then cut. Knows nothing of threads.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ SettingValue = str | int | bool
 
 
 @attrs.define(eq=False)
-class TestServer:
+class EmbeddedServer:
     """A server that answers. `exit_code` is set when it has ended."""
 
-    __test__ = False  # not a class of tests, whatever its name says
+    __test__ = False  # users know it as `tlserve.testing.EmbeddedServer`; pytest must not collect it
 
     running: app.Running
     ended: trio.Event
@@ -65,10 +65,10 @@ class TestServer:
         return self.exit_code
 
 
-def settings_for_tests(
+def embedded_settings(
     model: str, settings: Mapping[str, SettingValue], models: Iterable[Mapping[str, SettingValue]] = ()
 ) -> Settings:
-    """Return settings of a test's server; `settings` are laid over them, by names like "engine.queue_capacity".
+    """Return the settings of an embedded server; `settings` override them, by names like "engine.queue_capacity".
 
     `models` are the [[models]] tables. Raises `SettingsError`.
     """
@@ -97,7 +97,7 @@ async def serve(
     settings: Mapping[str, SettingValue] | None = None,
     loaded: LoadedModel | None = None,
     models: Iterable[Mapping[str, SettingValue]] = (),
-) -> AsyncIterator[TestServer]:
+) -> AsyncIterator[EmbeddedServer]:
     """Serve `model` for the block: a path, a pulled model or a built-in one; or `loaded`, under the name `model`.
 
     `models` are further ones, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`. With
@@ -105,10 +105,10 @@ async def serve(
 
     What keeps the server from starting, and what the block raises, comes out as it is, in no group.
     """
-    chosen = settings_for_tests(os.fspath(model), settings or {}, models)
+    chosen = embedded_settings(os.fspath(model), settings or {}, models)
     try:
         async with trio.open_nursery() as nursery:
-            server: TestServer = await nursery.start(_run, chosen, loaded)
+            server: EmbeddedServer = await nursery.start(_run, chosen, loaded)
             try:
                 yield server
             finally:
@@ -126,7 +126,7 @@ def _own_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     return group.exceptions[0] if len(group.exceptions) == 1 else group
 
 
-async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: trio.TaskStatus[TestServer]) -> None:
+async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: trio.TaskStatus[EmbeddedServer]) -> None:
     async with trio.open_nursery() as nursery:
         ended = trio.Event()
         codes: list[int] = []
@@ -136,13 +136,13 @@ async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: t
             serve = partial(app.serve, settings, loaded=loaded, load=load, handle_signals=False)
             codes.append(await serve(task_status=task_status))
 
-        server = TestServer(await nursery.start(host), ended)
+        server = EmbeddedServer(await nursery.start(host), ended)
         task_status.started(server)
     server.exit_code = codes[0]
     ended.set()
 
 
-async def _end(server: TestServer) -> None:
+async def _end(server: EmbeddedServer) -> None:
     """Drain; cut what the test left open, for nobody reads it any more."""
     server.drain()
     with trio.move_on_after(GRACE_S):
