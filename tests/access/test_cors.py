@@ -14,6 +14,7 @@ def names(fields: tuple[tuple[str, str], ...]) -> dict[str, str]:
     return dict(fields)
 
 
+@pytest.mark.spec("ACC-42")
 def test_by_default_no_page_of_another_origin_reads_anything() -> None:
     assert Cors().headers(Headers([("Origin", APP)])) == ()
     assert Cors().preflight("OPTIONS", Headers([("Origin", APP), ASKED]), ["POST"]) is None

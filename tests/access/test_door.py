@@ -56,11 +56,13 @@ def field(fault: HttpFault, name: str) -> str | None:
 # --- keys
 
 
+@pytest.mark.spec("ACC-3")
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  ", " Bearer"])
 def test_a_key_comes_in_under_its_name_whatever_the_case_of_the_scheme(scheme: str) -> None:
     assert door().enter(knock(f"{scheme} {KEY} ")).key_name == "ci"
 
 
+@pytest.mark.spec("ACC-3")
 @pytest.mark.parametrize(
     ("headers", "error"),
     [
@@ -87,16 +89,19 @@ def test_what_is_no_key_is_401_with_a_challenge_that_says_whether_one_was_wrong(
     assert KEY not in fault.message
 
 
+@pytest.mark.spec("ACC-4")
 def test_an_expired_key_is_403_from_its_moment_on() -> None:
     until = door(expires_s=500.0)
     until.enter(knock(wall_s=499.9))
     assert refused(until, knock(wall_s=500.0)).status == 403
 
 
+@pytest.mark.spec("ACC-4")
 def test_a_disabled_key_is_403() -> None:
     assert refused(door(disabled=True), knock()).status == 403
 
 
+@pytest.mark.spec("ACC-1")
 def test_a_public_route_needs_no_key_and_no_other_row_is_public() -> None:
     assert door().enter(knock(None, route=PUBLIC)).key_name is None
     for route in ("", "POST /healthz", "GET /v1/models", "GET /metrics"):
@@ -107,6 +112,7 @@ def test_without_keys_everybody_comes_in() -> None:
     assert Door().enter(knock(None, route="")).key_name is None
 
 
+@pytest.mark.spec("ACC-9")
 def test_replaced_keys_hold_at_once_and_a_name_keeps_what_it_has_used() -> None:
     limits = Limits(requests_per_minute=2)
     at = door(limits)
@@ -121,6 +127,7 @@ def test_replaced_keys_hold_at_once_and_a_name_keeps_what_it_has_used() -> None:
 # --- requests per minute
 
 
+@pytest.mark.spec("ACC-20")
 def test_requests_past_the_limit_are_429_that_says_when_and_count_for_nothing() -> None:
     at = door(Limits(requests_per_minute=3))
     for now_s in (1000.0, 1010.0, 1020.0):
@@ -132,6 +139,7 @@ def test_requests_past_the_limit_are_429_that_says_when_and_count_for_nothing() 
     assert refused(at, knock(now_s=1061.0)).status == 429
 
 
+@pytest.mark.spec("ACC-24")
 def test_the_headers_tell_the_limit_what_is_left_and_when_all_of_it_is_free_again() -> None:
     entry = door(Limits(requests_per_minute=3, tokens_per_minute=100)).enter(knock(now_s=1000.0))
     entry.reserve(40, 1000.0)
@@ -159,6 +167,7 @@ def test_a_duration_is_written_as_the_public_api_writes_it(duration_s: float, te
 # --- tokens per minute
 
 
+@pytest.mark.spec("ACC-21")
 def test_tokens_are_reserved_and_then_counted_as_they_were_used() -> None:
     at = door(Limits(tokens_per_minute=100))
     first = at.enter(knock())
@@ -173,6 +182,7 @@ def test_tokens_are_reserved_and_then_counted_as_they_were_used() -> None:
     assert Headers(at.enter(knock(now_s=1003.0)).headers(1003.0)).get("x-ratelimit-remaining-tokens") == "50"
 
 
+@pytest.mark.spec("ACC-21")
 def test_tokens_beyond_the_reservation_count_and_close_the_door_before_the_body_is_read() -> None:
     at = door(Limits(tokens_per_minute=100))
     entry = at.enter(knock())
@@ -211,6 +221,7 @@ def test_a_permit_is_held_until_its_request_leaves_however_often_it_leaves() -> 
     assert refused(at, knock()).status == 429
 
 
+@pytest.mark.spec("ACC-22")
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 9), st.integers(0, 30)), max_size=80))
 def test_permits_never_leak_and_never_exceed_the_limit(steps: list[tuple[bool, int, int]]) -> None:
     at = door(Limits(concurrent_streams=3, requests_per_minute=20, tokens_per_minute=100))
@@ -234,6 +245,7 @@ def test_permits_never_leak_and_never_exceed_the_limit(steps: list[tuple[bool, i
 # --- addresses
 
 
+@pytest.mark.spec("ACC-25")
 def test_an_address_has_its_own_limit_with_and_without_keys_and_wrong_keys_count() -> None:
     at = Door(KeyRing(), public=[PUBLIC], addresses=AddressLimits(2))
     assert [refused(at, knock("Bearer x", peer=f"192.0.2.1:{port}")).status for port in (1, 2, 3)] == [401, 401, 429]
@@ -244,6 +256,7 @@ def test_an_address_has_its_own_limit_with_and_without_keys_and_wrong_keys_count
     assert field(fault, "x-ratelimit-remaining-requests") == "0"
 
 
+@pytest.mark.spec("ACC-25")
 @pytest.mark.parametrize(
     ("peer", "address"),
     [
@@ -258,6 +271,7 @@ def test_an_address_is_an_ipv4_host_or_an_ipv6_network(peer: str, address: str) 
     assert address_of(peer) == address
 
 
+@pytest.mark.spec("ACC-25")
 def test_the_addresses_that_are_remembered_are_bounded_and_the_oldest_is_forgotten_first() -> None:
     limits = AddressLimits(1, most_addresses=3)
     for host in range(100):

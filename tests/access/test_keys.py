@@ -62,6 +62,7 @@ def row(**fields: str) -> str:
     return "[[keys]]\n" + "".join(f"{name} = {value}\n" for name, value in given.items() if value)
 
 
+@pytest.mark.spec("ACC-6", "ACC-8")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -97,6 +98,7 @@ def test_what_is_wrong_with_a_file_is_said_and_no_key_is_quoted(text: str, words
     assert not any(secret in line for line in lines for secret in (KEY, OTHER, "short", "long"))
 
 
+@pytest.mark.spec("ACC-8")
 def test_all_that_is_wrong_is_listed_at_once() -> None:
     assert len(refusals(row(name="3", expires="1", disabled="1") + "\n[other]\n")) == 4
 
@@ -108,6 +110,7 @@ def test_a_key_is_found_by_what_is_presented_and_nothing_else_is() -> None:
         assert ring.find(wrong.encode("utf-8", "replace").decode("utf-8", "replace")) is None
 
 
+@pytest.mark.spec("ACC-5")
 def test_every_key_is_compared_wherever_the_right_one_stands(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = KeyRing(ApiKey(name=f"k{number}", digest=digest_of(f"key {number}")) for number in range(50))
     compared: list[bytes] = []
@@ -125,6 +128,7 @@ def test_every_key_is_compared_wherever_the_right_one_stands(monkeypatch: pytest
         assert compared == [key.digest for key in ring.keys]
 
 
+@pytest.mark.spec("ACC-6")
 def test_a_key_is_in_no_representation() -> None:
     assert KEY not in repr(parsed(FILE))
     assert digest_of(KEY).hex() not in repr(parsed(FILE))
@@ -141,6 +145,7 @@ def test_the_settings_own_key_may_be_in_the_file_without_limits_and_is_then_that
     assert [key.name for key in join_keys(parsed(row()), global_key(KEY)).keys] == ["a"]
 
 
+@pytest.mark.spec("ACC-8")
 @pytest.mark.parametrize("limit", [{"requests_per_minute": "5"}, {"expires": "2030-01-31"}, {"disabled": "true"}])
 def test_the_settings_own_key_under_limits_in_the_file_is_refused(limit: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="the key 'a' of the keys file") as caught:

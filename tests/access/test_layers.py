@@ -41,6 +41,7 @@ WRONG: dict[str, tuple[tuple[str, str], ...]] = {
 }
 
 
+@pytest.mark.spec("ACC-1", "ACC-4", "CASE-36")
 @pytest.mark.parametrize("wrong", WRONG)
 async def test_every_route_and_method_but_liveness_is_shut(wrong: str) -> None:
     async with guarded() as api:
@@ -87,6 +88,7 @@ TRICKS = [
 ]
 
 
+@pytest.mark.spec("ACC-2")
 @pytest.mark.parametrize("target", TRICKS)
 async def test_no_spelling_of_a_path_leads_around_the_door(target: str) -> None:
     async with guarded() as api:
@@ -96,6 +98,7 @@ async def test_no_spelling_of_a_path_leads_around_the_door(target: str) -> None:
             assert b"succ" not in answer.body
 
 
+@pytest.mark.spec("ACC-2")
 async def test_an_escaped_letter_of_a_public_path_is_that_path_and_of_a_shut_one_that_one() -> None:
     async with guarded() as api:
         assert (await api.ask("GET", "/%68ealthz")).status == 200
@@ -112,6 +115,7 @@ async def test_the_right_key_opens_every_route_and_what_is_not_there_is_404_and_
         assert (await api.ask("OPTIONS", CHAT, key)).status == 204
 
 
+@pytest.mark.spec("ACC-4")
 async def test_an_expired_key_is_403_in_the_shape_of_an_error() -> None:
     async with guarded(expires_s=1.0) as api:
         answer = await api.chat()
@@ -119,6 +123,7 @@ async def test_an_expired_key_is_403_in_the_shape_of_an_error() -> None:
         assert (answer.status, error["type"], error["code"]) == (403, "authentication_error", "api_key_not_allowed")
 
 
+@pytest.mark.spec("ACC-6")
 async def test_the_log_names_the_key_and_never_tells_it() -> None:
     async with guarded() as api:
         await api.chat()
@@ -136,6 +141,7 @@ HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000\r\n"
 EXPECT = "Expect: 100-continue\r\n"
 
 
+@pytest.mark.spec("ACC-7")
 @pytest.mark.parametrize("expect", ["", EXPECT])
 async def test_401_comes_before_the_body_is_read_and_instead_of_the_continue(expect: str) -> None:
     async with guarded() as api:
@@ -144,6 +150,7 @@ async def test_401_comes_before_the_body_is_read_and_instead_of_the_continue(exp
         assert b"Connection: close" in answer
 
 
+@pytest.mark.spec("ACC-7")
 @pytest.mark.parametrize("expect", ["", EXPECT])
 async def test_429_comes_before_the_body_is_read_and_instead_of_the_continue(expect: str) -> None:
     async with guarded(Limits(requests_per_minute=1)) as api:
@@ -155,6 +162,7 @@ async def test_429_comes_before_the_body_is_read_and_instead_of_the_continue(exp
 # --- limits
 
 
+@pytest.mark.spec("ACC-23")
 async def test_requests_past_the_limit_are_429_with_when_and_the_connection_lives(autojump_clock: MockClock) -> None:
     async with guarded(Limits(requests_per_minute=2)) as api:
         client = api.server.connect()
@@ -169,6 +177,7 @@ async def test_requests_past_the_limit_are_429_with_when_and_the_connection_live
         assert (await client.request("POST", CHAT, [RIGHT], body)).status == 200
 
 
+@pytest.mark.spec("ACC-24")
 async def test_no_header_of_a_limit_comes_twice() -> None:
     async with guarded(Limits(requests_per_minute=3, tokens_per_minute=8, concurrent_streams=1)) as api:
         for answer in [await api.chat() for _ in range(4)]:
@@ -177,6 +186,7 @@ async def test_no_header_of_a_limit_comes_twice() -> None:
             assert {"x-ratelimit-limit-requests", "x-ratelimit-reset-tokens"} <= set(names)
 
 
+@pytest.mark.spec("ACC-21")
 async def test_tokens_are_counted_as_the_usage_says() -> None:
     async with guarded(Limits(tokens_per_minute=100)) as api:
         whole = await api.chat()
@@ -198,6 +208,7 @@ async def test_a_request_that_does_not_fit_what_is_left_is_429_and_a_smaller_one
         assert (await api.chat(max_tokens=left - prompt)).status == 200
 
 
+@pytest.mark.spec("ACC-21")
 async def test_a_request_that_is_larger_than_the_limit_is_400_before_the_backend_sees_it() -> None:
     async with guarded(Limits(tokens_per_minute=5)) as api:
         answer = await api.chat()
@@ -205,6 +216,7 @@ async def test_a_request_that_is_larger_than_the_limit_is_400_before_the_backend
         assert api.backend.requests == []
 
 
+@pytest.mark.spec("ACC-21")
 async def test_counting_tokens_costs_none() -> None:
     async with guarded(Limits(tokens_per_minute=5)) as api:
         body = {"model": "succ", "messages": chat_body()["messages"]}
@@ -214,6 +226,7 @@ async def test_counting_tokens_costs_none() -> None:
         assert (after.status, after.headers.get("x-ratelimit-remaining-tokens")) == (200, "5")
 
 
+@pytest.mark.spec("ACC-21")
 async def test_embeddings_count_their_tokens() -> None:
     async with guarded(Limits(tokens_per_minute=10)) as api:
         body = {"model": "succ", "input": ["abcd", "ef"]}
@@ -221,6 +234,7 @@ async def test_embeddings_count_their_tokens() -> None:
         assert (await api.ask("POST", "/v1/embeddings", RIGHT, body=body)).status == 429
 
 
+@pytest.mark.spec("ACC-22")
 async def test_a_permit_is_held_until_the_stream_ends(autojump_clock: MockClock) -> None:
     async with guarded(Limits(concurrent_streams=1), Script(token_s=1.0)) as api:
         first = api.server.connect()
@@ -234,6 +248,7 @@ async def test_a_permit_is_held_until_the_stream_ends(autojump_clock: MockClock)
         await first.aclose()
 
 
+@pytest.mark.spec("ACC-22")
 @pytest.mark.parametrize("end", ["client leaves", "client leaves before the head", "backend fails", "bad body"])
 async def test_a_permit_comes_back_however_the_request_ends(end: str, autojump_clock: MockClock) -> None:
     failure = RuntimeError("the backend broke") if end == "backend fails" else None
@@ -257,6 +272,7 @@ async def test_a_permit_comes_back_however_the_request_ends(end: str, autojump_c
         assert api.door.open_streams() == {}
 
 
+@pytest.mark.spec("ACC-21")
 async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_clock: MockClock) -> None:
     async with guarded(Limits(tokens_per_minute=50), Script(queue_s=100.0)) as api:
         client = api.server.connect()
@@ -273,6 +289,7 @@ async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_cl
 # --- CORS
 
 
+@pytest.mark.spec("ACC-42")
 async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_read() -> None:
     asked = (("Origin", APP), ("Access-Control-Request-Method", "POST"))
     async with guarded(cors=(APP,)) as api:
@@ -285,6 +302,7 @@ async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_re
         assert stream.headers.get_all("access-control-allow-origin") == (APP,)
 
 
+@pytest.mark.spec("ACC-42")
 async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_everything_else() -> None:
     asked = ("Access-Control-Request-Method", "POST")
     async with guarded(cors=(APP,)) as api:
@@ -296,6 +314,7 @@ async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_ev
         assert (answer.status, answer.headers.get("access-control-allow-origin")) == (401, None)
 
 
+@pytest.mark.spec("ACC-9")
 async def test_new_keys_hold_for_the_next_request_and_open_streams_go_on(autojump_clock: MockClock) -> None:
     async with guarded(script=Script(token_s=1.0)) as api:
         client = api.server.connect()

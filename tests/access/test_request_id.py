@@ -7,11 +7,13 @@ from hypothesis import strategies as st
 from tlserve.access.request_id import choose_request_id
 
 
+@pytest.mark.spec("API-34")
 @pytest.mark.parametrize("offered", ["a", "x" * 128, "req-1/2 (three)", "~!@#"])
 def test_a_printable_ascii_id_of_at_most_128_characters_is_echoed(offered: str) -> None:
     assert choose_request_id(offered, lambda: "fresh") == offered
 
 
+@pytest.mark.spec("API-34")
 @pytest.mark.parametrize(
     "offered", [None, "", "x" * 129, "x" * 1_000_000, "a\tb", "a\r\nX-Evil: 1", "é", "\x7f", "a\0"]
 )

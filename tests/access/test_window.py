@@ -2,6 +2,7 @@
 
 import math
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
@@ -61,10 +62,12 @@ class Windows(RuleBasedStateMachine):
         assert least <= used <= most
 
 
+@pytest.mark.spec("ACC-20")
 def test_no_minute_holds_more_than_the_limit() -> None:
     run_state_machine_as_test(Windows)
 
 
+@pytest.mark.spec("ACC-20")
 @given(st.lists(st.floats(0, 100), max_size=200), st.integers(1, 20))
 def test_a_greedy_client_gets_the_limit_in_each_window_and_never_more(gaps: list[float], limit: int) -> None:
     window, now_s, taken = MinuteWindow(), 5.0, []

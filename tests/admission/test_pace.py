@@ -24,6 +24,7 @@ def steady(each_s: float, count: int, start_s: float = 100.0) -> tuple[Pace, flo
     return pace, start_s + count * each_s
 
 
+@pytest.mark.spec("ACC-26")
 @pytest.mark.parametrize(
     ("each_s", "waiting", "retry_s"),
     [(0.5, 1, 1), (0.5, 8, 4), (2.0, 3, 6), (2.0, 0, 2), (0.01, 50, 1), (1.5, 1000, LONGEST_S), (1.0, 1, SHORTEST_S)],
@@ -43,11 +44,13 @@ def test_a_server_that_has_seen_nobody_says_one_second() -> None:
     assert Pace().retry_after_s(5, 1000.0) == SHORTEST_S
 
 
+@pytest.mark.spec("ACC-26")
 def test_a_stall_lengthens_the_guess() -> None:
     pace, now_s = steady(1.0, 10)
     assert pace.retry_after_s(3, now_s) < pace.retry_after_s(3, now_s + 20)
 
 
+@pytest.mark.spec("ACC-26")
 def test_idle_time_does_not_count() -> None:
     pace = Pace()
     for hour in range(20):
@@ -81,6 +84,7 @@ def test_the_guess_is_a_whole_number_from_1_to_60_whatever_happens(
         assert pace.retry_after_s(waiting, now_s) in range(SHORTEST_S, LONGEST_S + 1)
 
 
+@pytest.mark.spec("ACC-26")
 async def test_the_refusal_of_a_full_queue_carries_the_guess(autojump_clock) -> None:
     admission = Admission(1, lambda: 4)
     for _ in range(3):

@@ -65,6 +65,7 @@ async def test_an_event_that_is_cut_anywhere_is_read_whole():
     assert outcome.output_tokens == 5
 
 
+@pytest.mark.spec("BENCH-12")
 async def test_without_usage_the_pieces_are_counted():
     outcome = await outcome_of(ROLE, TEXT, TEXT, TEXT, DONE)
     assert (outcome.output_tokens, outcome.counted) == (3, False)
@@ -75,6 +76,7 @@ async def test_reasoning_is_text_too():
     assert (await outcome_of(thought, TEXT, DONE)).output_tokens == 2
 
 
+@pytest.mark.spec("BENCH-11")
 @pytest.mark.parametrize(
     ("events", "options", "kind"),
     [
@@ -114,6 +116,7 @@ async def say(body, status, request, responder):
     await responder.send(Response(status, body))
 
 
+@pytest.mark.spec("BENCH-10")
 async def test_the_first_model_that_is_listed_is_taken():
     async with target_of(partial(say, b'{"data":[{"id":"one"},{"id":"two"}]}', 200)) as target:
         assert (await with_model(target)).model == "m", "a model that was named stays"

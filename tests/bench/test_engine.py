@@ -22,6 +22,7 @@ def plan(**fields):
     return EnginePlan(**{"prefill_tokens": 20, "rows": (1, 4), "prompt_tokens": 8, "steps": 5, "repeats": 2, **fields})
 
 
+@pytest.mark.spec("BENCH-30")
 def test_the_prefill_and_every_number_of_rows_are_measured_in_turn(engine):
     done = []
     figures = measure_engine(engine, VOCABULARY, plan(), lambda: done.append(1))
@@ -32,6 +33,7 @@ def test_the_prefill_and_every_number_of_rows_are_measured_in_turn(engine):
     assert all(0 <= row.outside_forward.median < 1 for row in figures)
 
 
+@pytest.mark.spec("BENCH-30")
 def test_every_row_makes_a_token_in_every_step_that_is_timed(engine):
     timed = BareEngine(engine, VOCABULARY, seed=1).time_steps(rows=4, prompt_tokens=8, steps=5)
     assert (timed.steps, timed.tokens) == (5, 20)
@@ -44,6 +46,7 @@ def test_a_prefill_is_timed_to_its_first_token(engine):
     assert timed.steps == 1
 
 
+@pytest.mark.spec("BENCH-32")
 def test_every_kind_of_sampling_is_timed_in_turn_and_stands_beside_the_greedy_step(engine):
     done = []
     bare = BareEngine(engine, VOCABULARY, seed=1)

@@ -34,11 +34,13 @@ def run(target, rate, repeat=0, load=ONE):
     return Run(target=target, load=load, repeat=repeat, figures=figures_of([sample(0, 0.5, 1, output_tokens=rate)]))
 
 
+@pytest.mark.spec("BENCH-20")
 @pytest.mark.parametrize(("share", "value"), [(0.5, 2), (0.51, 3), (0.99, 4), (1.0, 4), (0.25, 1)])
 def test_a_percentile_is_a_value_that_occurred(share, value):
     assert percentile([4, 1, 3, 2], share) == value
 
 
+@pytest.mark.spec("BENCH-20")
 def test_rates_are_over_the_whole_run():
     figures = figures_of([sample(0, 1, 3), sample(1, 2, 5)])
     assert figures.seconds == 5
@@ -63,6 +65,7 @@ def test_an_answer_of_one_token_has_no_time_per_token():
     assert figures_of([sample(0, 1, 1, output_tokens=1)]).per_token_ms is None
 
 
+@pytest.mark.spec("BENCH-11")
 def test_failures_are_counted_by_kind_and_take_no_part_in_times():
     figures = figures_of([sample(0, 1, 2), failure("status 429"), failure("status 429"), failure("broken", ended_s=4)])
     assert figures.errors == {"status 429": 2, "broken": 1}
@@ -77,11 +80,13 @@ def test_a_run_without_answers_has_no_times():
     assert figures.output_tokens_per_s == 0
 
 
+@pytest.mark.spec("BENCH-12")
 def test_one_answer_without_usage_makes_the_run_one_of_counted_pieces():
     assert figures_of([sample(0, 1, 2)]).counted
     assert not figures_of([sample(0, 1, 2), sample(0, 1, 2, counted=False)]).counted
 
 
+@pytest.mark.spec("BENCH-21")
 def test_a_ratio_is_of_medians_and_its_range_of_neighbours():
     runs = [run("a", 10, 0), run("b", 5, 0), run("a", 40, 1), run("b", 10, 1), run("a", 20, 2), run("b", 20, 2)]
     found = next(ratio for ratio in ratios(runs, "a", "b") if ratio.measure == "output_tokens_per_s")

@@ -42,6 +42,7 @@ async def served(batch, act):
             server.cut()
 
 
+@pytest.mark.spec("BENCH-31")
 @pytest.mark.parametrize("batch", [1, 16])
 async def test_the_stub_is_behind_the_whole_api(batch):
     body = {"model": MODEL_ID, "messages": [{"role": "user", "content": "x"}], "max_tokens": 30, "stream": True}

@@ -36,6 +36,7 @@ async def run(load, bodies, server):
     return outcomes
 
 
+@pytest.mark.spec("BENCH-1")
 @pytest.mark.parametrize("streams", [1, 3, 40, 64])
 async def test_a_closed_loop_keeps_its_number_of_requests_open(streams, autojump_clock):
     server = Server()
@@ -45,6 +46,7 @@ async def test_a_closed_loop_keeps_its_number_of_requests_open(streams, autojump
     assert trio.current_time() - server.began[0] == pytest.approx(-(-len(BODIES) // streams))
 
 
+@pytest.mark.spec("BENCH-2")
 async def test_an_open_loop_sends_at_its_own_times_however_slow_the_server_is(autojump_clock):
     server, load = Server(), Open(rate=20, seed=3)
     started = trio.current_time()
@@ -55,6 +57,7 @@ async def test_an_open_loop_sends_at_its_own_times_however_slow_the_server_is(au
     assert server.most > 5
 
 
+@pytest.mark.spec("BENCH-2")
 def test_arrivals_are_the_same_for_the_same_seed_and_exponential_on_average():
     assert list(arrivals(Open(2, 1), 9)) == list(arrivals(Open(2, 1), 9))
     assert list(arrivals(Open(2, 1), 9)) != list(arrivals(Open(2, 2), 9))

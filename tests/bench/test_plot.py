@@ -28,6 +28,7 @@ def circles(svg):
     return [(float(node.get("cx")), float(node.get("cy")), title.text) for node, title in found if title is not None]
 
 
+@pytest.mark.spec("BENCH-23")
 def test_every_value_is_a_point_inside_the_frame_to_scale():
     placed = circles(draw(picture(points(10, 20, 40), points(5, 10, 20))))
     assert len(placed) == 6
@@ -51,6 +52,7 @@ def test_names_are_text_whatever_they_are():
     assert circles(svg)[0][2].startswith("<b>&\"'")
 
 
+@pytest.mark.spec("BENCH-23")
 def test_light_and_dark_readers_both_get_a_ground_and_ink():
     svg = draw(picture(points(1)))
     light, dark = svg.split("@media (prefers-color-scheme: dark)")

@@ -70,6 +70,7 @@ def values(**by_source):
     return {source.replace("_", "."): by_who for source, by_who in by_source.items()}
 
 
+@pytest.mark.spec("BENCH-40")
 def test_the_best_format_of_the_peer_counts_in_each_row():
     found = findings(
         values(
@@ -82,12 +83,14 @@ def test_the_best_format_of_the_peer_counts_in_each_row():
     assert (found[0].ratio.low, found[0].ratio.high) == (2.5, 30)
 
 
+@pytest.mark.spec("BENCH-40")
 def test_the_same_file_is_compared_with_itself_alone():
     measured = values(c1_out={OURS: [30], "a": [10], "b": [20]})
     assert [(f.row.same_file, f.peer) for f in findings(measured, "a")] == [(False, "b"), (True, "a")]
     assert len(findings(measured, "")) == 1
 
 
+@pytest.mark.spec("BENCH-41")
 @pytest.mark.parametrize(
     ("source", "ours", "reached"),
     [("c1.out", 16.0, "aim"), ("c1.out", 13.0, "wanted"), ("c1.out", 12.9, "neither"), ("c8.first", 4.0, "aim")],
@@ -96,10 +99,12 @@ def test_a_row_says_how_far_it_came(source, ours, reached):
     assert findings({source: {OURS: [ours], "a": [10]}}, "")[0].reached == reached
 
 
+@pytest.mark.spec("BENCH-41")
 def test_a_row_of_which_one_side_is_missing_is_left_out():
     assert findings(values(c1_out={OURS: [1]}), "") == []
 
 
+@pytest.mark.spec("BENCH-40")
 def test_the_command_measures_everything_in_turn_and_prints_the_table(peers, capsys, tmp_path):
     output = tmp_path / "table.json"
     arguments = ["--peers", str(peers), "--load-generator", LOAD, "--repeat", "2", "--output", str(output)]
@@ -111,6 +116,7 @@ def test_the_command_measures_everything_in_turn_and_prints_the_table(peers, cap
     assert {len(measured["values"]) for measured in report["measured"]} == {2}
 
 
+@pytest.mark.spec("BENCH-41")
 def test_a_part_is_measured_by_itself_by_our_own_generator(tmp_path, capsys):
     peers = tmp_path / "peers.toml"
     peers.write_text(
@@ -127,6 +133,7 @@ def test_a_part_is_measured_by_itself_by_our_own_generator(tmp_path, capsys):
     assert "Not measured: output tokens/s, 8 streams; " in shown
 
 
+@pytest.mark.spec("BENCH-42")
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -144,6 +151,7 @@ def test_a_file_that_is_not_right_is_refused_with_the_place(tmp_path, text, said
         read_peers(path)
 
 
+@pytest.mark.spec("BENCH-42")
 @pytest.mark.parametrize(
     ("old", "new", "said"),
     [
@@ -164,6 +172,7 @@ def test_a_peer_that_does_not_do_as_told_ends_the_run_in_one_line(peers, capsys,
     assert said in error
 
 
+@pytest.mark.spec("BENCH-42")
 @pytest.mark.parametrize("command", [f"{SCRIPT} load Q4 1 {{what}}", f"{SCRIPT} in-process Q4 1", "no-such-command"])
 def test_a_load_generator_that_does_not_do_as_told_is_said_in_one_line(peers, capsys, command):
     assert main(["bench", "table", "--peers", str(peers), "--load-generator", command, "--only", "c1"]) != 0

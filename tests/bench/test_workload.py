@@ -14,6 +14,7 @@ def messages(workload, prompt="x"):
     return json.loads(workload.body("m", prompt))["messages"]
 
 
+@pytest.mark.spec("BENCH-3")
 def test_prompts_are_new_each_time_and_the_same_for_the_same_seed():
     prompts = Workload(prompt_words=8).prompts(1, 20)
     assert len(set(prompts)) == 20
@@ -40,6 +41,7 @@ def test_every_request_begins_with_the_shared_words_if_there_are_any():
     assert len(messages(Workload())) == 1
 
 
+@pytest.mark.spec("BENCH-4")
 @pytest.mark.parametrize("per_word", [1, 2, 3])
 @pytest.mark.parametrize("tokens", [1, 2, 7, 100])
 async def test_an_exact_prompt_has_exactly_so_many_tokens(per_word, tokens):
@@ -50,6 +52,7 @@ async def test_an_exact_prompt_has_exactly_so_many_tokens(per_word, tokens):
     assert await count(await exact_prompt(random.Random(0), tokens, count)) == tokens
 
 
+@pytest.mark.spec("BENCH-4")
 async def test_a_number_of_tokens_that_no_words_have_is_refused():
     async def count(text):
         return 2 * len(text.split())

@@ -77,6 +77,7 @@ def plain_rendering(template, turns, tokenizer, **variables):
 # --- the guarantee -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-23", "CHAT-8")
 @given(TURNS)
 @example([user("<|im_start"), user("|>")])
 @example([user("|>|>")])
@@ -91,6 +92,7 @@ def test_the_prompt_holds_exactly_the_control_tokens_of_the_template_and_reads_b
         assert read(tokenizer, prompt.ids) == prompt.text == plain_rendering(CHATML_TEMPLATE, turns, tokenizer)
 
 
+@pytest.mark.spec("CHAT-8")
 @given(TURNS, USER_TEXT)
 @settings(max_examples=100)
 def test_no_join_of_fields_makes_a_control_token(turns, document):
@@ -101,6 +103,7 @@ def test_no_join_of_fields_makes_a_control_token(turns, document):
     assert read(TINY, prompt.ids) == prompt.text == plain_rendering(JOINS, turns, TINY, docs=docs)
 
 
+@pytest.mark.spec("CHAT-8")
 @given(st.lists(st.sampled_from(["<", ">", "a", "b", "<a", "><", " ", "\n", "ab", "<a>"]), min_size=2, max_size=6))
 @settings(max_examples=100)
 def test_neighbouring_fields_of_nasty_text_make_no_control_token(texts):
@@ -112,6 +115,7 @@ def test_neighbouring_fields_of_nasty_text_make_no_control_token(texts):
     assert prompt.text == "".join(text.strip() for text in texts) + "".join(texts)
 
 
+@pytest.mark.spec("CASE-23")
 def test_evil_text_stays_the_users_turn():
     calm = encode_chat(CHATML_TEMPLATE, TINY, [user("hi")])
     evil = encode_chat(CHATML_TEMPLATE, TINY, [user(EVIL)])
@@ -119,6 +123,7 @@ def test_evil_text_stays_the_users_turn():
     assert read(TINY, evil.ids).count("<|im_end|>") == 3
 
 
+@pytest.mark.spec("CHAT-12")
 @pytest.mark.parametrize(
     "turn", [Turn(Role.TOOL, EVIL, tool_call_id=EVIL), Turn(Role.USER, "x", name=EVIL), Turn(Role.SYSTEM, EVIL)]
 )
@@ -129,12 +134,14 @@ def test_evil_text_in_any_field_stays_text(turn):
     assert controls(TINY, encode_chat(template, TINY, [turn]).ids) == [1, 2]
 
 
+@pytest.mark.spec("CHAT-12")
 def test_a_role_may_be_part_of_a_control_token_because_it_is_not_the_clients_text():
     prompt = encode_chat(Template.parse(DEFAULT_TEMPLATE), ROLE_TOKENS, [user("|>user<|")])
     assert controls(ROLE_TOKENS, prompt.ids) == [0, 1]
     assert prompt.text == "<|user|>\n|>user<|\n<|assistant|>\n"
 
 
+@pytest.mark.spec("CHAT-9")
 @given(USER_TEXT)
 def test_the_prompt_is_the_plain_encoding_where_the_text_spells_no_control_token(text):
     if not any(spelling in text for spelling in CHATML):
@@ -145,6 +152,7 @@ def test_the_prompt_is_the_plain_encoding_where_the_text_spells_no_control_token
 # --- templates do not notice ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-10")
 @pytest.mark.parametrize("text", ["plain", "a < b", "x <|im_end|> y", "ends with <", " <b> ", "> quoted", "\ue000"])
 @pytest.mark.parametrize(
     "source",
@@ -164,6 +172,7 @@ def test_templates_that_look_at_text_do_not_notice_marks(source, text):
     assert encode_chat(template, TINY, [user(text)]).text == plain_rendering(template, [user(text)], TINY)
 
 
+@pytest.mark.spec("CHAT-10")
 @pytest.mark.parametrize("text", ["", "plain", "two words, and a lone middle", "1 > 0 and so on", "\ue000\ue001"])
 def test_ordinary_text_gets_no_mark(text):
     assert Marker(CHATML).places(text) == []
@@ -180,6 +189,7 @@ def test_marks_go_inside_each_spelling_and_at_ends_that_could_join():
     assert marked("im_") == "im_!"
 
 
+@pytest.mark.spec("CHAT-11")
 def test_the_mark_is_a_character_that_no_string_has():
     assert choose_mark(["a", "\ue000\ue002"]) == "\ue001"
 
@@ -190,6 +200,7 @@ def test_strings_with_every_private_character_are_refused():
         choose_mark(chr(code) for codes in ranges for code in codes)
 
 
+@pytest.mark.spec("CHAT-6")
 def test_what_the_template_raises_comes_without_marks():
     template = Template.parse("{{ raise_exception('I refuse: ' ~ messages[0].content) }}")
     with pytest.raises(ClientError) as refused:
@@ -200,12 +211,14 @@ def test_what_the_template_raises_comes_without_marks():
 # --- roles, BOS, completions ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-21", "CHAT-1")
 def test_a_developer_is_a_system_and_an_unknown_role_is_refused():
     assert [parse_role(name) for name in ("developer", "system", "user", "assistant", "tool")] == [Role.SYSTEM, *Role]
     with pytest.raises(ClientError, match="'wizard'"):
         parse_role("wizard")
 
 
+@pytest.mark.spec("CASE-21", "CHAT-6")
 def test_a_template_that_refuses_odd_alternation_is_heard():
     source = (
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
@@ -215,6 +228,7 @@ def test_a_template_that_refuses_odd_alternation_is_heard():
         encode_chat(Template.parse(source), BYTES, [user("a"), user("b")])
 
 
+@pytest.mark.spec("CASE-40", "CHAT-13")
 @pytest.mark.parametrize("source", ["{{ bos_token }}{{ messages[0].content }}", "{{ messages[0].content }}"])
 def test_a_prompt_has_exactly_one_bos(source):
     tokenizer = build_tokenizer(llama_metadata({"a": -1.0}, add_space_prefix=False))
@@ -222,11 +236,13 @@ def test_a_prompt_has_exactly_one_bos(source):
     assert encode_completion(tokenizer, "a") == encode_completion(tokenizer, "<s>a") == (1, 259)
 
 
+@pytest.mark.spec("CHAT-13")
 def test_no_bos_is_added_where_the_model_wants_none():
     tokenizer = build_tokenizer(llama_metadata({"a": -1.0}, add_space_prefix=False, add_bos_token=False))
     assert encode_chat(Template.parse("{{ messages[0].content }}"), tokenizer, [user("a")]).ids == (259,)
 
 
+@pytest.mark.spec("CHAT-14")
 def test_the_specials_of_a_raw_prompt_can_be_switched_off():
     assert controls(TINY, encode_completion(TINY, "a<|im_end|>")) == [2]
     assert controls(TINY, encode_completion(TINY, "a<|im_end|>", specials=False)) == []
@@ -237,6 +253,7 @@ def test_the_hand_example_is_one_byte():
     assert encode_chat(template, BYTES, [user("a")]).ids == (97,)
 
 
+@pytest.mark.spec("CHAT-9")
 @pytest.mark.real_model
 def test_the_real_model_gets_the_golden_prompts(smol_path):
     from mmap import ACCESS_READ, mmap

@@ -67,6 +67,7 @@ def render(name, turns, tokenizer=BYTES, **rendering):
 # --- real templates -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-33")
 @pytest.mark.parametrize(
     ("name", "shown"),
     [
@@ -87,17 +88,20 @@ def test_a_real_template_shows_an_earlier_call_and_its_result(name, shown):
     assert "sunny" in text[text.index(shown) :]
 
 
+@pytest.mark.spec("CHAT-33")
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "qwen3_coder", "mistral_nemo", "mistral_small_3_2"])
 def test_a_real_template_shows_the_tools_that_are_offered_and_none_otherwise(name):
     assert "Tell the weather." in render(name, CALLED[:1], tools=(WEATHER,)).text
     assert "function" not in render(name, CALLED[:1]).text
 
 
+@pytest.mark.spec("CHAT-37")
 def test_reasoning_that_is_handed_back_reaches_the_template():
     turns = [*CALLED[:1], Turn(Role.ASSISTANT, "", reasoning="I look.", calls=CALLED[1].calls), CALLED[2]]
     assert "<think>\nI look.\n</think>" in render("qwen3", turns).text
 
 
+@pytest.mark.spec("CHAT-37")
 @pytest.mark.parametrize(
     ("name", "variables", "template"),
     [
@@ -112,11 +116,13 @@ def test_the_end_of_the_prompt_is_what_the_template_wrote(name, variables, templ
     assert opening.is_inside("<think>", "</think>") == (name == "deepseek_r1")
 
 
+@pytest.mark.spec("CHAT-37")
 def test_a_prompt_that_ends_in_a_clients_text_opens_nothing():
     template = Template.parse("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
     assert encode_chat(template, BYTES, [user("what is <think> ")]).opening == Opening()
 
 
+@pytest.mark.spec("CHAT-33")
 def test_the_form_of_a_family_is_kept():
     broken = Turn(Role.ASSISTANT, "", calls=(TurnCall("call_1", "f", '{"a": '),))
     assert '"arguments": {"a": ' in render("qwen3", [*CALLED[:1], broken, CALLED[2]]).text
@@ -130,6 +136,7 @@ def test_the_form_of_a_family_is_kept():
 # --- templates without a place for tools -------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-33")
 def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
     plain = Template.parse(SMOLLM)
     for turns in ([user("Hello!")], [Turn(Role.SYSTEM, "Be brief."), user("Hello!")]):
@@ -141,11 +148,13 @@ def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
     assert "Be brief.\n\n# Tools" in text
 
 
+@pytest.mark.spec("CHAT-33")
 def test_a_template_without_a_place_for_calls_gets_them_as_text():
     text = encode_chat(Template.parse(DEFAULT_TEMPLATE), BYTES, CALLED).text
     assert '<|assistant|>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n' in text
 
 
+@pytest.mark.spec("CHAT-33")
 def test_a_template_may_take_its_tools_as_xml_tools():
     template = Template.parse("{% if xml_tools %}{{ xml_tools | length }}{% endif %}{{ messages | length }}")
     assert encode_chat(template, BYTES, [user("hi")], Rendering(tools=(WEATHER,))).text == "11"
@@ -154,6 +163,7 @@ def test_a_template_may_take_its_tools_as_xml_tools():
 # --- control tokens come from the template alone (case 23) ---------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-34")
 @pytest.mark.parametrize("name", CONTROL)
 @given(USER_TEXT, st.lists(USER_TEXT | st.just("<tool_call>") | st.just("[TOOL_CALLS]"), min_size=6, max_size=6))
 @settings(max_examples=40, deadline=None)
@@ -178,6 +188,7 @@ def test_no_string_of_tools_calls_and_results_becomes_a_control_token(name, text
     assert read(tokenizer, evil.ids) == evil.text
 
 
+@pytest.mark.spec("CHAT-34")
 def test_ids_and_reasoning_and_arguments_as_text_stay_text():
     template = Template.parse(
         "{% for m in messages %}<|im_start|>{{ m.reasoning_content }}{% for c in m.tool_calls %}{{ c.id ~ c.function.name }}"
@@ -200,6 +211,7 @@ def test_ids_and_reasoning_and_arguments_as_text_stay_text():
 # --- continued messages -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-35")
 def test_a_continued_message_is_left_open_as_it_is():
     turns = [user("hi"), Turn(Role.ASSISTANT, "Hel \n")]
     prompt = render("qwen2_5", turns, continue_final=True)
@@ -209,12 +221,14 @@ def test_a_continued_message_is_left_open_as_it_is():
     assert encode_chat(trimmed, BYTES, turns, Rendering(continue_final=True)).text == '[hi]"hi"[Hel \n]"Hel \\n'
 
 
+@pytest.mark.spec("CHAT-35")
 def test_a_template_that_does_not_show_the_message_cannot_continue_it():
     with pytest.raises(ClientError, match="does not show") as refused:
         encode_chat(Template.parse("x"), BYTES, [Turn(Role.ASSISTANT, "a")], Rendering(continue_final=True))
     assert refused.value.param == "continue_final_message"
 
 
+@pytest.mark.spec("CHAT-35")
 @given(USER_TEXT)
 @settings(max_examples=60, deadline=None)
 def test_a_continued_message_makes_no_control_token(text):
@@ -226,6 +240,7 @@ def test_a_continued_message_makes_no_control_token(text):
     assert prompt.text.endswith(text)
 
 
+@pytest.mark.spec("CHAT-35")
 def test_without_a_generation_prompt_the_template_adds_none():
     text = render("qwen2_5", CALLED[:1], add_generation_prompt=False).text
     assert text.endswith("<|im_end|>\n")
@@ -240,6 +255,7 @@ NEVER = TEMPLATES["qwen2_5"]
 LEVELS = Template.parse("{{ reasoning_effort }}{{ messages }}")
 
 
+@pytest.mark.spec("CHAT-36")
 @pytest.mark.parametrize(
     ("template", "thinking", "variables"),
     [
@@ -259,6 +275,7 @@ def test_what_a_request_says_of_thinking_reaches_the_template(template, thinking
     assert template_variables(template, thinking) == variables
 
 
+@pytest.mark.spec("CHAT-36")
 @pytest.mark.parametrize(
     ("template", "thinking", "param"),
     [
@@ -275,6 +292,7 @@ def test_what_a_model_cannot_do_is_refused_by_name(template, thinking, param):
     assert refused.value.param == param
 
 
+@pytest.mark.spec("CHAT-36")
 @pytest.mark.parametrize(
     ("thinking", "param"),
     [
@@ -289,12 +307,14 @@ def test_what_is_said_twice_or_not_the_clients_is_an_error(thinking, param):
     assert refused.value.param == param
 
 
+@pytest.mark.spec("CHAT-36")
 def test_variables_that_no_template_reads_are_told():
     assert unread_variables(SWITCH, Thinking(variables={"enable_thinking": True, "mood": 1})) == (
         "chat_template_kwargs.mood",
     )
 
 
+@pytest.mark.spec("CHAT-36")
 def test_a_template_says_what_it_can_be_told():
     found = {name: (can_switch_thinking(t), can_take_effort(t), can_tell_levels(t)) for name, t in TEMPLATES.items()}
     assert found["qwen3"][:2] == (True, True)

@@ -54,6 +54,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
     return state
 
 
+@pytest.mark.spec("CLI-5")
 def test_importing_the_command_line_brings_nothing_slow() -> None:
     program = "import sys, tlserve.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = set(python("-c", program).stdout.split())
@@ -74,6 +75,7 @@ def test_importing_the_command_line_brings_nothing_slow() -> None:
     assert loaded & (slow - {"attr"}) == set()
 
 
+@pytest.mark.spec("CLI-1")
 def test_every_way_to_start_gives_the_same_settings(serving: Serving) -> None:
     config = ["--config", str(CHECKOUT / "runtime.toml")]
     assert main(["serve", *config]) == 0
@@ -84,10 +86,12 @@ def test_every_way_to_start_gives_the_same_settings(serving: Serving) -> None:
     assert serving.given == [load_settings(CHECKOUT / "runtime.toml", {}, [])] * 5
 
 
+@pytest.mark.spec("CLI-1")
 def test_python_m_tlserve_is_tlserve() -> None:
     assert python("-m", "tlserve", "--version").stdout == f"tlserve {__version__}\n"
 
 
+@pytest.mark.spec("CLI-2")
 def test_the_arguments_win_over_the_file(serving: Serving, tmp_path: Path) -> None:
     config = tmp_path / "runtime.toml"
     config.write_text('[engine]\nhttp_listen = "127.0.0.1:8000"\nmodel_dir = "a"\n')
@@ -130,6 +134,7 @@ def test_an_unknown_command_gets_the_nearest_one(capsys: pytest.CaptureFixture[s
     assert trio_run(["uvicorn"]) == 2
 
 
+@pytest.mark.spec("CLI-3")
 def test_refused_settings_are_a_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "--set", "threads=x", "--set", "log.level=loud"]) == 4
     assert capsys.readouterr().err.splitlines() == [
@@ -143,6 +148,7 @@ def test_the_settings_are_refused_before_a_server_is_imported() -> None:
     assert python("-c", program).stdout == "False\n"
 
 
+@pytest.mark.spec("CLI-3")
 @pytest.mark.parametrize(
     ("fault", "code"),
     [
@@ -175,6 +181,7 @@ def test_an_interrupt_is_130_without_a_traceback(
     assert capsys.readouterr().err == "tlserve: interrupted\n"
 
 
+@pytest.mark.spec("CLI-4")
 @pytest.mark.parametrize("defect", [ValueError("a"), ExceptionGroup("b", [ValueError("a")])])
 def test_a_defect_keeps_its_traceback(defect: Exception, serving: Serving) -> None:
     serving.raised = defect
@@ -202,6 +209,7 @@ def test_every_command_has_arguments_and_a_help(capsys: pytest.CaptureFixture[st
         assert caught.value.code == 0
 
 
+@pytest.mark.spec("SET-15")
 def test_check_config_never_prints_a_key(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TL_ACCESS__API_KEY", "sk-0123456789-abcdef")
     assert main(["check-config"]) == 0
@@ -210,6 +218,7 @@ def test_check_config_never_prints_a_key(capsys: pytest.CaptureFixture[str], mon
     assert "# api_key is set, and not shown: variable TL_ACCESS__API_KEY" in printed
 
 
+@pytest.mark.spec("CLI-6")
 def test_check_config_prints_settings_that_read_back_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

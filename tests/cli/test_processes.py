@@ -14,6 +14,7 @@ def tlserve(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
+@pytest.mark.spec("CLI-3")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -35,6 +36,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(arguments: tuple[str, .
     assert words in line
 
 
+@pytest.mark.spec("CLI-3")
 def test_a_port_in_use_is_said_before_a_model_is_looked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = tlserve("--model", "nope", "--host", "127.0.0.1", "--port", str(taken.getsockname()[1]))

@@ -8,6 +8,7 @@ from tlserve.config.addresses import Address, parse_address
 from tlserve.errors import SettingsError
 
 
+@pytest.mark.spec("SET-11")
 @pytest.mark.parametrize(
     ("text", "address"),
     [
@@ -22,6 +23,7 @@ def test_an_address_is_a_host_and_a_port(text: str, address: Address) -> None:
     assert parse_address(text) == address
 
 
+@pytest.mark.spec("SET-11")
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [

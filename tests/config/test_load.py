@@ -29,6 +29,7 @@ def refusals(path: Path | None, environ: dict[str, str], overrides: list[tuple[s
     return caught.value.refusals
 
 
+@pytest.mark.spec("SET-1")
 def test_runtime_toml_and_env_overrides(tmp_path: Path) -> None:
     path = written(
         tmp_path,
@@ -65,6 +66,7 @@ def test_without_any_layer_the_defaults_serve() -> None:
     assert load_settings(None, {}, []) == Settings()
 
 
+@pytest.mark.spec("SET-9")
 def test_the_shipped_file_states_the_defaults_and_listens_on_loopback() -> None:
     settings = load_settings(CHECKOUT / "runtime.toml", {}, [])
     assert settings == Settings()
@@ -72,6 +74,7 @@ def test_the_shipped_file_states_the_defaults_and_listens_on_loopback() -> None:
     assert settings.engine.health_listen.startswith("127.0.0.1:")
 
 
+@pytest.mark.spec("SET-9")
 def test_the_shipped_files_comments_state_the_defaults_too() -> None:
     text = (CHECKOUT / "runtime.toml").read_text(encoding="utf-8")
     shown = "\n".join(line.removeprefix("# ") if " = " in line else line for line in text.splitlines())
@@ -82,6 +85,7 @@ def test_the_shipped_files_comments_state_the_defaults_too() -> None:
             assert (tuple(value) if isinstance(value, list) else value) == defaults[table][key]
 
 
+@pytest.mark.spec("SET-1")
 def test_each_layer_wins_over_the_one_before_it_and_is_named_as_the_source(tmp_path: Path) -> None:
     path = written(tmp_path, "[http]\nmax_body_bytes = 1\nmax_header_count = 2\nmax_json_depth = 3\n")
     environ = {"TL_HTTP__MAX_HEADER_COUNT": "20", "TL_HTTP__MAX_JSON_DEPTH": "30"}
@@ -95,6 +99,7 @@ def test_each_layer_wins_over_the_one_before_it_and_is_named_as_the_source(tmp_p
     }
 
 
+@pytest.mark.spec("SET-8")
 def test_a_key_without_a_table_on_the_command_line_is_one_of_the_engine() -> None:
     assert load_settings(None, {}, [("max_num_seqs", "3")]).engine.max_num_seqs == 3
 
@@ -103,12 +108,14 @@ def test_the_later_of_two_command_line_values_wins() -> None:
     assert load_settings(None, {}, [("max_num_seqs", "3"), ("engine.max_num_seqs", "4")]).engine.max_num_seqs == 4
 
 
+@pytest.mark.spec("SET-5")
 def test_texts_are_typed_by_their_field() -> None:
     given = [("model_id", "3"), ("threads", "3"), ("model_aliases", "a, b,,c")]
     engine = load_settings(None, {"TL_LOG__LEVEL": "debug"}, given).engine
     assert (engine.model_id, engine.threads, engine.model_aliases) == ("3", 3, ("a", "b", "c"))
 
 
+@pytest.mark.spec("SET-2")
 def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
     path = written(tmp_path, "[engine]\nmax_nun_seqs = 1\nthreads = 1.5\n[http]\nmax_body_bytes = 0\n[htp]\n")
     found = refusals(path, {"TL_ENGINE__KERNELS": "fast"}, [("log.level", "loud"), ("x.y", "1")])
@@ -123,6 +130,7 @@ def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.spec("SET-3", "SET-4", "SET-18")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -157,10 +165,12 @@ def test_a_refusal_says_what_would_be_taken(text: str, words: str, tmp_path: Pat
     assert words in refusal
 
 
+@pytest.mark.spec("SET-2")
 def test_a_malformed_file_does_not_hide_the_refusals_of_the_other_layers(tmp_path: Path) -> None:
     assert len(refusals(written(tmp_path, "["), {"TL_ENGINE__THREADS": "x"}, [("y", "1")])) == 3
 
 
+@pytest.mark.spec("SET-4")
 def test_a_file_that_cannot_be_read_is_a_refusal(tmp_path: Path) -> None:
     assert "cannot be read" in refusals(tmp_path / "absent.toml", {}, [])[0]
     assert "cannot be read" in refusals(tmp_path, {}, [])[0]
@@ -173,16 +183,19 @@ def test_an_empty_health_address_switches_the_port_off() -> None:
     assert load_settings(None, {}, [("health_listen", "")]).engine.health_listen == ""
 
 
+@pytest.mark.spec("SET-6")
 @pytest.mark.parametrize("name", ["TL_ENGINE__", "TL_ENGINE__A__B", "TL_HTTP__THREADS"])
 def test_a_malformed_variable_is_refused_by_its_name(name: str) -> None:
     (refusal,) = refusals(None, {name: "1"}, [])
     assert refusal.startswith(f"variable {name}: there is no setting")
 
 
+@pytest.mark.spec("SET-6")
 def test_variables_with_one_underscore_are_not_ours() -> None:
     assert load_settings(None, {"TL_ENGINE_PORT": "tcp://10.0.0.1:80", "TL_MODEL_CACHE": "/m"}, []) == Settings()
 
 
+@pytest.mark.spec("SET-7")
 def test_a_relative_model_dir_in_a_file_is_beside_the_file_only_if_it_is_there(tmp_path: Path) -> None:
     path = written(tmp_path, '[engine]\nmodel_dir = "succ"\n')
     assert load_settings(path, {}, []).engine.model_dir == "succ"
@@ -201,12 +214,14 @@ def test_every_default_is_a_value_that_its_own_setting_takes() -> None:
     assert load_settings(None, {}, texts) == Settings()
 
 
+@pytest.mark.spec("SET-10")
 def test_every_number_has_a_unit_and_both_bounds() -> None:
     rows = [row for table in declared_settings().values() for row in table.values()]
     numbers = [row for row in rows if type(row.default) is int]
     assert [row.name for row in numbers if not row.unit or row.low is None or row.high is None] == []
 
 
+@pytest.mark.spec("SET-10")
 @settings(deadline=None)
 @given(data=st.data())
 def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject) -> None:
@@ -220,6 +235,7 @@ def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject
         assert row.unit in refusals(None, {}, [(row.name, str(value))])[0]
 
 
+@pytest.mark.spec("SET-16")
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("True", True)])
 def test_a_truth_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -> None:
     assert load_settings(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, []).access.allow_public is value
@@ -227,6 +243,7 @@ def test_a_truth_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -
     assert load_settings(file, {}, []).access.allow_public is value
 
 
+@pytest.mark.spec("SET-16")
 @pytest.mark.parametrize("text", ["1", "yes", ""])
 def test_another_word_for_a_truth_is_refused(text: str) -> None:
     (line,) = refusals(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, [])
@@ -236,6 +253,7 @@ def test_another_word_for_a_truth_is_refused(text: str) -> None:
 KEY = "sk-0123456789-abcdef"
 
 
+@pytest.mark.spec("SET-15")
 @pytest.mark.parametrize(
     "key", ["", "short", "aaaaaaaaaaaaaaaaaaaaaaaa", "0123456789 abcdef", "0123456789abcdef\u00e9"]
 )
@@ -245,11 +263,13 @@ def test_an_empty_or_weak_key_is_refused_and_never_quoted(key: str) -> None:
     assert not key or key not in line
 
 
+@pytest.mark.spec("SET-15")
 def test_a_key_of_the_wrong_type_is_not_quoted_either(tmp_path: Path) -> None:
     (line,) = refusals(written(tmp_path, "[access]\napi_key = 1234567890\n"), {}, [])
     assert "1234567890" not in line
 
 
+@pytest.mark.spec("SET-15")
 def test_a_key_is_in_no_representation_of_the_settings() -> None:
     settings = load_settings(None, {"TL_ACCESS__API_KEY": KEY}, [])
     assert settings.access.api_key == KEY
@@ -276,11 +296,13 @@ def test_a_form_that_is_not_taken_is_refused_by_name(name: str, text: str) -> No
     assert line.startswith(f"command line: {name} ")
 
 
+@pytest.mark.spec("SET-11")
 def test_a_unix_socket_is_an_address_to_listen_on() -> None:
     listen = load_settings(None, {}, [("http_listen", "unix:/run/tlserve/api.sock")]).engine.http_listen
     assert listen == "unix:/run/tlserve/api.sock"
 
 
+@pytest.mark.spec("SET-7")
 def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text("", encoding="utf-8")
     path = written(tmp_path, '[access]\nkeys_file = "keys.toml"\n[tls]\ncertificate = "nowhere.pem"\n')
@@ -289,6 +311,7 @@ def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path
     assert settings.tls.certificate == "nowhere.pem"
 
 
+@pytest.mark.spec("SET-19")
 def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) -> None:
     path = written(tmp_path, "[engine.sampling]\ntemperature = 1\ntop_p = 0.5\ntop_k = 7\n")
     assert load_settings(path, {}, []).engine.sampling == SamplingSettings(temperature=1.0, top_p=0.5, top_k=7)
@@ -299,12 +322,14 @@ def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) 
     assert loaded.sources["engine.sampling.top_p"] == "variable TL_ENGINE__SAMPLING__TOP_P"
 
 
+@pytest.mark.spec("SET-20")
 def test_a_second_models_sampling_is_its_own(tmp_path: Path) -> None:
     text = "[engine.sampling]\ntop_k = 7\n[[models]]\nmodel_dir = 'succ'\n[models.sampling]\ntop_p = 0.5\n"
     (model,) = load_settings(written(tmp_path, text), {}, []).models
     assert model.sampling == SamplingSettings(top_p=0.5)
 
 
+@pytest.mark.spec("SET-19")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -333,6 +358,7 @@ def test_settings_cannot_be_changed_after_the_load() -> None:
 # --- [[models]]
 
 
+@pytest.mark.spec("SET-17")
 def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Path) -> None:
     text = """
     [engine]
@@ -353,6 +379,7 @@ def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Pat
     assert {(model.threads, model.prefill_chunk) for model in settings.served} == {(2, 64)}
 
 
+@pytest.mark.spec("SET-17")
 def test_a_relative_model_beside_the_file_is_taken_from_there(tmp_path: Path) -> None:
     (tmp_path / "beside.gguf").touch()
     settings = load_settings(written(tmp_path, '[[models]]\nmodel_dir = "beside.gguf"\n'), {}, [])

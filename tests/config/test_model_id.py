@@ -7,6 +7,7 @@ import pytest
 from tlserve.config import find_model, model_cache_dir, served_model_id
 
 
+@pytest.mark.spec("SET-12")
 @pytest.mark.parametrize(
     ("model_dir", "model_id"),
     [
@@ -28,10 +29,12 @@ def test_the_served_id_comes_from_where_the_model_lies(model_dir: str, model_id:
     assert served_model_id(model_dir) == model_id
 
 
+@pytest.mark.spec("SET-12")
 def test_a_set_model_id_wins() -> None:
     assert served_model_id("succ/", "mine") == "mine"
 
 
+@pytest.mark.spec("SET-13")
 @pytest.mark.parametrize(
     ("environ", "folder"),
     [

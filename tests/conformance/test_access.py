@@ -89,6 +89,7 @@ def test_the_official_client_raises_its_own_errors_for_an_expired_key_and_too_ma
         assert caught.value.response.headers["x-ratelimit-limit-requests"] == "3"
 
 
+@pytest.mark.spec("ACC-2")
 @pytest.mark.parametrize("target", ["//v1/models", "/v1/../metrics", "/V1/models", "/v1/models/", "/v1%2Fmodels"])
 def test_no_spelling_of_a_path_leads_around_the_key(guarded_server, target):
     host, _, port = guarded_server.address.rpartition(":")
@@ -99,12 +100,14 @@ def test_no_spelling_of_a_path_leads_around_the_key(guarded_server, target):
     assert b"succ" not in answer
 
 
+@pytest.mark.spec("ACC-41")
 def test_liveness_is_open_and_the_health_port_too(guarded_server):
     assert get(guarded_server.address, "/healthz").status == 200
     for path in ("/healthz", "/readyz", "/metrics"):
         assert get(guarded_server.health_address, path).status == 200
 
 
+@pytest.mark.spec("ACC-41")
 def test_metrics_want_a_key_if_they_are_told_to_and_probes_do_not():
     settings = {"access.api_key": KEY, "access.metrics_need_key": True}
     with serve_in_thread("succ", settings=settings) as server:
@@ -117,6 +120,7 @@ def test_metrics_want_a_key_if_they_are_told_to_and_probes_do_not():
         assert get(server.health_address, "/readyz").status == 200
 
 
+@pytest.mark.spec("ACC-25")
 def test_a_client_address_has_a_limit_without_any_key():
     with serve_in_thread("succ", settings={"access.address_requests_per_minute": 2}) as server:
         assert [get(server.address, "/v1/models").status for _ in range(3)] == [200, 200, 429]
@@ -126,6 +130,7 @@ def test_a_client_address_has_a_limit_without_any_key():
 # --- what keeps a server from starting
 
 
+@pytest.mark.spec("ACC-40")
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":0"])
 def test_a_server_that_others_reach_and_that_wants_no_key_does_not_start(address):
     with (
@@ -135,6 +140,7 @@ def test_a_server_that_others_reach_and_that_wants_no_key_does_not_start(address
         pass
 
 
+@pytest.mark.spec("ACC-40")
 @pytest.mark.parametrize("remedy", [{"access.allow_public": True}, {"access.api_key": KEY}])
 def test_each_remedy_lets_it_start(remedy):
     with serve_in_thread("succ", settings={"engine.http_listen": "0.0.0.0:0", **remedy}) as server:
@@ -151,6 +157,7 @@ BAD_STARTS = {
 }
 
 
+@pytest.mark.spec("ACC-8")
 @pytest.mark.parametrize("name", BAD_STARTS)
 def test_what_cannot_be_is_said_before_anything_listens(name, keys_file):
     settings, words = BAD_STARTS[name]

@@ -107,6 +107,7 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
     return seen
 
 
+@pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
 def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path: str, method: str) -> None:
     """Some may be refused for rules between fields or the context's length, none for a value that is not served."""
@@ -115,21 +116,25 @@ def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path:
     assert (200 in seen) == (path != "/v1/models/{id}")
 
 
+@pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
 def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
     seen = run(live, SCHEMA[path][method], GenerationMode.NEGATIVE, NOT_FITTING)
     assert seen & {400, 422}
 
 
+@pytest.mark.spec("API-46")
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_every_event_of_a_stream_is_a_chunk_of_the_document(live: Any, path: str) -> None:
     assert 200 in run(live, STREAMS[path]["POST"], GenerationMode.POSITIVE, ALWAYS)
 
 
+@pytest.mark.spec("API-45")
 def test_every_route_is_documented_and_every_documented_route_is_there() -> None:
     assert list(OPERATIONS) == list(ROUTES)
 
 
+@pytest.mark.spec("API-45")
 def test_the_openapi_document_is_current() -> None:
     """Mend it by `python -m tlserve.openai.openapi > specs/openapi-subset.v1.yaml`."""
     text = (CHECKOUT / "specs" / "openapi-subset.v1.yaml").read_text(encoding="utf-8")
@@ -137,10 +142,12 @@ def test_the_openapi_document_is_current() -> None:
     assert yaml.safe_load(text) == openapi_document()
 
 
+@pytest.mark.spec("API-45")
 def test_the_page_of_endpoints_is_current() -> None:
     """Mend it by `python -m tlserve.openai.endpoints_page > docs/reference/endpoints.md`."""
     assert (CHECKOUT / "docs" / "reference" / "endpoints.md").read_text(encoding="utf-8") == endpoints_page()
 
 
+@pytest.mark.spec("API-45")
 def test_the_openapi_document_is_valid() -> None:
     schemathesis.openapi.from_dict(openapi_document()).validate()

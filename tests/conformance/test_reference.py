@@ -256,6 +256,7 @@ def hidden_states(model, ids):
     return model.forward(batch, model.new_kv_store(-(-count // 16), 16)).hidden
 
 
+@pytest.mark.spec("LIFE-8")
 def test_tokenize_models_health_and_request_id(succ_server):
     reply = post(succ_server.address, "/v1/tokenize", {"model": "succ", "text": "abc"}, X_Request_Id="trace-7")
     assert reply.json == {"tokens": [97, 98, 99], "count": 3}

@@ -30,6 +30,7 @@ def joined(chunks):
 # --- several answers
 
 
+@pytest.mark.spec("API-60")
 def test_several_answers_differ_and_the_first_is_that_of_one(client):
     three = client.chat.completions.create(**ASKED, n=3)
     one = client.chat.completions.create(**ASKED)
@@ -39,6 +40,7 @@ def test_several_answers_differ_and_the_first_is_that_of_one(client):
     assert (three.usage.prompt_tokens, three.usage.completion_tokens) == (one.usage.prompt_tokens, 36)
 
 
+@pytest.mark.spec("API-60")
 def test_a_stream_of_several_answers_joins_to_the_whole_ones(client):
     whole = client.chat.completions.create(**ASKED, n=3)
     assert joined(client.chat.completions.create(**ASKED, n=3, stream=True)) == [
@@ -49,6 +51,7 @@ def test_a_stream_of_several_answers_joins_to_the_whole_ones(client):
 # --- what is drawn
 
 
+@pytest.mark.spec("API-61")
 def test_a_bias_decides_and_a_penalty_keeps_from_repeating(client):
     def ids(**fields):
         answer = client.chat.completions.create(
@@ -61,6 +64,7 @@ def test_a_bias_decides_and_a_penalty_keeps_from_repeating(client):
     assert 70 not in ids(logit_bias={"70": -100})
 
 
+@pytest.mark.spec("CASE-40", "API-63")
 def test_stops_wait_for_the_least_number_of_tokens(client):
     free = client.chat.completions.create(**ASKED, extra_body={"return_token_ids": True}).choices[0]
     stop = free.model_extra["token_ids"][2]
@@ -73,6 +77,7 @@ def test_stops_wait_for_the_least_number_of_tokens(client):
 # --- log-probabilities
 
 
+@pytest.mark.spec("API-65")
 def test_completions_have_logprobs_with_their_places_and_an_echo_has_those_of_its_prompt(client):
     asked = {"model": "tiny", "prompt": "Hello é", "max_tokens": 8, "temperature": 0, "logprobs": 2}
     plain = client.completions.create(**asked).choices[0]
@@ -89,6 +94,7 @@ def test_completions_have_logprobs_with_their_places_and_an_echo_has_those_of_it
     assert "".join(choice.text for choice in streamed) == echoed.text
 
 
+@pytest.mark.spec("API-66")
 def test_the_logprobs_of_a_prompt_are_those_of_its_echo(client):
     asked = {"model": "tiny", "prompt": "Hello é", "max_tokens": 1, "temperature": 0}
     echoed = client.completions.create(**asked, echo=True, logprobs=0).choices[0].logprobs.token_logprobs
@@ -104,6 +110,7 @@ def smol_server(smol_path):
         yield server
 
 
+@pytest.mark.spec("CASE-10", "API-64")
 def test_a_real_models_emojis_have_the_raw_bytes_of_their_tokens(smol_server):
     """Each of its emojis takes several tokens."""
     asked = {
@@ -133,6 +140,7 @@ def test_a_real_models_emojis_have_the_raw_bytes_of_their_tokens(smol_server):
 # --- usage
 
 
+@pytest.mark.spec("API-68")
 def test_a_stream_tells_its_usage_as_it_grows(client):
     options = {"include_usage": True, "continuous_usage_stats": True}
     whole = client.chat.completions.create(**ASKED, n=2)
@@ -146,6 +154,7 @@ def test_a_stream_tells_its_usage_as_it_grows(client):
 # --- time
 
 
+@pytest.mark.spec("API-70")
 def test_a_deadline_is_an_error_of_the_server_with_its_code(client):
     endless = {**ASKED, "max_tokens": None, "extra_body": {"ignore_eos": True}}
     with pytest.raises(openai.InternalServerError) as caught:
@@ -153,6 +162,7 @@ def test_a_deadline_is_an_error_of_the_server_with_its_code(client):
     assert (caught.value.status_code, caught.value.code) == (504, "deadline_exceeded")
 
 
+@pytest.mark.spec("API-71")
 def test_the_client_reads_through_progress(client, tiny_server):
     asked = {**ASKED, "messages": [{"role": "user", "content": "Hello " * 40}]}
     plain = joined(client.chat.completions.create(**asked, stream=True))

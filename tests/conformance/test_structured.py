@@ -53,10 +53,12 @@ def check_weather(call):
     jsonschema.validate(json.loads(call.function.arguments), WEATHER)
 
 
+@pytest.mark.spec("API-84")
 def test_ten_of_ten_answers_fill_a_nested_schema_at_temperature_1(client):
     assert [wrong for text, finish in answers(client, 10, 7) if (wrong := fault(text, finish))] == []
 
 
+@pytest.mark.spec("API-84")
 def test_an_answer_is_parsed_as_a_pydantic_model(client):
     asked = {**ASK, "temperature": 1, "seed": 5}
     completion = client.chat.completions.parse(**asked, response_format=Animal, n=2)
@@ -68,6 +70,7 @@ def test_an_answer_is_parsed_as_a_pydantic_model(client):
     assert streamed.choices[0].message.parsed == completion.choices[0].message.parsed
 
 
+@pytest.mark.spec("API-85")
 def test_a_required_call_is_streamed_in_fragments_and_put_together_by_the_stream_helper(client):
     asked = {**ASK, "temperature": 1, "seed": 3, "tools": [GET_WEATHER, ADD], "tool_choice": "required"}
     whole = client.chat.completions.create(**asked, parallel_tool_calls=False).choices[0]
@@ -85,6 +88,7 @@ def test_a_required_call_is_streamed_in_fragments_and_put_together_by_the_stream
     assert calls[0].name == calls[1].name
 
 
+@pytest.mark.spec("API-85")
 def test_required_calls_may_be_several_and_are_all_right(client):
     choice = client.chat.completions.create(**ASK, tools=[GET_WEATHER], tool_choice="required", temperature=0).choices[
         0
@@ -94,6 +98,7 @@ def test_required_calls_may_be_several_and_are_all_right(client):
         check_weather(call)
 
 
+@pytest.mark.spec("API-85")
 def test_a_named_tool_is_called_once_and_the_answer_then_stops(client):
     named = {"type": "function", "function": {"name": "get_weather"}}
     choice = client.chat.completions.create(**ASK, tools=[ADD, GET_WEATHER], tool_choice=named).choices[0]
@@ -102,11 +107,13 @@ def test_a_named_tool_is_called_once_and_the_answer_then_stops(client):
     check_weather(call)
 
 
+@pytest.mark.spec("API-83")
 def test_a_call_that_the_limit_cuts_says_length(client):
     asked = {**ASK, "max_tokens": 12, "tools": [GET_WEATHER], "tool_choice": "required"}
     assert client.chat.completions.create(**asked).choices[0].finish_reason == "length"
 
 
+@pytest.mark.spec("API-86")
 def test_a_strict_tool_leaves_the_model_free_to_answer(client):
     strict = tool("get_weather", WEATHER, strict=True)
     choice = client.chat.completions.create(**ASK, tools=[strict], temperature=0).choices[0]
@@ -114,6 +121,7 @@ def test_a_strict_tool_leaves_the_model_free_to_answer(client):
     assert choice.message.content or choice.message.tool_calls
 
 
+@pytest.mark.spec("API-84")
 @pytest.mark.parametrize(
     ("held", "pattern"),
     [
@@ -130,6 +138,7 @@ def test_both_routes_hold_answers_to_patterns_choices_and_grammars(client, held,
         jsonschema.validate(text, {"type": "string", "pattern": pattern})
 
 
+@pytest.mark.spec("API-83")
 def test_log_probabilities_go_with_a_held_answer(client):
     held = {"structured_outputs": {"choice": ["warm", "cold"]}}
     choice = client.chat.completions.create(**ASK, logprobs=True, top_logprobs=2, extra_body=held).choices[0]
@@ -138,6 +147,7 @@ def test_log_probabilities_go_with_a_held_answer(client):
     assert all(entry.logprob <= 0 and len(entry.top_logprobs) == 2 for entry in entries)
 
 
+@pytest.mark.spec("API-83")
 def test_a_seed_repeats_a_held_answer_beside_others(client):
     asked = {**ASK, "seed": 11, "temperature": 1, "response_format": {"type": "json_object"}, "max_tokens": 40}
     alone = client.chat.completions.create(**asked).choices[0].message.content
@@ -156,6 +166,7 @@ BAD = [
 ]
 
 
+@pytest.mark.spec("API-81")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("body", "param"), BAD)
 def test_what_cannot_be_held_is_400_before_the_head_and_names_its_field(client, body, param, stream):

@@ -34,6 +34,7 @@ async def events_of(backend, request=REQUEST):
         return [event async for batch in tokens for event in batch]
 
 
+@pytest.mark.spec("HEAD-1", "RAY-1")
 async def test_the_prefill_is_told_first_and_the_finish_last(open_backend):
     async with open_backend() as backend:
         first, *tokens = await events_of(backend)
@@ -69,6 +70,7 @@ async def test_a_prompt_beyond_the_context_is_refused_at_the_door(open_backend):
             await events_of(backend, attrs.evolve(REQUEST, prompt=prompt))
 
 
+@pytest.mark.spec("HEAD-1")
 async def test_leaving_the_block_is_the_abort(open_backend):
     async with open_backend() as backend:
         async with backend.generate(attrs.evolve(REQUEST, max_tokens=2000)) as tokens:
@@ -78,6 +80,7 @@ async def test_leaving_the_block_is_the_abort(open_backend):
                 await trio.lowlevel.checkpoint()
 
 
+@pytest.mark.spec("LINK-1")
 async def test_many_requests_at_once_each_get_their_own_answer(open_backend):
     async with open_backend() as backend:
         answers = {}

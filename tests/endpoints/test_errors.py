@@ -36,6 +36,7 @@ THIRTEEN = [
 ]
 
 
+@pytest.mark.spec("API-31")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fields", "status", "param", "code"), THIRTEEN)
 async def test_thirteen_bad_requests_answer_in_the_public_shape_whatever_stream_says(
@@ -54,6 +55,7 @@ async def test_thirteen_bad_requests_answer_in_the_public_shape_whatever_stream_
     assert backend.requests == []
 
 
+@pytest.mark.spec("CASE-18", "API-1")
 @pytest.mark.parametrize(
     "body", [b"", b"{", b"[]", b'"x"', b"null", b'{"model":NaN}', b'{"a":1}x', "{}".encode("utf-16")]
 )
@@ -66,6 +68,7 @@ async def test_a_body_that_is_not_an_object_is_400_on_every_route(open_api, path
     assert json.loads(answer.body)["error"]["type"] == INVALID
 
 
+@pytest.mark.spec("API-1")
 async def test_the_depth_of_a_body_is_a_setting(open_api) -> None:
     deep: Any = {"model": "succ", "text": "a", "zz": [[[[]]]]}
     async with open_api(settings=HttpSettings(max_json_depth=5)) as api:
@@ -74,6 +77,7 @@ async def test_the_depth_of_a_body_is_a_setting(open_api) -> None:
         assert (await api.post("/v1/tokenize", deep)).status == 400
 
 
+@pytest.mark.spec("API-32")
 @pytest.mark.parametrize(
     ("error", "status", "kind", "code", "retry_after"),
     [
@@ -95,6 +99,7 @@ async def test_what_the_backend_refuses_has_its_status_and_says_when_to_retry(
     assert (fields["type"], fields["code"], fields["message"]) == (kind, code, str(error))
 
 
+@pytest.mark.spec("API-33")
 async def test_an_error_nobody_foresaw_is_500_and_tells_nothing(open_api) -> None:
     async with open_api(ScriptedBackend(Script(refusal=ZeroDivisionError("secret")))) as api:
         answer = await api.chat()
@@ -106,6 +111,7 @@ async def test_an_error_nobody_foresaw_is_500_and_tells_nothing(open_api) -> Non
 # --- headers ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-35")
 @pytest.mark.parametrize("value", ["101", "-101", "1.5", "high", "", "+5", "0x1", "٣", "1 2"])
 async def test_a_priority_that_is_not_an_integer_in_range_is_refused(open_api, value: str) -> None:
     async with open_api() as api:
@@ -114,6 +120,7 @@ async def test_a_priority_that_is_not_an_integer_in_range_is_refused(open_api, v
     assert (answer.status, error["param"]) == (400, "X-TL-Priority")
 
 
+@pytest.mark.spec("API-35")
 @pytest.mark.parametrize(("value", "priority"), [("-100", -100), ("100", 100), ("0", 0), ("-0", 0), (None, 0)])
 async def test_a_priority_in_range_reaches_the_backend(open_api, value: str | None, priority: int) -> None:
     backend = ScriptedBackend()
@@ -122,12 +129,14 @@ async def test_a_priority_in_range_reaches_the_backend(open_api, value: str | No
     assert backend.requests[0].priority == priority
 
 
+@pytest.mark.spec("API-35")
 async def test_a_kv_handle_is_not_found(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat("a", ("X-TL-KV-Handle", "abc"))
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (404, "kv_handle_not_found")
 
 
+@pytest.mark.spec("API-35")
 @pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed", "X-TL-Special-Tokens"])
 async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
     body = {"model": "succ", "prompt": "a"}
@@ -140,6 +149,7 @@ async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
 # --- request ids and routes -------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-34")
 @pytest.mark.parametrize("path", ["/v1/models", "/healthz", "/nowhere", "/v1/chat/completions", "/v1/models/nope"])
 async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one(open_api, path: str) -> None:
     async with open_api() as api:
@@ -150,6 +160,7 @@ async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one(open_api, p
     assert (replaced.headers.get("x-request-id"), fresh.headers.get("x-request-id")) == ("id0", "id1")
 
 
+@pytest.mark.spec("API-31")
 async def test_faults_that_http_finds_have_the_same_shape_and_a_request_id(open_api) -> None:
     async with open_api(settings=HttpSettings(max_body_bytes=10)) as api:
         large = await api.chat()
@@ -162,6 +173,7 @@ async def test_faults_that_http_finds_have_the_same_shape_and_a_request_id(open_
     assert json.loads(body)["error"]["type"] == INVALID
 
 
+@pytest.mark.spec("API-36")
 async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_allow(open_api) -> None:
     async with open_api() as api:
         unknown = await api.get("/v1/nothing")
@@ -173,6 +185,7 @@ async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_allow(open_api
     assert (deleted.status, deleted.headers.get("allow")) == (405, "GET, HEAD, OPTIONS")
 
 
+@pytest.mark.spec("API-36")
 async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_api) -> None:
     async with open_api() as api:
         options = await api.server.client.request("OPTIONS", "/v1/models")
@@ -187,6 +200,7 @@ async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_
 # --- the log ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-37")
 async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
     async with open_api(ScriptedBackend(Script(cached_tokens=1))) as api:
         await api.chat()

@@ -51,6 +51,7 @@ def encode_all(eng, inputs):
     return [vectors[key] for key in keys], rows
 
 
+@pytest.mark.spec("ENG-35")
 @pytest.mark.parametrize(
     ("prompts", "budget", "shares"),
     [
@@ -67,11 +68,13 @@ def test_the_budget_is_given_out_to_whole_sequences(prompts, budget, shares):
     assert share_whole(prompts, budget) == shares
 
 
+@pytest.mark.spec("ENG-35")
 def test_a_step_holds_whole_sequences_within_the_budget_and_a_longer_one_alone():
     _, rows = encode_all(engine(prefill_chunk=10), [range(4), range(6), range(30), range(3), range(7)])
     assert rows == [10, 30, 10]
 
 
+@pytest.mark.spec("ENG-35")
 def test_whole_sequences_get_on_under_a_stream_of_short_ones():
     eng = engine(prefill_chunk=8, max_num_seqs=4)
     eng.add_embedding(range(2))
@@ -84,6 +87,7 @@ def test_whole_sequences_get_on_under_a_stream_of_short_ones():
     raise AssertionError("the long one is the first in the second step")
 
 
+@pytest.mark.spec("ENG-36")
 @pytest.mark.parametrize("seed", range(20))
 def test_the_vector_of_a_sequence_is_the_one_that_it_has_alone(seed):
     print("seed", seed)
@@ -96,6 +100,7 @@ def test_the_vector_of_a_sequence_is_the_one_that_it_has_alone(seed):
         assert vector.tobytes() == alone.tobytes()
 
 
+@pytest.mark.spec("ENG-36")
 def test_the_first_hidden_state_alone_is_the_vector_where_the_model_says_so():
     pooling = Pooling(rows=PooledRows.FIRST, normalised=False)
     model = EncoderModel(pooling=pooling)
@@ -104,6 +109,7 @@ def test_the_first_hidden_state_alone_is_the_vector_where_the_model_says_so():
     assert vector.tobytes() == whole[0].tobytes()
 
 
+@pytest.mark.spec("ENG-37")
 def test_a_bidirectional_model_refuses_to_continue_a_text():
     with pytest.raises(Refusal, match="makes embeddings and no text"):
         engine().add_request(GenerationRequest(prompt=(1,), max_tokens=1, seed=0))

@@ -33,6 +33,7 @@ def events_of(engine, key):
 # --- answers
 
 
+@pytest.mark.spec("ENG-4")
 def test_the_successor_model_counts_up_to_the_length_limit():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), max_tokens=3))
@@ -44,30 +45,35 @@ def test_the_successor_model_counts_up_to_the_length_limit():
     ]
 
 
+@pytest.mark.spec("ENG-5")
 def test_a_stop_token_is_reported_and_ends_the_answer():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), stop_ids=frozenset({99})))
     assert events_of(engine, key)[1:] == [TokenEvent(0, 98), TokenEvent(1, 99, finish=Finish.STOP)]
 
 
+@pytest.mark.spec("ENG-5")
 def test_a_stop_token_at_the_length_limit_is_a_stop():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), max_tokens=1, stop_ids=frozenset({98})))
     assert events_of(engine, key)[-1].finish is Finish.STOP
 
 
+@pytest.mark.spec("ENG-5")
 def test_the_end_of_the_context_ends_an_answer_by_length():
     engine = small(context_tokens=8)
     key = engine.add_request(attrs.evolve(REQUEST, max_tokens=100))
     assert [event.finish for event in tokens_of(events_of(engine, key))] == [None] * 4 + [Finish.LENGTH]
 
 
+@pytest.mark.spec("ENG-2")
 def test_a_resumed_answer_counts_on_from_what_was_emitted():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), emitted=(98, 99), max_tokens=4))
     assert events_of(engine, key)[1:] == [TokenEvent(2, 100), TokenEvent(3, 101, finish=Finish.LENGTH)]
 
 
+@pytest.mark.spec("ENG-22")
 def test_the_first_event_says_how_much_of_the_prompt_was_cached():
     engine = small()
     prompt = tuple(range(30))
@@ -76,6 +82,7 @@ def test_the_first_event_says_how_much_of_the_prompt_was_cached():
         assert events_of(engine, key)[0] == PrefillStarted(cached)
 
 
+@pytest.mark.spec("ENG-4")
 def test_nothing_is_reported_before_a_request_has_rows():
     engine = small(max_num_seqs=1)
     engine.add_request(REQUEST)
@@ -83,6 +90,7 @@ def test_nothing_is_reported_before_a_request_has_rows():
     assert not [event for event in engine.step() if event.key == waiting]
 
 
+@pytest.mark.spec("ENG-4")
 def test_a_preempted_request_reports_its_start_once():
     engine = small(kv_blocks=6, prefill_chunk=0)
     for start in range(3):
@@ -105,6 +113,7 @@ def test_an_engine_without_work_does_nothing():
 SUCCESSORS = attrs.evolve(REQUEST, prompt=(97,), max_tokens=6, stop_ids=frozenset({99, 101}))
 
 
+@pytest.mark.spec("ENG-39")
 def test_no_answer_ends_by_a_stop_token_before_its_shortest_length():
     assert [e.token for e in alone(SUCCESSORS, succ_model())] == [98, 99]
     for shortest in range(1, 7):
@@ -113,6 +122,7 @@ def test_no_answer_ends_by_a_stop_token_before_its_shortest_length():
         assert not [event for event in tokens[:shortest] if event.token in SUCCESSORS.stop_ids]
 
 
+@pytest.mark.spec("ENG-39")
 def test_the_shortest_length_counts_what_was_emitted():
     request = attrs.evolve(SUCCESSORS, min_tokens=2, emitted=(98, 100))
     assert alone(request, succ_model())[0].token == 101
@@ -131,12 +141,14 @@ class Ends:
         raise AssertionError
 
 
+@pytest.mark.spec("ENG-39")
 def test_an_answer_that_its_constraint_lets_only_end_ends_before_its_shortest_length():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(SUCCESSORS, min_tokens=5), Ends())
     assert tokens_of(events_of(engine, key)) == [TokenEvent(0, 99, finish=Finish.STOP)]
 
 
+@pytest.mark.spec("ENG-39")
 def test_where_every_token_ends_the_answer_one_of_them_does():
     request = attrs.evolve(SUCCESSORS, stop_ids=frozenset(range(10_000)), min_tokens=5)
     assert alone(request, succ_model()) == [TokenEvent(0, 98, finish=Finish.STOP)]
@@ -145,6 +157,7 @@ def test_where_every_token_ends_the_answer_one_of_them_does():
 # --- embeddings
 
 
+@pytest.mark.spec("ENG-3")
 @pytest.mark.parametrize("chunk", [0, 1, 7])
 def test_an_embedding_has_the_same_bits_whatever_the_chunks(chunk):
     engine = small(prefill_chunk=chunk)
@@ -156,6 +169,7 @@ def test_an_embedding_has_the_same_bits_whatever_the_chunks(chunk):
         assert math.fsum(v * v for v in vector.tolist()) == pytest.approx(1, abs=1e-6)
 
 
+@pytest.mark.spec("ENG-25")
 def test_an_embedding_neither_reads_nor_fills_the_prefix_cache():
     engine = small()
     for _ in range(2):
@@ -168,6 +182,7 @@ def test_an_embedding_neither_reads_nor_fills_the_prefix_cache():
 # --- refusals
 
 
+@pytest.mark.spec("ENG-7")
 @pytest.mark.parametrize("prompt", [(), (-1,), (61,), (5, 10_000)])
 def test_an_empty_prompt_or_an_unknown_token_is_the_fault_of_the_client(prompt):
     engine = small()
@@ -178,6 +193,7 @@ def test_an_empty_prompt_or_an_unknown_token_is_the_fault_of_the_client(prompt):
     assert not engine.has_work
 
 
+@pytest.mark.spec("ENG-6")
 def test_a_prompt_must_leave_room_for_one_token():
     engine = small(context_tokens=10)
     engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(9))))
@@ -188,12 +204,14 @@ def test_a_prompt_must_leave_room_for_one_token():
         engine.add_embedding(range(11))
 
 
+@pytest.mark.spec("ENG-6")
 def test_the_context_is_never_longer_than_the_blocks_hold():
     assert small(kv_blocks=3).context_tokens == 12
     assert small(context_tokens=7).context_tokens == 7
     assert small(HashModel(context_tokens=50), context_tokens=90).context_tokens == 50
 
 
+@pytest.mark.spec("ENG-8")
 def test_more_requests_than_may_run_and_wait_are_refused():
     engine = small(max_num_seqs=2, max_waiting=1)
     keys = [engine.add_request(REQUEST) for _ in range(3)]
@@ -204,6 +222,7 @@ def test_more_requests_than_may_run_and_wait_are_refused():
     engine.add_request(REQUEST)
 
 
+@pytest.mark.spec("ENG-2")
 @pytest.mark.parametrize(
     "ended",
     [{"emitted": (4, 5), "max_tokens": 2}, {"emitted": (4, 5), "stop_ids": frozenset({5})}],
@@ -226,11 +245,13 @@ def aborted_in(engine, key):
     assert engine.step() == []
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_while_waiting_leaves_nothing():
     engine = small()
     aborted_in(engine, engine.add_request(REQUEST))
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_in_the_middle_of_a_prefill_leaves_nothing():
     engine = small(prefill_chunk=5)
     key = engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(40))))
@@ -238,6 +259,7 @@ def test_an_abort_in_the_middle_of_a_prefill_leaves_nothing():
     aborted_in(engine, key)
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_while_decoding_leaves_nothing_but_the_cache():
     engine = small()
     key = engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(10))))
@@ -247,6 +269,7 @@ def test_an_abort_while_decoding_leaves_nothing_but_the_cache():
     assert engine.statistics().kv_cached == 2
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_of_a_preempted_request_leaves_nothing():
     engine = small(kv_blocks=5, prefill_chunk=0, max_num_seqs=2)
     first, second = (engine.add_request(attrs.evolve(REQUEST, prompt=(s,) * 6, max_tokens=12)) for s in (1, 2))
@@ -259,6 +282,7 @@ def test_an_abort_of_a_preempted_request_leaves_nothing():
     assert not engine.has_work
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_of_an_embedding_leaves_nothing():
     engine = small(prefill_chunk=5)
     key = engine.add_embedding(range(40))
@@ -266,6 +290,7 @@ def test_an_abort_of_an_embedding_leaves_nothing():
     aborted_in(engine, key)
 
 
+@pytest.mark.spec("ENG-9")
 def test_an_abort_of_what_has_ended_or_never_was_is_ignored():
     engine = small()
     key = engine.add_request(REQUEST)
@@ -275,6 +300,7 @@ def test_an_abort_of_what_has_ended_or_never_was_is_ignored():
     assert engine.statistics().finished_aborted_total == 0
 
 
+@pytest.mark.spec("ENG-9")
 def test_abort_all_ends_every_request():
     engine = small(max_num_seqs=2)
     for _ in range(4):
@@ -302,6 +328,7 @@ class PoisonedModel(HashModel):
         return output
 
 
+@pytest.mark.spec("ENG-10")
 def test_logits_that_are_no_numbers_end_their_own_request_and_no_other():
     engine = small(PoisonedModel())
     good, bad = engine.add_request(REQUEST), engine.add_request(attrs.evolve(REQUEST, prompt=(5, 60)))
@@ -314,6 +341,7 @@ def test_logits_that_are_no_numbers_end_their_own_request_and_no_other():
     assert statistics.kv_used == 0
 
 
+@pytest.mark.spec("ENG-10")
 def test_hidden_states_that_are_no_numbers_end_their_own_embedding_and_no_other():
     engine = small(PoisonedModel())
     good, bad = engine.add_embedding((1, 2)), engine.add_embedding((60, 2))
@@ -327,6 +355,7 @@ class BrokenModel(HashModel):
         raise MemoryError("no room for the activations")
 
 
+@pytest.mark.spec("ENG-10")
 def test_what_the_forward_pass_raises_leaves_the_step():
     engine = small(BrokenModel())
     engine.add_request(REQUEST)
@@ -341,6 +370,7 @@ def constrained(**fields):
     return attrs.evolve(REQUEST, max_tokens=30, grammar=ALTERNATING, **fields)
 
 
+@pytest.mark.spec("ENG-31")
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.2, top_k=20)])
 def test_a_constraint_holds_and_drafts_do_not_change_the_answer(sampling):
     prompt = (1, 4, 13, 40) * 4
@@ -354,12 +384,14 @@ def test_a_constraint_holds_and_drafts_do_not_change_the_answer(sampling):
     assert constraint.accepted == [event.token for event in plain]
 
 
+@pytest.mark.spec("ENG-31")
 def test_a_resumed_request_brings_its_constraint_up_to_what_was_emitted():
     whole = alone(constrained())
     emitted = tuple(event.token for event in whole[:7])
     assert alone(constrained(emitted=emitted)) == whole[7:]
 
 
+@pytest.mark.spec("ENG-10")
 def test_a_constraint_that_breaks_ends_its_own_request_and_no_other():
     engine = small()
     good = engine.add_request(REQUEST)
@@ -385,6 +417,7 @@ class Watched(Alternating):
         return super().mask()
 
 
+@pytest.mark.spec("ENG-31")
 def test_a_constraint_is_asked_once_for_each_row_that_can_count():
     request = constrained(sampling=GREEDY, prompt=FORETOLD)
     engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
@@ -397,6 +430,7 @@ def test_a_constraint_is_asked_once_for_each_row_that_can_count():
     assert len(tokens) <= constraint.asked <= len(tokens) + statistics.drafted_tokens_total
 
 
+@pytest.mark.spec("ENG-31")
 @pytest.mark.parametrize("fail_at", range(9))
 def test_a_constraint_that_breaks_under_drafts_ends_its_request_where_it_would_without_them(fail_at):
     request = constrained(sampling=GREEDY, prompt=FORETOLD)
@@ -414,6 +448,7 @@ class Forgetful(Alternating):
         raise RuntimeError("it was not written down")
 
 
+@pytest.mark.spec("ENG-31")
 def test_a_constraint_that_cannot_take_drafts_back_ends_its_own_request():
     engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
     key = engine.add_request(constrained(sampling=GREEDY, prompt=FORETOLD), Forgetful())
@@ -426,6 +461,7 @@ def test_a_constraint_that_cannot_take_drafts_back_ends_its_own_request():
 # --- speculation
 
 
+@pytest.mark.spec("ENG-32")
 def test_drafts_that_hit_save_steps_and_are_counted():
     repeating = GenerationRequest(prompt=(*range(97, 123), *range(97, 100)), max_tokens=20, seed=0, sampling=GREEDY)
     engine = small(succ_model(), speculative="prompt_lookup")
@@ -448,6 +484,7 @@ def test_nothing_is_drafted_that_could_not_be_part_of_the_answer():
     assert engine.statistics().drafted_tokens_total == 0
 
 
+@pytest.mark.spec("ENG-32")
 def test_an_answer_that_stops_inside_a_draft_gets_nothing_after_the_stop():
     prompt = (*range(97, 123), *range(97, 100))
     request = GenerationRequest(prompt=prompt, max_tokens=20, seed=0, sampling=GREEDY, stop_ids=frozenset({103}))
@@ -461,6 +498,7 @@ def test_an_answer_that_stops_inside_a_draft_gets_nothing_after_the_stop():
 # --- counting
 
 
+@pytest.mark.spec("ENG-11")
 def test_the_statistics_add_up():
     engine = small(succ_model(), prefill_chunk=4)
     engine.add_request(attrs.evolve(REQUEST, prompt=(97,) * 10, max_tokens=3))
@@ -475,6 +513,7 @@ def test_the_statistics_add_up():
     assert statistics.kv_free + statistics.kv_cached == 64
 
 
+@pytest.mark.spec("ENG-11")
 def test_gauges_show_what_waits_and_what_runs():
     engine = small(max_num_seqs=1)
     for _ in range(3):

@@ -18,11 +18,13 @@ def embedding(*chunks):
     return pooled.embedding()
 
 
+@pytest.mark.spec("ENG-3")
 @pytest.mark.parametrize("cuts", [[], [1], [49], [7, 8, 30], list(range(1, 50))])
 def test_chunks_do_not_change_the_bits_of_an_embedding(cuts):
     assert embedding(*np.split(HIDDEN, cuts)).tobytes() == embedding(HIDDEN).tobytes()
 
 
+@pytest.mark.spec("ENG-3")
 def test_an_embedding_is_the_normalised_mean():
     mean = [math.fsum(column) / 50 for column in HIDDEN.astype(float).T.tolist()]
     norm = math.sqrt(math.fsum(v * v for v in mean))
@@ -45,6 +47,7 @@ def test_the_largest_hidden_states_still_give_a_vector_of_length_one():
     assert got.tolist() == pytest.approx([math.sqrt(0.5)] * 2)
 
 
+@pytest.mark.spec("ENG-36")
 @pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]])
 def test_the_first_hidden_state_is_pooled_alone_where_the_model_says_so(cuts):
     pooled = HiddenSum(Pooling(rows=PooledRows.FIRST, normalised=False))
@@ -53,6 +56,7 @@ def test_the_first_hidden_state_is_pooled_alone_where_the_model_says_so(cuts):
     assert pooled.embedding().tobytes() == HIDDEN[0].tobytes()
 
 
+@pytest.mark.spec("ENG-36")
 def test_a_mean_that_is_not_normalised_stays_the_mean():
     pooled = HiddenSum(Pooling(normalised=False))
     pooled.add(HIDDEN)

@@ -1,6 +1,7 @@
 """What a request that asked for it is told on its way to its first token."""
 
 import attrs
+import pytest
 
 from tests.kit.engine.engine_runs import check_progress, run_to_end
 from tests.kit.engine.hash_model import HashModel
@@ -15,6 +16,7 @@ def small(**config):
     return Engine(HashModel(), EngineConfig(**{"block_size": 4, "kv_blocks": 64, "prefix_cache": "none"} | config))
 
 
+@pytest.mark.spec("ENG-42")
 def test_the_share_of_the_prompt_is_told_after_each_chunk():
     engine = small(prefill_chunk=8)
     key = engine.add_request(REQUEST)
@@ -23,6 +25,7 @@ def test_the_share_of_the_prompt_is_told_after_each_chunk():
     assert [type(event) for event in events[4:]] == [TokenEvent, TokenEvent]
 
 
+@pytest.mark.spec("ENG-42")
 def test_a_place_in_the_queue_is_told_once_and_again_when_it_changes():
     engine = small(max_num_seqs=1)
     first, second, third = (
@@ -34,6 +37,7 @@ def test_a_place_in_the_queue_is_told_once_and_again_when_it_changes():
     assert happened[third][:4] == [Progress(ahead=1), Progress(ahead=0), PrefillStarted(0), Progress(done=3)]
 
 
+@pytest.mark.spec("ENG-42")
 def test_one_who_comes_first_by_its_priority_moves_the_others_back():
     engine = small(max_num_seqs=1)
     engine.add_request(attrs.evolve(REQUEST, max_tokens=9))
@@ -44,6 +48,7 @@ def test_one_who_comes_first_by_its_priority_moves_the_others_back():
     assert not [event for event in engine.step() if event.key == waiting]
 
 
+@pytest.mark.spec("ENG-42")
 def test_those_who_did_not_ask_are_told_nothing():
     engine = small(max_num_seqs=1, prefill_chunk=8)
     keys = [engine.add_request(attrs.evolve(REQUEST, progress=False)) for _ in "ab"]
@@ -51,6 +56,7 @@ def test_those_who_did_not_ask_are_told_nothing():
     assert all([type(e) for e in happened[key]] == [PrefillStarted, TokenEvent, TokenEvent] for key in keys)
 
 
+@pytest.mark.spec("ENG-42")
 def test_nothing_is_told_after_the_first_token_though_the_request_is_preempted():
     engine = small(kv_blocks=6, prefill_chunk=0)
     request = attrs.evolve(REQUEST, max_tokens=12)
@@ -61,6 +67,7 @@ def test_nothing_is_told_after_the_first_token_though_the_request_is_preempted()
         check_progress(attrs.evolve(request, prompt=tuple(range(6))), happened[key])
 
 
+@pytest.mark.spec("ENG-42")
 def test_a_place_in_the_queue_is_announced_before_the_step_is_computed():
     engine = small(max_num_seqs=1)
     engine.add_request(REQUEST)

@@ -26,6 +26,7 @@ def events_of(engine, request):
     return run_to_end(engine)[key]
 
 
+@pytest.mark.spec("ENG-40")
 def test_each_token_has_what_the_logits_before_it_say():
     model = succ_model()
     told = prompt_tokens_of(all_alone(attrs.evolve(REQUEST, prompt=(97, 98, 120)), model))
@@ -34,6 +35,7 @@ def test_each_token_has_what_the_logits_before_it_say():
     assert [(t.token, t.logprob, t.top) for t in told] == [(e.token, e.logprob, e.top) for e in expected]
 
 
+@pytest.mark.spec("ENG-40")
 @pytest.mark.parametrize("sampler", ["auto", "numpy"])
 @pytest.mark.parametrize("chunk", [0, 1, 7, 39, 40])
 def test_they_have_the_same_bits_whatever_the_chunks_and_come_once_for_each_chunk(chunk, sampler):
@@ -45,16 +47,19 @@ def test_they_have_the_same_bits_whatever_the_chunks_and_come_once_for_each_chun
     assert tokens_of(events) == tokens_of(all_alone(attrs.evolve(REQUEST, prompt_logprobs=None)))
 
 
+@pytest.mark.spec("ENG-40")
 def test_a_prompt_of_one_token_has_none():
     assert [type(e) for e in all_alone(attrs.evolve(REQUEST, prompt=(5,)))] == [PrefillStarted, *[TokenEvent] * 3]
 
 
+@pytest.mark.spec("ENG-40")
 def test_none_of_the_best_may_be_wanted():
     told = prompt_tokens_of(all_alone(attrs.evolve(REQUEST, prompt_logprobs=0)))
     assert len(told) == 39
     assert {token.top for token in told} == {()}
 
 
+@pytest.mark.spec("ENG-41")
 def test_such_a_request_does_not_read_the_prefix_cache_but_others_find_its_blocks():
     engine = small()
     events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None))
@@ -67,6 +72,7 @@ def test_such_a_request_does_not_read_the_prefix_cache_but_others_find_its_block
     assert events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None))[0] == PrefillStarted(36)
 
 
+@pytest.mark.spec("ENG-40")
 def test_a_preempted_request_is_told_each_token_once():
     engine = small(kv_blocks=16, prefill_chunk=4)
     first = engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(12)), max_tokens=40, prompt_logprobs=None))
@@ -77,12 +83,14 @@ def test_a_preempted_request_is_told_each_token_once():
     assert len(tokens_of(happened[first])) == 40
 
 
+@pytest.mark.spec("ENG-40")
 def test_a_resumed_answer_is_not_told_its_prompt_again():
     events = all_alone(attrs.evolve(REQUEST, emitted=(4,)))
     assert prompt_tokens_of(events) == []
     assert len(tokens_of(events)) == 2
 
 
+@pytest.mark.spec("ENG-41")
 def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
     engine = small(prefill_chunk=0, kv_blocks=1000)
     model = engine._runner._model
@@ -93,6 +101,7 @@ def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
     assert max(len(batch.logit_rows) for batch in model.forwards) <= MOST_SCORED_ROWS + len(keys)
 
 
+@pytest.mark.spec("ENG-41")
 def test_only_the_rows_that_are_wanted_have_logits():
     engine = small(prefill_chunk=16)
     events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None, max_tokens=1))
@@ -109,6 +118,7 @@ class Poisoned(HashModel):
         return np.full_like(logits, np.nan) if token == 60 else logits
 
 
+@pytest.mark.spec("ENG-40")
 def test_a_prompt_with_logits_that_are_no_numbers_ends_its_own_request_and_no_other():
     engine = small(Poisoned())
     bad = engine.add_request(attrs.evolve(REQUEST, prompt=(1, 60, 2)))

@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 
 
@@ -9,6 +11,7 @@ def test_a_draft_is_what_followed_the_earlier_match():
     assert PromptLookup().draft([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], 4) == (4, 5, 6, 7)
 
 
+@pytest.mark.spec("ENG-33")
 def test_the_longest_match_wins_over_a_later_shorter_one():
     tokens = [9, 1, 2, 3, 50, 60, 8, 1, 2, 3, 70, 80, 9, 1, 2, 3]
     assert PromptLookup().draft(tokens, 2) == (50, 60)
@@ -50,6 +53,7 @@ def drafted(tokens, sequences, most=8):
     return count, right
 
 
+@pytest.mark.spec("ENG-33")
 def test_drafts_that_miss_become_rare():
     rng, tokens = random.Random(1), list(range(500))
     for new in range(500, 1000):  # three tokens that are known, then one that never was
@@ -59,6 +63,7 @@ def test_drafts_that_miss_become_rare():
     assert right < count < 1000 / 50
 
 
+@pytest.mark.spec("ENG-33")
 def test_the_more_sequences_run_the_surer_a_draft_must_be():
     rng = random.Random(2)
     tokens = [*range(1000)]
@@ -70,6 +75,7 @@ def test_the_more_sequences_run_the_surer_a_draft_must_be():
     assert counts[0][1] / counts[0][0] < counts[1][1] / counts[1][0]
 
 
+@pytest.mark.spec("ENG-33")
 def test_a_text_that_repeats_itself_gets_long_drafts_and_a_miss_ends_them():
     lookup, tokens = PromptLookup(), [*range(100), *range(50)]
     assert len(lookup.draft(tokens, 16, least_chance(1))) == 16

@@ -14,6 +14,7 @@ from tlserve.generation import GenerationRequest, PrefillStarted, TokenEvent
 # --- sharing the budget: a pure function
 
 
+@pytest.mark.spec("ENG-15")
 @pytest.mark.parametrize(
     ("prompts", "budget", "shares"),
     [
@@ -35,6 +36,7 @@ def test_the_budget_is_shared_by_the_rules(prompts, budget, shares):
     assert share_prefill(prompts, budget) == shares
 
 
+@pytest.mark.spec("ENG-15")
 def test_shares_never_exceed_budget_or_need_and_never_waste_what_is_needed():
     rng = random.Random(1)
     for _ in range(500):
@@ -67,6 +69,7 @@ def started_by_step(eng, steps):
     return [[e.key for e in eng.step() if isinstance(e.what, PrefillStarted)] for _ in range(steps)]
 
 
+@pytest.mark.spec("ENG-13")
 def test_decodes_go_on_in_every_step_of_a_long_prefill():
     eng = engine(prefill_chunk=8)
     first = eng.add_request(request(4))
@@ -77,6 +80,7 @@ def test_decodes_go_on_in_every_step_of_a_long_prefill():
     assert long in steps[-1]
 
 
+@pytest.mark.spec("ENG-13")
 def test_an_embedding_does_not_stall_decodes():
     eng = engine(prefill_chunk=8)
     first = eng.add_request(request(4))
@@ -86,6 +90,7 @@ def test_an_embedding_does_not_stall_decodes():
     assert eng.statistics().active_sequences == 1
 
 
+@pytest.mark.spec("ENG-14")
 def test_a_step_computes_no_more_prompt_tokens_than_the_chunk():
     eng = engine(prefill_chunk=8)
     for start in range(5):
@@ -96,12 +101,14 @@ def test_a_step_computes_no_more_prompt_tokens_than_the_chunk():
         assert eng.statistics().batch_tokens <= 8 + decoding
 
 
+@pytest.mark.spec("ENG-14")
 def test_chunk_zero_computes_whole_prompts_in_one_step():
     eng = engine(prefill_chunk=0)
     keys = [eng.add_request(request(100, start=s)) for s in (0, 7)]
     assert tokens_by_step(eng, 1) == [keys]
 
 
+@pytest.mark.spec("ENG-15")
 def test_a_short_prompt_passes_a_very_long_one():
     eng = engine(prefill_chunk=8)
     eng.add_request(request(400))
@@ -110,6 +117,7 @@ def test_a_short_prompt_passes_a_very_long_one():
     assert tokens_by_step(eng, 1) == [[short]]
 
 
+@pytest.mark.spec("ENG-15")
 def test_a_long_prompt_gets_on_under_a_stream_of_short_ones():
     eng = engine(prefill_chunk=8, max_num_seqs=64)
     long = eng.add_request(request(100))
@@ -120,6 +128,7 @@ def test_a_long_prompt_gets_on_under_a_stream_of_short_ones():
     raise AssertionError("half of the budget would have been enough after 25 steps")
 
 
+@pytest.mark.spec("ENG-12")
 def test_admission_is_in_order_of_priority_then_of_arrival():
     eng = engine(max_num_seqs=1, prefill_chunk=0)
     running = eng.add_request(request(4, 3))
@@ -129,6 +138,7 @@ def test_admission_is_in_order_of_priority_then_of_arrival():
     assert [k for keys in started_by_step(eng, 8) for k in keys] == [high, first, second, low]
 
 
+@pytest.mark.spec("ENG-12")
 def test_one_that_does_not_fit_holds_back_those_behind_it():
     eng = engine(kv_blocks=10, prefill_chunk=0)
     eng.add_request(request(20, 8))
@@ -139,6 +149,7 @@ def test_one_that_does_not_fit_holds_back_those_behind_it():
     assert eng.statistics().preemptions_total == 0
 
 
+@pytest.mark.spec("ENG-12")
 def test_prefill_of_a_higher_priority_takes_the_whole_budget():
     eng = engine(prefill_chunk=8)
     eng.add_request(request(80))
@@ -150,6 +161,7 @@ def test_prefill_of_a_higher_priority_takes_the_whole_budget():
 # --- preemption
 
 
+@pytest.mark.spec("ENG-16")
 def test_the_lowest_priority_then_the_latest_arrival_is_preempted():
     eng = engine(kv_blocks=10, prefill_chunk=0)
     low = eng.add_request(request(8, 20, priority=-1))
@@ -165,6 +177,7 @@ def test_the_lowest_priority_then_the_latest_arrival_is_preempted():
     assert eng.statistics().finished_length_total == 3
 
 
+@pytest.mark.spec("ENG-17")
 def test_a_preempted_sequence_keeps_its_place_before_later_arrivals():
     eng = engine(kv_blocks=8, prefill_chunk=0, max_num_seqs=2)
     eng.add_request(request(8, 20))
@@ -175,6 +188,7 @@ def test_a_preempted_sequence_keeps_its_place_before_later_arrivals():
     assert (eng.queue_position(second), eng.queue_position(third)) == (0, 1)
 
 
+@pytest.mark.spec("ENG-16")
 def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
     eng = engine(kv_blocks=10, prefill_chunk=3, max_num_seqs=8)
     big = eng.add_request(request(20, 20))
@@ -188,6 +202,7 @@ def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
     assert ends.index(big) < 20
 
 
+@pytest.mark.spec("ENG-33")
 def test_a_draft_never_takes_a_block_from_another_sequence():
     eng = Engine(succ_model(), EngineConfig(kv_blocks=6, block_size=4, speculative="prompt_lookup"))
     repeating = eng.add_request(GenerationRequest(prompt=(1, 2, 3, 4, 5, 1, 2), max_tokens=8, seed=0))
@@ -211,6 +226,7 @@ def rows_computed(eng):
     return rows
 
 
+@pytest.mark.spec("ENG-18")
 @pytest.mark.parametrize("cache", ["hash", "radix"])
 @pytest.mark.parametrize("chunk", [0, 6, 16])
 def test_prompts_that_arrive_together_compute_their_common_beginning_once(cache, chunk):
@@ -220,6 +236,7 @@ def test_prompts_that_arrive_together_compute_their_common_beginning_once(cache,
     assert rows_computed(eng) == 40 + 5
 
 
+@pytest.mark.spec("ENG-18")
 def test_the_one_who_waits_for_a_common_block_goes_on_when_the_other_is_aborted():
     eng = engine(prefix_cache="radix", prefill_chunk=4)
     first, second = (eng.add_request(GenerationRequest(prompt=tuple(range(40)), max_tokens=1, seed=0)) for _ in "ab")
@@ -228,6 +245,7 @@ def test_the_one_who_waits_for_a_common_block_goes_on_when_the_other_is_aborted(
     assert [second] in tokens_by_step(eng, 12)
 
 
+@pytest.mark.spec("ENG-11")
 def test_the_hit_ratio_counts_every_prompt_token_that_was_not_computed():
     eng = engine(prefix_cache="radix")
     for _ in range(2):
@@ -246,6 +264,7 @@ def choices(count, prompt_tokens, **fields):
     return [GenerationRequest(prompt=prompt, max_tokens=4, seed=3, choice=i, **fields) for i in range(count)]
 
 
+@pytest.mark.spec("ENG-18")
 @pytest.mark.parametrize("cache", ["hash", "radix"])
 @pytest.mark.parametrize("chunk", [0, 16, 256])
 def test_the_choices_of_one_prompt_share_its_blocks_and_compute_it_once(cache, chunk):
@@ -261,6 +280,7 @@ def test_the_choices_of_one_prompt_share_its_blocks_and_compute_it_once(cache, c
     assert used == 10 + 8
 
 
+@pytest.mark.spec("ENG-18")
 def test_without_a_cache_each_choice_computes_the_whole_prompt():
     eng = engine(prefix_cache="none")
     for each in choices(3, 41):
@@ -268,6 +288,7 @@ def test_without_a_cache_each_choice_computes_the_whole_prompt():
     assert rows_computed(eng) == 3 * (41 + 3)
 
 
+@pytest.mark.spec("ENG-22")
 @pytest.mark.parametrize("cache", ["hash", "radix"])
 def test_requests_of_different_salts_neither_find_nor_wait_for_each_others_blocks(cache):
     eng = engine(prefix_cache=cache, prefill_chunk=0)

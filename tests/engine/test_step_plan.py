@@ -1,5 +1,7 @@
 """The layout of one step."""
 
+import pytest
+
 from tlserve.engine.blocks.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.sequence import Sequence
@@ -23,6 +25,7 @@ def sequence(tokens, computed, blocks, *, embedding=False):
     )
 
 
+@pytest.mark.spec("ENG-19")
 def test_rows_of_all_kinds_lie_side_by_side_in_one_step():
     batch = plan_batch(
         [
@@ -40,6 +43,7 @@ def test_rows_of_all_kinds_lie_side_by_side_in_one_step():
     assert batch.hidden_rows.tolist() == [7, 8]
 
 
+@pytest.mark.spec("ENG-19")
 def test_what_a_step_was_planned_as_stays_true_after_the_sequence_moved_on():
     moving = sequence([1, 2, 3], 0, [0])
     rows = SequenceRows(moving, 3)

@@ -36,6 +36,7 @@ def assert_nothing_is_left(host, *, running=0):
         assert now.kv_used == 0
 
 
+@pytest.mark.spec("CASE-32", "FAULT-1")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_the_queue_is_never_computed(leave, stream):
@@ -53,6 +54,7 @@ async def test_a_client_that_leaves_the_queue_is_never_computed(leave, stream):
         assert host.gate.steps == 3
 
 
+@pytest.mark.spec("CASE-32", "FAULT-1")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_blocks_within_a_chunk(leave, stream):
@@ -69,6 +71,7 @@ async def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_blocks_wi
         assert host.gate.steps == 2
 
 
+@pytest.mark.spec("CASE-32", "FAULT-1")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_while_its_answer_is_made_frees_its_blocks_within_a_step(leave, stream):
@@ -110,6 +113,7 @@ async def test_a_client_that_leaves_does_not_touch_the_answers_beside_it():
         assert [content_of(await stayer.events()) for stayer in stayers] == ["bcdefg", "efghij", "hijklm"]
 
 
+@pytest.mark.spec("FAULT-1")
 async def test_embeddings_of_a_client_that_left_are_not_computed_on():
     async with gated_server(max_num_seqs=1) as host:
         leaver = await host.send({"model": "succ", "input": ["a", "b", "c", "d"]}, "/v1/embeddings")

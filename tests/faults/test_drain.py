@@ -10,6 +10,7 @@ from tests.kit.http.http_calls import chat, content_of
 STREAM = chat("a", max_tokens=5, stream=True)
 
 
+@pytest.mark.spec("CASE-33", "FAULT-5")
 async def test_a_drain_finishes_the_running_and_the_queued_and_closes_the_idle() -> None:
     async with gated_server(max_num_seqs=1) as host:
         idle = await host.connect()
@@ -36,6 +37,7 @@ async def test_a_drain_finishes_the_running_and_the_queued_and_closes_the_idle()
         await idle.aclose()
 
 
+@pytest.mark.spec("FAULT-5")
 async def test_a_request_on_a_connection_that_was_open_is_told_to_come_back() -> None:
     async with gated_server(max_num_seqs=1) as host:
         running = await host.send(STREAM)
@@ -69,6 +71,7 @@ def assert_told(events, text):
     assert done == "[DONE]"
 
 
+@pytest.mark.spec("CASE-33", "FAULT-5")
 @pytest.mark.parametrize("second_stop", [False, True])
 async def test_past_its_limit_or_at_a_second_stop_a_drain_tells_every_request_and_exits_with_3(second_stop) -> None:
     limit_ms = 60_000 if second_stop else 50

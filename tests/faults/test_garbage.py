@@ -65,6 +65,7 @@ def tiny(tmp_path_factory):
     return load_model(write_tiny_gguf(tmp_path_factory.mktemp("garbage") / "tiny.gguf"))
 
 
+@pytest.mark.spec("FAULT-9")
 async def test_streams_are_the_same_to_the_bit_while_garbage_and_resets_come(tiny):
     seed = random.randrange(1 << 32)
     print("seed", seed)
@@ -83,6 +84,7 @@ async def test_streams_are_the_same_to_the_bit_while_garbage_and_resets_come(tin
         assert host.backend.admitted == 0
 
 
+@pytest.mark.spec("FAULT-9")
 @pytest.mark.parametrize("data", GARBAGE, ids=lambda data: repr(data[:24]))
 async def test_garbage_is_refused_and_admits_nothing(data):
     async with gated_server() as host:

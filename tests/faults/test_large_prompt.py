@@ -2,6 +2,7 @@
 
 import threading
 
+import pytest
 import trio
 
 from tests.kit.http.gated_server import gated_server, until
@@ -25,6 +26,7 @@ class GatedTokenizer(ByteTokenizer):
         return super().encode(text)
 
 
+@pytest.mark.spec("FAULT-10")
 async def test_a_stream_is_made_from_its_first_token_to_its_last_while_a_megabyte_is_encoded(memory_api):
     tokenizer = GatedTokenizer()
     async with memory_api(tokenizer=tokenizer) as api, trio.open_nursery() as nursery:
@@ -43,6 +45,7 @@ async def test_a_stream_is_made_from_its_first_token_to_its_last_while_a_megabyt
         assert (answers[0].status, b"context_length_exceeded" in answers[0].body) == (400, True)
 
 
+@pytest.mark.spec("FAULT-10")
 async def test_more_large_prompts_than_threads_wait_for_each_other_and_hold_up_nobody_else(memory_api):
     tokenizer = GatedTokenizer()
     async with memory_api(tokenizer=tokenizer) as api, trio.open_nursery() as nursery:

@@ -18,6 +18,7 @@ def running_and_waiting(server):
     return samples["tl_engine_active_sequences{}"], samples["tl_engine_queue_depth{}"]
 
 
+@pytest.mark.spec("FAULT-6")
 def test_an_engine_that_dies_is_told_to_every_client_and_ends_the_process_with_9():
     limits = ("--model", "succ", "--set", "max_num_seqs=3")
     with server_process("dies", *limits, start=(str(BROKEN),)) as server, ThreadPoolExecutor(4) as threads:
@@ -57,6 +58,7 @@ def test_an_engine_that_dies_is_told_to_every_client_and_ends_the_process_with_9
     assert sum("Traceback" in line for line in server.lines) == 1
 
 
+@pytest.mark.spec("FAULT-7")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_the_model_loads_ends_the_process_at_once_with_0(number):
     with server_process("loads", "--model", "succ", start=(str(BROKEN),)) as server:
@@ -66,6 +68,7 @@ def test_a_signal_while_the_model_loads_ends_the_process_at_once_with_0(number):
     assert not any("Traceback" in line for line in server.lines)
 
 
+@pytest.mark.spec("FAULT-7")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_while_nothing_is_open_ends_the_process_at_once_with_0(number):
     with server_process("--model", "succ") as server:
@@ -74,6 +77,7 @@ def test_a_signal_while_nothing_is_open_ends_the_process_at_once_with_0(number):
         assert server.wait_exit() == 0
 
 
+@pytest.mark.spec("FAULT-5")
 def test_a_second_signal_cuts_a_stream_with_an_error_and_the_process_ends_with_3():
     start = (str(BROKEN), "dies")
     with server_process("--model", "succ", start=start) as server, ThreadPoolExecutor(1) as threads:

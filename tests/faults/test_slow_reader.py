@@ -3,6 +3,7 @@
 import json
 import socket
 
+import pytest
 import trio
 from trio.testing import MockClock
 
@@ -17,6 +18,7 @@ def request_bytes(body):
     return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(data), data)
 
 
+@pytest.mark.spec("FAULT-2")
 async def test_a_reader_that_never_reads_is_cut_after_the_write_time_and_others_finish(
     memory_api, autojump_clock: MockClock
 ) -> None:
@@ -33,6 +35,7 @@ async def test_a_reader_that_never_reads_is_cut_after_the_write_time_and_others_
         assert api.records[0].total_ms == 7000
 
 
+@pytest.mark.spec("FAULT-2")
 async def test_a_reader_that_never_reads_is_cut_over_a_real_socket_and_frees_its_place() -> None:
     async with gated_server(http__write_timeout_ms=100) as host:
         host.gate.open_all()

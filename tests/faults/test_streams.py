@@ -30,6 +30,7 @@ def tiny_server(tmp_path_factory):
         yield server
 
 
+@pytest.mark.spec("CASE-1")
 def test_a_stop_taken_from_the_answer_itself_ends_it_before_its_first_occurrence(tiny_server):
     body = chat("Hello", model="tiny", max_tokens=40)
     content, _ = both(tiny_server.address, body)
@@ -40,6 +41,7 @@ def test_a_stop_taken_from_the_answer_itself_ends_it_before_its_first_occurrence
         assert both(tiny_server.address, {**body, "stop": [stop]}) == expected
 
 
+@pytest.mark.spec("CASE-6")
 def test_the_finish_says_why_the_answer_ended():
     with serve_in_thread("succ") as server:
         assert both(server.address, chat("a", max_tokens=1)) == ("b", "length")
@@ -48,6 +50,7 @@ def test_the_finish_says_why_the_answer_ended():
         assert both(server.address, chat("a", max_tokens=3, stop=["e"])) == ("bcd", "length")
 
 
+@pytest.mark.spec("CASE-8")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(
     ("fields", "status", "code"),
@@ -67,6 +70,7 @@ async def test_a_bad_request_is_refused_before_a_stream_begins(stream, fields, s
         assert host.gate.steps == 0
 
 
+@pytest.mark.spec("CASE-9")
 async def test_a_ping_is_a_comment_between_events_and_never_more():
     async with gated_server(http__ping_interval_ms=10) as host:
         talk = await host.send(chat("a", max_tokens=3, stream=True))
@@ -89,6 +93,7 @@ async def test_no_ping_is_sent_while_a_request_waits_so_that_it_can_still_be_ref
         host.gate.open_all()
 
 
+@pytest.mark.spec("CASE-3")
 @pytest.mark.real_model
 def test_a_limit_inside_a_character_gives_the_same_valid_text_streamed_and_whole(smol_path):
     """Raw text that the model goes on repeating, cut at every token: the tail of a character that is not complete."""
@@ -111,6 +116,7 @@ def test_a_limit_inside_a_character_gives_the_same_valid_text_streamed_and_whole
     assert any("漢" in text for text in wholes)
 
 
+@pytest.mark.spec("FAULT-4")
 async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_the_step_ends():
     async with gated_server(max_num_seqs=1) as host:
         running = await host.send(chat("a", max_tokens=3, stream=True))
@@ -125,6 +131,7 @@ async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_
         assert [content_of(await talk.events()) for talk in (running, queued)] == ["bcd", "efg"]
 
 
+@pytest.mark.spec("FAULT-4")
 async def test_a_long_first_step_is_no_time_in_the_queue(caplog):
     caplog.set_level("INFO", "tlserve.request")
     async with gated_server(queue_deadline_ms=300) as host:

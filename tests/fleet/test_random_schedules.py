@@ -21,6 +21,7 @@ def seeds(request):
     return range(request.config.getoption("--fleet-schedules", default=240)) if seed is None else [seed]
 
 
+@pytest.mark.spec("HEAD-2")
 def test_every_answer_of_a_random_schedule_is_the_one_of_the_engine_in_process(seeds, caplog):
     caplog.set_level(logging.CRITICAL)
     seen = {"moved": 0, "finished": 0, "failed": 0, "left": 0}
@@ -48,6 +49,7 @@ def tell(schedule):
         print(client, outcome.trace, sep="\n  ")
 
 
+@pytest.mark.spec("HEAD-2")
 def test_a_schedule_plays_the_same_way_again():
     for seed in range(5):
         first, second = FleetSchedule(seed).play(), FleetSchedule(seed).play()

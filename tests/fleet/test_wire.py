@@ -70,6 +70,7 @@ def classes_in(*kinds: object) -> set[type]:
     return found
 
 
+@pytest.mark.spec("WIRE-1")
 def test_a_field_that_is_new_needs_a_new_version() -> None:
     carried = classes_in(GenerationRequest, EmbeddingRequest, NodeInfo, PollReply, Ack, GenerationEvent)
     fields = {kind.__name__: " ".join(field.name for field in attrs.fields(kind)) for kind in carried}
@@ -80,6 +81,7 @@ def over_the_wire(message: object, kind: type) -> object:
     return wire.read(wire.write(message), kind)
 
 
+@pytest.mark.spec("WIRE-1")
 @given(values_of(SessionKey), values_of(GenerationRequest), values_of(float))
 def test_a_placement_comes_back_as_it_was_written(key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
     assert over_the_wire(wire.Place(key, request, wall_s), wire.Place) == wire.Place(key, request, wall_s)
@@ -110,6 +112,7 @@ def reply_with(*events: GenerationEvent, error: errors.TlserveError | None = Non
     return PollReply(incarnation="i", sessions=sessions, unknown=(), statistics=EngineStatistics())
 
 
+@pytest.mark.spec("WIRE-1")
 @given(
     st.lists(values_of(GenerationEvent), max_size=4).map(tuple),
     values_of(EngineStatistics),
@@ -123,6 +126,7 @@ def test_a_reply_to_a_poll_comes_back_as_it_was_written(
     assert polled(reply) == reply
 
 
+@pytest.mark.spec("WIRE-2")
 @given(st.integers(0, (1 << 64) - 1))
 def test_every_bit_of_a_logprob_crosses(bits: int) -> None:
     (logprob,) = struct.unpack("<d", struct.pack("<Q", bits))
@@ -135,6 +139,7 @@ def test_every_bit_of_a_logprob_crosses(bits: int) -> None:
         assert struct.pack("<d", number) == struct.pack("<d", logprob)
 
 
+@pytest.mark.spec("WIRE-2")
 @given(st.lists(st_numpy.arrays(np.uint32, st.integers(0, 5)), max_size=3))
 def test_every_bit_of_a_vector_crosses(bits: list[np.ndarray]) -> None:
     vectors = tuple(bit.view(np.float32) for bit in bits)
@@ -157,6 +162,7 @@ def state_of(error: errors.TlserveError) -> tuple[object, ...]:
     return type(error), error.args, vars(error)
 
 
+@pytest.mark.spec("WIRE-3")
 @pytest.mark.parametrize("kind", wire.CARRIED, ids=lambda kind: kind.__name__)
 def test_an_error_comes_back_as_itself(kind: type[errors.TlserveError]) -> None:
     fault = over_the_wire(wire.fault_of(made(kind)), wire.Fault)
@@ -169,6 +175,7 @@ def test_an_error_that_ends_a_session_comes_back_behind_its_events() -> None:
     assert state_of(session.error) == state_of(errors.NoCapacity("full", retry_after_s=9))
 
 
+@pytest.mark.spec("WIRE-3")
 def test_every_error_that_a_request_can_end_with_has_a_row() -> None:
     family = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.TlserveError)]
     ours = [kind for kind in family if not issubclass(kind, errors.OperatorError) and kind is not errors.TlserveError]
@@ -176,6 +183,7 @@ def test_every_error_that_a_request_can_end_with_has_a_row() -> None:
     assert {*ours, *links} - {errors.TlserveError} <= set(wire.CARRIED)
 
 
+@pytest.mark.spec("WIRE-3")
 def test_an_error_without_a_row_crosses_as_its_nearest_base() -> None:
     class Odd(errors.Overloaded):
         """An overload of a kind that the wire does not know."""
@@ -187,12 +195,14 @@ def test_an_error_without_a_row_crosses_as_its_nearest_base() -> None:
 # --- what cannot be read ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("WIRE-4")
 def test_another_version_is_refused_in_words() -> None:
     other = bytes((wire.VERSION + 1,)) + wire.write(wire.Hello())[1:]
     with pytest.raises(wire.WireRefused, match=rf"speaks version {wire.VERSION + 1} .* this is version {wire.VERSION}"):
         wire.read(other, wire.Hello)
 
 
+@pytest.mark.spec("WIRE-4")
 @given(st.binary(max_size=40))
 def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     for kind in (wire.Place, wire.Poll, wire.Cancel, EmbeddingRequest):
@@ -202,6 +212,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
             wire.read(b"", kind)
 
 
+@pytest.mark.spec("WIRE-4")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -223,6 +234,7 @@ def test_a_vector_of_broken_length_is_refused() -> None:
         wire.vectors_of([b"abc"])
 
 
+@pytest.mark.spec("WIRE-1")
 def test_the_forms_have_the_fields_of_what_they_stand_for() -> None:
     pairs: list[tuple[type[msgspec.Struct], type]] = [(wire.PollAnswer, PollReply), (wire.Events, SessionEvents)]
     for form, kind in pairs:

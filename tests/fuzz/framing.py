@@ -3,8 +3,8 @@
     python -m tests.fuzz.framing --inputs 1000000 --seed 7       # more, or others
     python -m tests.fuzz.framing --seed 7 --only 1234            # one conversation again, as printed when it failed
 
-The server is the real one behind memory streams (`tests.kit.http.memory_http`), under a clock that jumps. A conversation is made from
-the seed and its own number alone.
+The server is the real one behind memory streams (`tests.kit.http.memory_http`), under a clock that jumps. A conversation is made
+from the seed and its own number alone.
 """
 
 from __future__ import annotations

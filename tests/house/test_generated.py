@@ -1,5 +1,7 @@
 """The files of specs/ and docs/ that are made from code are what the code makes now."""
 
+import pytest
+
 from tests.kit.source_tree import CHECKOUT
 from tlserve.cli.reference import commands_page
 from tlserve.config.reference import settings_page
@@ -8,11 +10,13 @@ from tlserve.telemetry.catalogue import catalogue_yaml
 from tlserve.telemetry.catalogue_page import catalogue_markdown
 
 
+@pytest.mark.spec("SET-14")
 def test_the_runtime_schema_is_current() -> None:
     """Mend it by `python -m tlserve.config.schema > specs/runtime.schema.json`."""
     assert (CHECKOUT / "specs" / "runtime.schema.json").read_text(encoding="utf-8") == runtime_schema_text()
 
 
+@pytest.mark.spec("TEL-9")
 def test_the_metric_catalogue_is_current() -> None:
     """Mend it by `python -m tlserve.telemetry.catalogue > specs/metrics.yaml`."""
     assert (CHECKOUT / "specs" / "metrics.yaml").read_text(encoding="utf-8") == catalogue_yaml()

@@ -1,14 +1,14 @@
-"""Imports point down only, siblings do not know each other, and some modules are at home in some rooms only."""
+"""Imports point down only, packages of one layer do not import each other, and some libraries belong to some packages."""
 
 import ast
 from collections.abc import Iterator
 
 import pytest
 
-from tests.kit.source_tree import Module, imports, modules, room_of
+from tests.kit.source_tree import Module, imports, modules, package_of
 
-# Top to bottom. A place may import what is in a lower line, and itself. A place is a folder of the package, or, where a line is
-# drawn inside a folder, a dotted name below it: the longest name that fits decides.
+# Top to bottom. A module may import from the lines below its own, and from its own place. A place is a package, or a dotted
+# name inside one where layers are drawn there too; the longest name that fits decides.
 LAYERS = (
     ("__main__",),
     ("cli",),
@@ -31,38 +31,38 @@ LAYERS = (
 )
 LEVEL = {place: level for level, places in enumerate(LAYERS) for place in places}
 
-# What a room never imports although it stands above it.
+# What a package must not import, although its layer would allow it.
 NEVER = {
     "endpoints": {"worker", "fleet", "engine", "model", "kernels"},
     "engine": {"text", "chat"},
     "fleet": {"text", "chat"},
 }
 
-# Modules from outside, and the rooms, or single files, that may know them. A thread is at home in `worker`; `testing` has one
-# to run a server beside a synchronous test, `node_host` one to run a node beside the threads that carry its calls.
+# Modules from outside, and the packages or single modules that may import them. Threads belong to `worker`; two programs have one
+# each: to run a server beside synchronous code, and to run a node beside the threads that carry its calls.
 AT_HOME = {
     "trio": {
         "admission",
-        "app",
-        "app_node",
-        "hosting",
-        "node_host",
-        "fleet_head",
         "bench",
         "cli",
-        "http",
         "endpoints",
-        "worker",
         "fleet",
+        "http",
         "lifecycle",
-        "testing",
+        "programs",
+        "worker",
     },
     "h11": {"http"},
-    "threading": {"worker", "testing"},
+    "threading": {"worker"},
     "queue": {"worker"},
     "_thread": set[str](),
     "asyncio": set[str](),
-    "concurrent": {"testing", "node_host", "tlserve.fleet.ray.calls", "tlserve.kernels.thread_pool"},
+    "concurrent": {
+        "tlserve.programs.in_thread",
+        "tlserve.programs.actor_node",
+        "tlserve.fleet.ray.calls",
+        "tlserve.kernels.thread_pool",
+    },
     "multiprocessing": set[str](),
     "gguf": {"model"},
     "huggingface_hub": {"tlserve.cli.pull.hub_client"},
@@ -78,26 +78,32 @@ AT_HOME = {
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}
 
 
+def place_of(name: str) -> str:
+    """Return the longest place that a dotted name is in; "" is the package itself."""
+    parts = name.split(".")[1:]
+    prefixes = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((prefix for prefix in prefixes if prefix in LEVEL), "")
+
+
 def upward(module: Module) -> Iterator[str]:
+    here = place_of(module.name)
     for line, name in imports(module.tree):
-        if not (name + ".").startswith("tlserve."):
-            continue
-        room = room_of(name) if room_of(name) in LEVEL else ""
-        if room != module.room and LEVEL[room] <= LEVEL.get(module.room, 0):
-            yield f"{module.path}:{line}: {module.room} imports {name}"
+        there = place_of(name)
+        if (name + ".").startswith("tlserve.") and there != here and LEVEL[there] <= LEVEL[here]:
+            yield f"{module.path}:{line}: {here} imports {name}"
 
 
 def never(module: Module) -> Iterator[str]:
     for line, name in imports(module.tree):
-        if name.startswith("tlserve.") and room_of(name) in NEVER.get(module.room, ()):
-            yield f"{module.path}:{line}: {module.room} imports {name}"
+        if name.startswith("tlserve.") and package_of(name) in NEVER.get(module.package, ()):
+            yield f"{module.path}:{line}: {module.package} imports {name}"
 
 
 def not_at_home(module: Module) -> Iterator[str]:
     for line, name in imports(module.tree):
-        rooms = AT_HOME.get(name.partition(".")[0])
-        if rooms is not None and not {module.room, module.name} & rooms:
-            yield f"{module.path}:{line}: {module.room} imports {name}"
+        homes = AT_HOME.get(name.partition(".")[0])
+        if homes is not None and not {module.package, module.name} & homes:
+            yield f"{module.path}:{line}: {module.package} imports {name}"
 
 
 def reads_environment(module: Module) -> Iterator[str]:
@@ -107,8 +113,8 @@ def reads_environment(module: Module) -> Iterator[str]:
         imported = (
             {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) and node.module == "os" else set()
         )
-        if module.room != "config" and (imported | {name}) & ENVIRONMENT:
-            yield f"{module.path}:{node.lineno}: {module.room} reads the environment"
+        if module.package != "config" and (imported | {name}) & ENVIRONMENT:
+            yield f"{module.path}:{node.lineno}: {module.package} reads the environment"
 
 
 RULES = (upward, never, not_at_home, reads_environment)
@@ -119,8 +125,8 @@ def small(name: str, text: str) -> Module:
     return Module(name, some.path, text, ast.parse(text))
 
 
-def test_every_room_stands_in_a_layer() -> None:
-    assert {module.room for module in modules()} - LEVEL.keys() == set()
+def test_every_package_has_a_layer() -> None:
+    assert {module.name for module in modules() if module.package and not place_of(module.name)} == set()
 
 
 def test_imports_point_down() -> None:
@@ -131,7 +137,7 @@ def test_endpoints_engine_and_fleet_do_not_know_what_they_must_not_know() -> Non
     assert [finding for module in modules() for finding in never(module)] == []
 
 
-def test_libraries_stay_in_their_rooms() -> None:
+def test_libraries_stay_in_their_packages() -> None:
     assert [finding for module in modules() for finding in not_at_home(module)] == []
 
 
@@ -144,7 +150,7 @@ def test_only_config_reads_the_environment() -> None:
     [
         ("tlserve.http.x", "import tlserve.openai.errors"),
         ("tlserve.http.x", "from tlserve.chat import template"),
-        ("tlserve.http.x", "def f():\n    from tlserve import app"),
+        ("tlserve.http.x", "def f():\n    from tlserve.programs import server"),
         ("tlserve.errors", "from tlserve import generation"),
         ("tlserve.endpoints.x", "from tlserve.engine.engine import Engine"),
         ("tlserve.engine.x", "from tlserve.text.tokenizer import Tokenizer"),
@@ -166,7 +172,7 @@ def test_each_rule_sees_what_it_forbids(name: str, text: str) -> None:
             "tlserve.http.x",
             "import h11, trio\nfrom tlserve.http.sse import event\nfrom tlserve.config.settings import Settings",
         ),
-        ("tlserve.cli.x", "from tlserve import __version__, errors\nfrom tlserve import app"),
+        ("tlserve.cli.x", "from tlserve import __version__, errors\nfrom tlserve.programs import server"),
         ("tlserve.config.x", "import os\nos.environ"),
         ("tlserve.cli.x", "import os\nos.fsync(environ)"),
     ],

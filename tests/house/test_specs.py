@@ -1,4 +1,7 @@
-"""The specs name tests and symbols that are there, and every numbered rule has a test."""
+"""Every numbered rule of specs/ has a test that points to it, and every test points to rules that exist.
+
+A rule is one line, `- ENG-4 The first event of a request is ...`; a test points to it by `@pytest.mark.spec("ENG-4")`.
+"""
 
 import ast
 import functools
@@ -7,60 +10,53 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-import attrs
 import pytest
 
-from tests.kit.source_tree import CHECKOUT, defines, test_names
-from tlserve.telemetry.catalogue import METRICS
+from tests.kit.source_tree import CHECKOUT, Function, defines
 
 SPECS = CHECKOUT / "specs"
-TRACEABILITY = SPECS / "traceability.md"
+LONGEST_LINE = 130
 
 RULE = re.compile(r"^[\s*\-|`]*(?P<number>[A-Z][A-Z0-9]*-[0-9]+)\b")
-TEST = re.compile(r"(?P<path>tests/[\w/]+\.py)::(?P<name>\w+(?:::\w+)?)")
 SYMBOL = re.compile(r"\b(?P<module>tlserve(?:\.\w+)*):(?P<symbol>[A-Za-z_]\w*(?:\.\w+)*)")
 FILE = re.compile(r"`(?P<path>(?:tests|specs|docs|\.ci)/[\w./-]+\.\w+)`")
-LATER_STEPS = ("The complete single node", "Speak every dialect", "Exact and fast", "The fleet")
-EXCUSE = re.compile(rf"later: (?:{'|'.join(LATER_STEPS)})|left out: \w.*")
-NO_TEST = "\N{EM DASH}"
 
 
-@attrs.frozen
-class Rule:
-    """A numbered rule with the text up to the next one."""
-
-    number: str
-    text: str
+def spec_files() -> list[Path]:
+    return sorted(SPECS.glob("*.md"))
 
 
-def rules(text: str) -> Iterator[Rule]:
-    number, lines = "", list[str]()
-    for line in [*text.splitlines(), "# end"]:
-        start = RULE.match(line)
-        if start or line.startswith("#"):
-            if number:
-                yield Rule(number, "\n".join(lines))
-            number, lines = (start["number"], []) if start else ("", [])
-        lines.append(line)
+def rules(text: str) -> list[str]:
+    return [match["number"] for line in text.splitlines() if (match := RULE.match(line))]
 
 
 @functools.cache
-def tests_of(path: str) -> set[str]:
-    return test_names(CHECKOUT / path) if (CHECKOUT / path).is_file() else set()
+def all_rules() -> list[str]:
+    return [number for path in spec_files() for number in rules(path.read_text(encoding="utf-8"))]
 
 
-tests_of.__test__ = False  # type: ignore[attr-defined]
+def marked(tree: ast.Module) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Yield (test, the rules that it points to) of every test that has the marker."""
+    for node in ast.walk(tree):
+        if isinstance(node, Function):
+            numbers = tuple(number for decorator in node.decorator_list for number in _rules_of(decorator))
+            if numbers:
+                yield node.name, numbers
 
 
-def missing_tests(text: str) -> list[str]:
-    return [match[0] for match in TEST.finditer(text) if match["name"] not in tests_of(match["path"])]
+def _rules_of(decorator: ast.expr) -> Iterator[str]:
+    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "pytest.mark.spec":
+        yield from (ast.literal_eval(argument) for argument in decorator.args)
 
 
 @functools.cache
-def tree_of(module: str) -> ast.Module | None:
-    base = CHECKOUT.joinpath(*module.split("."))
-    paths = [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
-    return ast.parse(paths[0].read_text(encoding="utf-8")) if paths else None
+def all_marked() -> dict[str, tuple[str, ...]]:
+    """Return the rules of every marked test, by "path::name"."""
+    found = {}
+    for path in sorted((CHECKOUT / "tests").rglob("test_*.py")):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        found |= {f"{path.relative_to(CHECKOUT)}::{name}": numbers for name, numbers in marked(tree)}
+    return found
 
 
 def missing_symbols(text: str) -> list[str]:
@@ -78,6 +74,13 @@ def resolves(module: str, symbol: str) -> bool:
     return _has(found, symbol) or (tree is not None and defines(tree, symbol))
 
 
+@functools.cache
+def tree_of(module: str) -> ast.Module | None:
+    base = CHECKOUT.joinpath(*module.split("."))
+    paths = [path for path in (base.with_suffix(".py"), base / "__init__.py") if path.is_file()]
+    return ast.parse(paths[0].read_text(encoding="utf-8")) if paths else None
+
+
 def _has(owner: object, symbol: str) -> bool:
     first, _, rest = symbol.partition(".")
     return hasattr(owner, first) and (not rest or _has(getattr(owner, first), rest))
@@ -87,35 +90,26 @@ def missing_files(text: str) -> list[str]:
     return [match["path"] for match in FILE.finditer(text) if not (CHECKOUT / match["path"]).is_file()]
 
 
-def table_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    """Yield (line, cells) of every table row below its head; an escaped bar does not end a cell."""
-    in_body = False
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
-        is_rule = line.startswith("|") and all(re.fullmatch(r":?-+:?", cell) for cell in cells)
-        in_body = line.startswith("|") and (in_body or is_rule)
-        if in_body and not is_rule:
-            yield line, cells
+def test_every_rule_has_a_test() -> None:
+    tested = {number for numbers in all_marked().values() for number in numbers}
+    assert [number for number in all_rules() if number not in tested] == []
 
 
-def untraced(text: str) -> list[str]:
-    """Return the rows of a traceability table that have an empty cell, or no symbol with a test and no reason why not."""
-    return [line for line, cells in table_rows(text) if len(cells) != 4 or not all(cells) or not _is_traced(*cells)]
+def test_every_test_points_to_rules_that_exist() -> None:
+    known = set(all_rules())
+    unknown = {test: [number for number in numbers if number not in known] for test, numbers in all_marked().items()}
+    assert {test: numbers for test, numbers in unknown.items() if numbers} == {}
 
 
-def _is_traced(_item: str, ours: str, test: str, _note: str) -> bool:
-    if EXCUSE.fullmatch(ours):
-        return test == NO_TEST or bool(TEST.search(test))
-    return bool(SYMBOL.search(ours) and TEST.search(test))
-
-
-def spec_files() -> list[Path]:
-    return sorted(SPECS.glob("*.md"))
+def test_no_rule_number_is_given_twice() -> None:
+    numbers = all_rules()
+    assert [number for number in sorted(set(numbers)) if numbers.count(number) > 1] == []
 
 
 @pytest.mark.parametrize("path", spec_files(), ids=lambda path: path.name)
-def test_every_test_that_a_spec_names_exists(path: Path) -> None:
-    assert missing_tests(path.read_text(encoding="utf-8")) == []
+def test_no_line_of_a_spec_is_long(path: Path) -> None:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert [f"{number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE] == []
 
 
 @pytest.mark.parametrize("path", spec_files(), ids=lambda path: path.name)
@@ -128,68 +122,23 @@ def test_every_file_that_a_spec_names_exists(path: Path) -> None:
     assert missing_files(path.read_text(encoding="utf-8")) == []
 
 
-@pytest.mark.parametrize("path", spec_files(), ids=lambda path: path.name)
-def test_every_numbered_rule_has_a_test(path: Path) -> None:
-    assert [rule.number for rule in rules(path.read_text(encoding="utf-8")) if not TEST.search(rule.text)] == []
+def test_the_reader_of_rules_finds_them_in_lists_and_tables() -> None:
+    assert rules("- A-1 Good.\n- B2-12 Also.\nThe rule A-3.\n| `C-4` | in a table |\n") == ["A-1", "B2-12", "C-4"]
 
 
-def test_no_number_of_a_rule_is_given_twice() -> None:
-    numbers = [rule.number for path in spec_files() for rule in rules(path.read_text(encoding="utf-8"))]
-    assert [number for number in sorted(set(numbers)) if numbers.count(number) > 1] == []
+def test_the_reader_of_markers_finds_every_number() -> None:
+    source = (
+        'import pytest\n@pytest.mark.spec("A-1", "B-2")\ndef test_a() -> None: ...\n'
+        'class TestB:\n    @pytest.mark.spec("C-3")\n    @pytest.mark.slow\n    async def test_c(self) -> None: ...\n'
+        "def test_d() -> None: ...\n"
+    )
+    assert dict(marked(ast.parse(source))) == {"test_a": ("A-1", "B-2"), "test_c": ("C-3",)}
 
 
-def test_every_row_of_the_traceability_table_has_a_symbol_and_a_test_or_a_reason() -> None:
-    assert untraced(TRACEABILITY.read_text(encoding="utf-8")) == []
-
-
-def test_the_traceability_table_names_every_metric_of_the_reference_and_every_mutant_and_no_row_twice() -> None:
-    text = TRACEABILITY.read_text(encoding="utf-8")
-    metrics = [metric.name for metric in METRICS[:7]]
-    patches = [f"`tests/mutants/{path.name}`" for path in CHECKOUT.glob("tests/mutants/*.patch")]
-    assert [name for name in metrics + patches if name not in text] == []
-    rows = [cells[0] for _, cells in table_rows(text)]
-    assert len(rows) == len(set(rows)), "a row stands twice"
-
-
-def test_the_nineteen_tests_have_the_names_of_the_reference() -> None:
-    rows = TRACEABILITY.read_text(encoding="utf-8").partition("## 4. What the tests check")[2].partition("\n## ")[0]
-    named = {cells[0].strip("`"): cells[2] for _, cells in table_rows(rows) if re.fullmatch(r"`[a-z_0-9]+`", cells[0])}
-    assert len(named) == 19
-    assert [name for name, test in named.items() if f"::test_{name}`" not in test] == []
-
-
-def test_file_names_of_tests_are_unique() -> None:
-    names = [path.name for path in (CHECKOUT / "tests").rglob("test_*.py")]
-    assert [name for name in sorted(set(names)) if names.count(name) > 1] == []
-
-
-def test_the_readers_of_specs_see_what_is_missing() -> None:
-    here = "tests/house/test_specs.py"
-    text = f"- A-1 Good. — {here}::test_file_names_of_tests_are_unique\n- A-2 None.\n  more\n# Head\nA-3 Bad — {here}::test_no\n"
-    assert [rule.number for rule in rules(text)] == ["A-1", "A-2", "A-3"]
-    assert [rule.number for rule in rules(text) if not TEST.search(rule.text)] == ["A-2"]
-    assert missing_tests(text) == [f"{here}::test_no"]
-    there = "`tlserve.errors:Refusal`, tlserve.engine.engine:Engine.context_tokens, tlserve.generation:TokenEvent.index"
-    assert missing_symbols(there) == []
+def test_missing_symbols_and_files_are_found() -> None:
+    assert missing_symbols("`tlserve.errors:Refusal`, tlserve.engine.engine:Engine.context_tokens") == []
     absent = ["tlserve.errors:Nothing", "tlserve.nowhere:X", "tlserve.generation:TokenEvent.no"]
     assert missing_symbols(", ".join(absent)) == absent
-    assert missing_files(f"`{here}` and `tests/mutants/s99_none.patch`") == ["tests/mutants/s99_none.patch"]
-
-
-def test_a_row_without_symbol_test_or_reason_is_seen() -> None:
-    symbol, test = "`tlserve.errors:Refusal`", "tests/house/test_specs.py::test_file_names_of_tests_are_unique"
-    good = [
-        f"| a \\| b | {symbol} | {test} | x |",
-        f"| c | later: The fleet | {NO_TEST} | x |",
-        f"| c | left out: no use | {test} | x |",
+    assert missing_files("`tests/house/test_specs.py` and `tests/mutants/s99_none.patch`") == [
+        "tests/mutants/s99_none.patch"
     ]
-    bad = [
-        f"| d | {symbol} | {NO_TEST} | x |",
-        f"| e | {symbol} | {test} | |",
-        f"| f | later: some day | {NO_TEST} | x |",
-        f"| g | left out: | {NO_TEST} | x |",
-        "| h | later: The fleet | | x |",
-        f"| i | {symbol} | {test} |",
-    ]
-    head = ["| reference item | ours | test | note |", "|---|---|---|---|"]
-    assert untraced("\n".join([*head, *good, *bad])) == bad

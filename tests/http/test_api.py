@@ -17,6 +17,7 @@ PATHS = sorted({path.replace("{id+}", "succ") for _, path in ROUTES})
 AUTHORIZATION = f"Authorization: Bearer {KEY}\r\n"
 
 
+@pytest.mark.spec("HTTP-70")
 @pytest.mark.parametrize("path", PATHS)
 async def test_a_method_that_a_route_does_not_have_is_405_with_those_it_has(path: str) -> None:
     async with guarded() as api:
@@ -29,6 +30,7 @@ async def test_a_method_that_a_route_does_not_have_is_405_with_those_it_has(path
             assert answer.headers.get("allow") == ", ".join(sorted(methods))
 
 
+@pytest.mark.spec("HTTP-70")
 @pytest.mark.parametrize("path", ["/healthz", "/v1/models", "/v1/models/succ", "/v1/models/other", "/v1/nothing"])
 async def test_head_is_get_without_its_body(path: str) -> None:
     async with guarded() as api:
@@ -38,6 +40,7 @@ async def test_head_is_get_without_its_body(path: str) -> None:
         assert [head.headers.get(name) for name in same] == [got.headers.get(name) for name in same]
 
 
+@pytest.mark.spec("HTTP-70")
 @pytest.mark.parametrize("path", [*PATHS, "/nothing"])
 async def test_every_answer_has_a_date_a_server_and_an_id(path: str) -> None:
     async with guarded() as api:
@@ -48,6 +51,7 @@ async def test_every_answer_has_a_date_a_server_and_an_id(path: str) -> None:
                     assert len(answer.headers.get_all(name)) == 1
 
 
+@pytest.mark.spec("HTTP-71")
 async def test_a_connection_is_kept_through_refusals_and_streams() -> None:
     async with guarded() as api:
         client = api.server.connect()
@@ -58,6 +62,7 @@ async def test_a_connection_is_kept_through_refusals_and_streams() -> None:
         assert api.server.listener.accepted == 1
 
 
+@pytest.mark.spec("HTTP-71")
 async def test_chat_requests_that_are_pipelined_are_answered_in_order(autojump_clock: MockClock) -> None:
     async with guarded(script=Script(token_s=1.0)) as api:
         bodies = [json.dumps(chat_body(max_tokens=length)) for length in (3, 1, 2)]
@@ -71,6 +76,7 @@ async def test_chat_requests_that_are_pipelined_are_answered_in_order(autojump_c
         assert [part[:1] for part in received.split(b'"completion_tokens":')[1:]] == [b"3", b"1", b"2"]
 
 
+@pytest.mark.spec("HTTP-71")
 async def test_a_chunked_body_with_trailers_is_read_and_its_trailers_are_not_believed() -> None:
     body = json.dumps(chat_body()).encode()
     chunks = b"".join(b"%x;name=value\r\n%s\r\n" % (len(part), part) for part in (body[:7], body[7:]))
@@ -90,6 +96,7 @@ async def test_http_1_0_gets_a_stream_up_to_the_close() -> None:
     assert answer.endswith(b"data: [DONE]\n\n")
 
 
+@pytest.mark.spec("HTTP-72")
 async def test_two_requests_under_one_id_are_two_requests(autojump_clock: MockClock) -> None:
     answers: dict[int, object] = {}
     async with guarded(script=Script(token_s=1.0)) as api, trio.open_nursery() as nursery:
@@ -118,6 +125,7 @@ class WaitingTokenizer(ByteTokenizer):
         return super().encode(text)
 
 
+@pytest.mark.spec("HTTP-73")
 async def test_a_large_prompt_does_not_stall_the_streams_of_others() -> None:
     tokenizer = WaitingTokenizer()
     async with guarded(served={"tokenizer": tokenizer}) as api, trio.open_nursery() as nursery:

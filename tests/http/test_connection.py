@@ -35,6 +35,7 @@ async def run_connection(stream: trio.abc.Stream, handler: Handler, settings: Ht
     await Connection(stream, service, Phase()).run()
 
 
+@pytest.mark.spec("HTTP-20")
 async def test_every_answer_carries_a_date_and_the_servers_name() -> None:
     async with memory_server(echo) as server:
         for answer in (await server.request("GET", "/"), await server.request("GET", "/%zz")):
@@ -42,6 +43,7 @@ async def test_every_answer_carries_a_date_and_the_servers_name() -> None:
             assert parsedate_to_datetime(answer.headers.get("date") or "").tzinfo is not None
 
 
+@pytest.mark.spec("HTTP-21")
 async def test_a_stream_is_one_chunk_and_one_write_per_send() -> None:
     stream = TricklingStream([GET], ends=False)
     release = trio.Event()
@@ -62,6 +64,7 @@ async def test_a_stream_is_one_chunk_and_one_write_per_send() -> None:
             scope.cancel()
 
 
+@pytest.mark.spec("HTTP-21")
 async def test_a_whole_answer_is_one_write() -> None:
     stream = TricklingStream([GET], ends=False)
 
@@ -78,6 +81,7 @@ async def test_a_whole_answer_is_one_write() -> None:
     assert stream.writes[0].endswith(b"Content-Length: 4\r\n\r\nbody")
 
 
+@pytest.mark.spec("HTTP-22")
 @pytest.mark.parametrize("handler", [echo, stream_two])
 async def test_head_has_the_headers_of_get_and_no_body(handler: Handler) -> None:
     async with memory_server(handler) as server:
@@ -88,6 +92,7 @@ async def test_head_has_the_headers_of_get_and_no_body(handler: Handler) -> None
     assert b"Content-Length: 0" in head or b"Transfer-Encoding: chunked" in head
 
 
+@pytest.mark.spec("HTTP-22")
 async def test_head_of_a_whole_answer_tells_the_length_that_get_would_have() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         await responder.send(Response(200, b"12345"))
@@ -109,6 +114,7 @@ async def test_an_answer_without_content_has_no_length_and_keeps_the_connection(
         assert server.listener.accepted == 1
 
 
+@pytest.mark.spec("HTTP-24")
 async def test_http_1_0_gets_its_stream_without_chunks_up_to_the_close() -> None:
     async with memory_server(stream_two) as server:
         raw = await server.exchange([b"GET / HTTP/1.0\r\n\r\n"])
@@ -118,6 +124,7 @@ async def test_http_1_0_gets_its_stream_without_chunks_up_to_the_close() -> None
     assert b"Transfer-Encoding" not in head
 
 
+@pytest.mark.spec("HTTP-24")
 async def test_http_1_0_closes_even_when_it_asks_to_be_kept() -> None:
     async with memory_server(echo) as server:
         raw = await server.exchange([b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n" * 2])
@@ -125,6 +132,7 @@ async def test_http_1_0_closes_even_when_it_asks_to_be_kept() -> None:
     assert b"onnection: close" in raw
 
 
+@pytest.mark.spec("HTTP-20")
 async def test_a_client_that_asks_for_close_gets_it() -> None:
     async with memory_server(echo) as server:
         raw = await server.exchange([b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" + GET])
@@ -132,6 +140,7 @@ async def test_a_client_that_asks_for_close_gets_it() -> None:
     assert b"onnection: close" in raw
 
 
+@pytest.mark.spec("HTTP-25")
 async def test_a_fault_of_the_handler_is_rendered_with_its_headers_and_the_connection_lives() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         raise HttpFault(429, "later", headers=[("Retry-After", "3")])
@@ -144,6 +153,7 @@ async def test_a_fault_of_the_handler_is_rendered_with_its_headers_and_the_conne
         assert server.listener.accepted == 1
 
 
+@pytest.mark.spec("HTTP-27")
 async def test_a_large_unread_body_ends_the_connection_after_the_answer() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         raise HttpFault(404, "no")
@@ -153,6 +163,7 @@ async def test_a_large_unread_body_ends_the_connection_after_the_answer() -> Non
         assert (answer.status, answer.headers.get("connection")) == (404, "close")
 
 
+@pytest.mark.spec("HTTP-25")
 async def test_a_handler_that_fails_is_a_500_that_is_logged_and_the_connection_lives(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -169,6 +180,7 @@ async def test_a_handler_that_fails_is_a_500_that_is_logged_and_the_connection_l
     assert (record.name, record.levelno, "RuntimeError: secret" in caplog.text) == ("tlserve.http", logging.ERROR, True)
 
 
+@pytest.mark.spec("HTTP-25")
 async def test_a_handler_that_answers_nothing_is_a_500() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         assert not responder.started
@@ -187,6 +199,7 @@ async def test_a_header_that_cannot_be_sent_is_a_500(caplog: pytest.LogCaptureFi
     assert "failed" in caplog.text
 
 
+@pytest.mark.spec("HTTP-26")
 @pytest.mark.parametrize("error", [RuntimeError("late"), HttpFault(400, "late")])
 async def test_a_stream_whose_handler_fails_is_cut_without_its_final_chunk(
     error: Exception, caplog: pytest.LogCaptureFixture
@@ -204,6 +217,7 @@ async def test_a_stream_whose_handler_fails_is_cut_without_its_final_chunk(
     assert "late" in caplog.text
 
 
+@pytest.mark.spec("HTTP-29")
 async def test_how_a_fault_looks_is_handed_in_also_where_there_is_no_request() -> None:
     seen: list[Request | None] = []
 
@@ -233,6 +247,7 @@ async def test_a_renderer_that_fails_costs_its_connection_only(caplog: pytest.Lo
 SETTINGS = HttpSettings(header_timeout_ms=1000, body_timeout_ms=2000, idle_timeout_ms=3000)
 
 
+@pytest.mark.spec("HTTP-14")
 @pytest.mark.parametrize(
     ("sent", "answer", "after_s"),
     [
@@ -262,6 +277,7 @@ async def test_waiting_has_an_end_and_the_right_answer(
         assert statuses(received) == answer
 
 
+@pytest.mark.spec("HTTP-14")
 async def test_empty_lines_do_not_keep_an_idle_connection(autojump_clock: MockClock) -> None:
     async with memory_server(echo, SETTINGS) as server:
         stream = server.connect_raw()
@@ -274,6 +290,7 @@ async def test_empty_lines_do_not_keep_an_idle_connection(autojump_clock: MockCl
         assert not dripping.cancelled_caught
 
 
+@pytest.mark.spec("HTTP-14")
 async def test_a_drip_of_header_bytes_does_not_extend_the_header_time(autojump_clock: MockClock) -> None:
     async with memory_server(echo, SETTINGS) as server:
         stream = server.connect_raw()
@@ -297,6 +314,7 @@ async def test_an_unread_small_body_that_never_comes_ends_the_connection_in_its_
         assert trio.current_time() == pytest.approx(2)
 
 
+@pytest.mark.spec("HTTP-42")
 @pytest.mark.parametrize("breaks_at", range(12))
 async def test_a_reset_at_any_operation_ends_only_the_connection(breaks_at: int, autojump_clock: MockClock) -> None:
     requests = GET + b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc" + GET + b"garbage\r\n"

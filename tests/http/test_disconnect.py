@@ -50,6 +50,7 @@ class Phases:
 PLACES = ["before the answer", "after the head", "in the stream"]
 
 
+@pytest.mark.spec("HTTP-30")
 @pytest.mark.parametrize("leave", ["disconnect", "half_close"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("request_bytes", [POST, GET])
@@ -71,6 +72,7 @@ async def test_leaving_cancels_the_handler_within_the_instant(
         assert (server.server.open_requests, server.server.open_connections) == (0, 0)
 
 
+@pytest.mark.spec("HTTP-31")
 @pytest.mark.parametrize("place", PLACES)
 async def test_leaving_is_noticed_behind_pipelined_requests(place: str) -> None:
     handler = Phases(place)
@@ -84,6 +86,7 @@ async def test_leaving_is_noticed_behind_pipelined_requests(place: str) -> None:
         assert handler.reached == PLACES[: PLACES.index(place) + 1]
 
 
+@pytest.mark.spec("HTTP-31")
 async def test_a_client_that_pipelines_past_the_limit_is_cut() -> None:
     settings = HttpSettings(max_header_bytes=256, max_body_bytes=1000)
     handler = Phases("before the answer")
@@ -97,6 +100,7 @@ async def test_a_client_that_pipelines_past_the_limit_is_cut() -> None:
         assert await read_available(stream) == b""
 
 
+@pytest.mark.spec("HTTP-32")
 async def test_bytes_that_came_while_the_answer_was_made_are_the_next_request() -> None:
     release = trio.Event()
 
@@ -134,6 +138,7 @@ async def test_a_handler_that_works_on_after_its_answer_is_not_cancelled_by_a_de
         await finished.wait()
 
 
+@pytest.mark.spec("HTTP-33")
 async def test_nothing_is_sent_to_a_client_that_has_gone_even_from_a_shielded_cleanup() -> None:
     refused = trio.Event()
 
@@ -157,6 +162,7 @@ async def test_nothing_is_sent_to_a_client_that_has_gone_even_from_a_shielded_cl
         assert b"goodbye" not in await read_available(client.stream)
 
 
+@pytest.mark.spec("HTTP-33")
 async def test_a_send_that_was_cancelled_half_way_makes_the_answer_unusable() -> None:
     outcome: list[str] = []
 
@@ -177,6 +183,7 @@ async def test_a_send_that_was_cancelled_half_way_makes_the_answer_unusable() ->
     assert not answer.endswith(b"0\r\n\r\n")
 
 
+@pytest.mark.spec("HTTP-15")
 async def test_a_reader_that_does_not_read_is_cut_after_the_write_time(autojump_clock: MockClock) -> None:
     handler = Phases("never")
     stream = DeafStream(GET)
@@ -188,6 +195,7 @@ async def test_a_reader_that_does_not_read_is_cut_after_the_write_time(autojump_
     assert stream.closed
 
 
+@pytest.mark.spec("HTTP-15")
 async def test_a_slow_reader_that_does_read_is_not_cut(autojump_clock: MockClock) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with responder.stream(200) as body:
@@ -204,6 +212,7 @@ async def test_a_slow_reader_that_does_read_is_not_cut(autojump_clock: MockClock
         assert received.count(b"token") == 10
 
 
+@pytest.mark.spec("HTTP-15")
 async def test_a_reader_that_stops_in_the_middle_of_a_stream_is_cut(autojump_clock: MockClock) -> None:
     handler = Phases("never")
     async with memory_server(handler, HttpSettings(write_timeout_ms=1000)) as server:

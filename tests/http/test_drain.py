@@ -53,6 +53,7 @@ async def open_stream(server: MemoryServer) -> trio.abc.Stream:
     return stream
 
 
+@pytest.mark.spec("HTTP-40")
 async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(autojump_clock: MockClock) -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
@@ -84,6 +85,7 @@ async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(au
     assert application.cut == []
 
 
+@pytest.mark.spec("HTTP-40")
 async def test_a_request_that_was_pipelined_behind_an_open_stream_is_answered_in_the_drain() -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
@@ -108,6 +110,7 @@ async def test_a_drain_before_the_start_serves_nothing() -> None:
         await server.ended.wait()
 
 
+@pytest.mark.spec("HTTP-41")
 async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_final_chunk(
     autojump_clock: MockClock,
 ) -> None:
@@ -124,6 +127,7 @@ async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_fi
     assert application.cut == ["cancelled"]
 
 
+@pytest.mark.spec("HTTP-41")
 async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(autojump_clock: MockClock) -> None:
     servers: list[Server] = []
 
@@ -161,6 +165,7 @@ async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_
         assert statuses(await read_available(stream)) == [400]
 
 
+@pytest.mark.spec("HTTP-42")
 async def test_a_handler_that_fails_while_it_is_cut_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async def fail_when_cancelled() -> None:
         try:
@@ -197,6 +202,7 @@ async def test_cancelling_serve_ends_everything() -> None:
     assert application.cut == ["cancelled"]
 
 
+@pytest.mark.spec("HTTP-16")
 async def test_accepting_pauses_at_the_limit_of_open_connections() -> None:
     settings = HttpSettings(max_connections=2)
     async with memory_server(Application(), settings) as server:
@@ -223,6 +229,7 @@ class ExhaustedListener(MemoryListener):
         return await super().accept()
 
 
+@pytest.mark.spec("HTTP-17")
 async def test_a_machine_without_free_descriptors_is_asked_again_and_says_so(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:

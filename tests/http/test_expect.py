@@ -43,6 +43,7 @@ TABLE = {
 }
 
 
+@pytest.mark.spec("CASE-38", "HTTP-28")
 @pytest.mark.parametrize("name", TABLE)
 async def test_the_continue_comes_at_once_or_the_final_status_instead(name: str) -> None:
     request, body, before, after = TABLE[name]
@@ -68,6 +69,7 @@ async def test_after_a_final_status_instead_of_the_continue_the_connection_close
         assert b"Connection: close" in answer
 
 
+@pytest.mark.spec("HTTP-11")
 async def test_a_gigabyte_is_refused_by_its_length_alone(autojump_clock: MockClock) -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         assert statuses(await server.exchange([head("Content-Length: 1000000000")])) == [413]
@@ -88,6 +90,7 @@ async def test_a_large_body_is_answered_though_it_is_not_read_and_memory_stays_b
         assert peak < 1 << 20
 
 
+@pytest.mark.spec("CASE-40", "HTTP-11")
 async def test_a_growing_chunked_body_is_refused_at_the_limit_and_memory_stays_bounded() -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         stream = server.connect_raw(lockstep=True)
@@ -109,6 +112,7 @@ async def test_a_growing_chunked_body_is_refused_at_the_limit_and_memory_stays_b
         assert peak < 3 << 20
 
 
+@pytest.mark.spec("CASE-40", "HTTP-10")
 async def test_a_64_kilobyte_line_and_300_headers_are_431_before_memory_grows() -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         line = await server.exchange([head("X-Request-Id: " + "a" * 65_536)])
@@ -117,6 +121,7 @@ async def test_a_64_kilobyte_line_and_300_headers_are_431_before_memory_grows() 
     assert statuses(line) == statuses(many) == statuses(million) == [431]
 
 
+@pytest.mark.spec("HTTP-12")
 async def test_a_body_in_tiny_chunks_is_refused_when_its_framing_outweighs_it() -> None:
     settings = HttpSettings(max_body_bytes=10_000, max_header_bytes=500)
     async with memory_server(echo_length, settings) as server:

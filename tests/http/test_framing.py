@@ -43,6 +43,7 @@ ACCEPTED = {
 }
 
 
+@pytest.mark.spec("HTTP-1")
 @pytest.mark.parametrize("name", ACCEPTED)
 async def test_a_good_request_is_answered_the_same_however_it_arrives(name: str) -> None:
     data, body = ACCEPTED[name]
@@ -96,6 +97,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.spec("HTTP-1", "HTTP-2")
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_bad_request_is_refused_the_same_however_it_arrives_and_the_connection_closes(name: str) -> None:
     status, data = REFUSED[name]
@@ -107,6 +109,7 @@ async def test_a_bad_request_is_refused_the_same_however_it_arrives_and_the_conn
     assert b"\r\nConnection: close\r\n" in answer
 
 
+@pytest.mark.spec("HTTP-4")
 async def test_three_pipelined_requests_are_answered_in_order_however_they_arrive() -> None:
     data = (
         post("Host: x", "Content-Length: 1", body=b"1") + post("Host: x", CHUNKED, body=b"1\r\n2\r\n0\r\n\r\n")
@@ -118,6 +121,7 @@ async def test_three_pipelined_requests_are_answered_in_order_however_they_arriv
     assert answer.index(b"POST /p 1") < answer.index(b"POST /p 2") < answer.index(b"GET /3 ")
 
 
+@pytest.mark.spec("HTTP-3")
 async def test_what_follows_a_refused_request_is_not_served() -> None:
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     data = post("Host: x", "Content-Length: 3", CHUNKED, body=b"0\r\n\r\n" + smuggled)

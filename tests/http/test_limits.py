@@ -29,6 +29,7 @@ def found_in_pieces(data: bytes, pieces: list[bytes]) -> int | str | None:
 HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
+@pytest.mark.spec("HTTP-1")
 @pytest.mark.parametrize(
     ("data", "result"),
     [
@@ -100,6 +101,7 @@ def test_a_body_of_exactly_the_limit_is_taken() -> None:
         limits.check_body_bytes(1001, SETTINGS)
 
 
+@pytest.mark.spec("HTTP-13")
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x"])
 def test_a_coded_body_is_415_and_the_answer_says_what_is_taken(coding: str) -> None:
     with pytest.raises(HttpFault) as caught:

@@ -20,6 +20,7 @@ def test_tokens_are_the_members_of_all_fields_in_lower_case() -> None:
     assert Headers([("TE", "A, b"), ("te", " ,C")]).tokens("te") == ("a", "b", "c")
 
 
+@pytest.mark.spec("HTTP-5")
 @pytest.mark.parametrize(
     ("target", "segments", "path", "query"),
     [

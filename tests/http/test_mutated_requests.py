@@ -94,6 +94,7 @@ async def serve_one(data: bytes) -> bytes:
         return bytes(received)
 
 
+@pytest.mark.spec("HTTP-42")
 @given(mutated())
 @settings(max_examples=400, deadline=None)
 @example(b"")
@@ -106,6 +107,7 @@ def test_a_mutated_request_is_answered_in_http_or_closed_and_the_server_lives(da
     assert b"HTTP/1.1 500" not in answer
 
 
+@pytest.mark.spec("HTTP-42")
 @given(st.binary(min_size=1, max_size=300))
 @settings(max_examples=200, deadline=None)
 def test_random_bytes_are_answered_with_a_4xx_or_closed(data: bytes) -> None:

@@ -26,6 +26,7 @@ ROUTES = [
 ]
 
 
+@pytest.mark.spec("HTTP-5")
 @pytest.mark.parametrize(
     ("method", "target", "pattern", "params"),
     [
@@ -73,6 +74,7 @@ def test_a_pattern_must_begin_with_a_slash() -> None:
         Route("GET", "v1", show)
 
 
+@pytest.mark.spec("HTTP-23")
 @pytest.mark.parametrize(
     ("method", "target", "status", "allow"),
     [

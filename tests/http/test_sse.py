@@ -37,6 +37,7 @@ def parse_events(stream: bytes) -> list[str]:
     return events
 
 
+@pytest.mark.spec("HTTP-50")
 @given(st.lists(st.text().filter(lambda text: "\n" not in text and "\r" not in text)))
 def test_what_was_written_is_what_is_read(payloads: list[str]) -> None:
     written = b"".join(map(event, payloads)) + PING + DONE
@@ -53,6 +54,7 @@ def test_bytes_and_text_make_the_same_event() -> None:
     assert event("é") == event("é".encode()) == b"data: \xc3\xa9\n\n"
 
 
+@pytest.mark.spec("HTTP-50")
 async def test_all_payloads_of_one_call_leave_in_one_write() -> None:
     stream = TricklingStream([GET], ends=False)
 
@@ -79,6 +81,7 @@ async def test_all_payloads_of_one_call_leave_in_one_write() -> None:
     assert end == b"0\r\n\r\n"
 
 
+@pytest.mark.spec("HTTP-51")
 async def test_a_ping_goes_out_after_every_interval_without_an_event(autojump_clock: MockClock) -> None:
     times: list[float] = []
 
@@ -103,6 +106,7 @@ async def test_a_ping_goes_out_after_every_interval_without_an_event(autojump_cl
     assert times == pytest.approx([10, 20, 25, 34, 43.5, 53.5, 54.5])
 
 
+@pytest.mark.spec("HTTP-51")
 async def test_a_ping_never_stands_inside_an_event_and_an_event_waits_for_it(autojump_clock: MockClock) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with EventStream(responder, ping_interval_ms=1000) as events:
@@ -165,6 +169,7 @@ async def test_an_error_inside_the_stream_comes_out_as_itself_and_cuts_the_answe
     assert len(seen) == 1
 
 
+@pytest.mark.spec("HTTP-52")
 def test_a_comment_is_one_line_of_ascii_and_a_blank_one() -> None:
     assert comment("progress queue=3") == b": progress queue=3\n\n"
     with pytest.raises(UnicodeEncodeError):

@@ -7,6 +7,7 @@ import pytest
 from tlserve.kernels.thread_pool import ThreadPool, available_cores
 
 
+@pytest.mark.spec("MOD-9")
 @pytest.mark.parametrize("threads", [1, 2, 5])
 @pytest.mark.parametrize("units", [0, 1, 2, 7])
 def test_every_unit_runs_exactly_once(threads, units):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 import attrs
@@ -26,12 +26,12 @@ class Module:
     tree: ast.Module
 
     @property
-    def room(self) -> str:
-        """Return the part behind "tlserve": a package, or a module of the top."""
-        return room_of(self.name)
+    def package(self) -> str:
+        """Return the part after "tlserve": a sub-package, or a module of the top level."""
+        return package_of(self.name)
 
 
-def room_of(module: str) -> str:
+def package_of(module: str) -> str:
     return (module + ".").split(".")[1]
 
 
@@ -45,6 +45,19 @@ def _read(path: Path) -> Module:
     name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
     text = path.read_text(encoding="utf-8")
     return Module(name, path.relative_to(CHECKOUT), text, ast.parse(text))
+
+
+def graph(sources: Iterable[Module]) -> dict[str, set[str]]:
+    """Return the modules that each module imports, imports for type checkers included; modules from outside are left out."""
+    named = {module.name: module for module in sources}
+    return {name: _imported(module, named) - {name} for name, module in named.items()}
+
+
+def _imported(module: Module, named: Container[str]) -> set[str]:
+    """Return the imported modules: `from a import b` is `a.b` where that is a module, and `a` where it is not."""
+    names = {name for _, name in imports(module.tree)}
+    candidates = {name if name in named else name.rpartition(".")[0] for name in names}
+    return {name for name in candidates if name in named}
 
 
 def imports(tree: ast.Module) -> Iterator[tuple[int, str]]:

@@ -49,10 +49,10 @@ def test_imports_are_found_wherever_they_stand() -> None:
     assert sorted(names) == ["os.path", "tlserve.errors", "tlserve.http.server.Server", "trio"]
 
 
-def test_a_room_is_what_stands_behind_the_package() -> None:
-    assert [source_tree.room_of(name) for name in ("tlserve", "tlserve.programs.server", "tlserve.http.sse")] == [
+def test_a_package_is_the_part_after_tlserve() -> None:
+    assert [source_tree.package_of(name) for name in ("tlserve", "tlserve.programs.server", "tlserve.http.sse")] == [
         "",
-        "app",
+        "programs",
         "http",
     ]
 

@@ -51,6 +51,7 @@ async def exit_code_of(drain: Drain, requests: Requests, codes: list[int]) -> No
     codes.append(await run(drain, requests))
 
 
+@pytest.mark.spec("LIFE-6")
 def test_the_table_leads_from_serving_to_the_end_by_every_path() -> None:
     ends = set()
     for path in itertools.product(Happening, repeat=4):
@@ -64,6 +65,7 @@ def test_the_table_leads_from_serving_to_the_end_by_every_path() -> None:
     assert ends == {(Phase.CUT, True), (Phase.ENDED, True), (Phase.ENDED, False)}
 
 
+@pytest.mark.spec("LIFE-6")
 @pytest.mark.parametrize(
     ("phase", "happening"),
     [
@@ -78,6 +80,7 @@ def test_what_the_table_does_not_have_is_an_error(phase: Phase, happening: Happe
         next_state(DrainState(phase), happening)
 
 
+@pytest.mark.spec("LIFE-3")
 def test_only_a_cut_makes_the_exit_code_three() -> None:
     assert DrainState(Phase.ENDED).exit_code == 0
     assert DrainState(Phase.ENDED, was_cut=True).exit_code == 3
@@ -92,6 +95,7 @@ async def test_nothing_happens_before_a_stop(nursery: trio.Nursery) -> None:
     nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("LIFE-4")
 async def test_an_idle_server_ends_at_once_even_without_any_time(autojump_clock: MockClock) -> None:
     drain, requests = Drain(0), Requests(0)
     drain.stop()
@@ -108,6 +112,7 @@ async def test_two_stops_of_an_idle_server_cut_nothing() -> None:
     assert (requests.story, drain.phase) == (["close"], Phase.ENDED)
 
 
+@pytest.mark.spec("LIFE-2")
 async def test_open_requests_that_end_in_time_are_not_cut() -> None:
     drain, requests, codes = Drain(30), Requests(2), list[int]()
     async with trio.open_nursery() as nursery:
@@ -119,6 +124,7 @@ async def test_open_requests_that_end_in_time_are_not_cut() -> None:
     assert (codes, requests.story, drain.phase) == ([0], ["close"], Phase.ENDED)
 
 
+@pytest.mark.spec("LIFE-2")
 async def test_requests_past_the_deadline_are_cut_then(autojump_clock: MockClock) -> None:
     drain, requests = Drain(30), Requests(1)
     begin = trio.current_time()
@@ -152,6 +158,7 @@ async def test_two_stops_before_the_drain_runs_cut_too() -> None:
     assert requests.story == ["close", "cut"]
 
 
+@pytest.mark.spec("LIFE-5")
 async def test_a_request_that_does_not_end_when_cut_holds_nobody_up(autojump_clock: MockClock) -> None:
     drain, requests = Drain(30), Requests(1, obeys_cut=False)
     begin = trio.current_time()

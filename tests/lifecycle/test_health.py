@@ -22,6 +22,7 @@ def handler_of(reasons: list[str]) -> Handler:
     )
 
 
+@pytest.mark.spec("LIFE-7")
 async def test_readyz_follows_the_reason_and_healthz_does_not() -> None:
     reasons = [""]
     async with memory_server(handler_of(reasons)) as server:
@@ -48,6 +49,7 @@ async def test_no_answer_is_kept_by_a_cache() -> None:
             assert (await server.request("GET", path)).headers.get("cache-control") == "no-store"
 
 
+@pytest.mark.spec("LIFE-8")
 async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one() -> None:
     async with memory_server(handler_of(["loading"])) as server:
         for path in ("/healthz", "/readyz", "/metrics"):
@@ -56,6 +58,7 @@ async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one() -> None:
             assert echoed.headers.get("x-request-id") == "trace-7"
 
 
+@pytest.mark.spec("LIFE-8")
 @pytest.mark.parametrize(("method", "path", "status"), [("POST", "/readyz", 405), ("GET", "/v1/models", 404)])
 async def test_the_health_port_serves_nothing_else(method: str, path: str, status: int) -> None:
     async with memory_server(handler_of([""])) as server:
@@ -68,6 +71,7 @@ async def test_a_head_probe_gets_the_status_alone() -> None:
     assert (answer.status, answer.body) == (503, b"")
 
 
+@pytest.mark.spec("LIFE-7")
 async def test_a_drain_makes_readyz_fail_at_once() -> None:
     drain = Drain(30)
     handler = make_health_handler(

@@ -42,6 +42,7 @@ def watched(tmp_path: Path) -> Watched:
     return Watched(path)
 
 
+@pytest.mark.spec("LIFE-9")
 async def test_a_file_that_changes_is_read_again_and_one_that_does_not_is_not(
     watched: Watched, autojump_clock: MockClock
 ) -> None:
@@ -55,6 +56,7 @@ async def test_a_file_that_changes_is_read_again_and_one_that_does_not_is_not(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("LIFE-9")
 async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watched, autojump_clock: MockClock) -> None:
     new = watched.path.with_name("new")
     new.write_text("two", encoding="utf-8")
@@ -73,6 +75,7 @@ async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watche
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("LIFE-9")
 async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
     watched: Watched, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -94,6 +97,7 @@ async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("LIFE-9")
 async def test_without_files_nobody_is_woken_to_look(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     await watch_files([])
@@ -106,6 +110,7 @@ def test_a_file_that_is_not_there_has_a_look_of_its_own(watched: Watched) -> Non
     assert look_at([str(watched.path)]) == (None,) != before
 
 
+@pytest.mark.spec("ACC-9")
 async def test_keys_that_are_added_and_taken_away_hold_without_a_restart(
     tmp_path: Path, autojump_clock: MockClock
 ) -> None:

@@ -17,6 +17,7 @@ class Calls:
         self.cut = trio.Event()
 
 
+@pytest.mark.spec("LIFE-1")
 @pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 async def test_the_first_signal_drains_and_the_second_cuts(first: int, second: int) -> None:

@@ -28,6 +28,7 @@ def tiny_path(tmp_path):
     return write_tiny_gguf(tmp_path / "tiny.gguf")
 
 
+@pytest.mark.spec("MOD-12")
 def test_a_file_and_a_directory_that_holds_it_load_alike(tiny_path):
     by_file, by_directory = load_model(tiny_path), load_model(tiny_path.parent)
     assert by_file.model.spec == by_directory.model.spec
@@ -36,6 +37,7 @@ def test_a_file_and_a_directory_that_holds_it_load_alike(tiny_path):
     assert by_file.weights_bytes == sum(t.nbytes for t in tiny_tensors(tiny_shape()).values())
 
 
+@pytest.mark.spec("MOD-16")
 @pytest.mark.parametrize("kind", [KINDS.F32, KINDS.F16, KINDS.BF16, KINDS.Q8_0, KINDS.Q4_0, KINDS.Q4_1, KINDS.Q5_1])
 @pytest.mark.parametrize("tied", [False, True])
 def test_tensors_of_every_kind_hold_what_the_gguf_package_reads(tmp_path, kind, tied):
@@ -76,6 +78,7 @@ def test_the_front_of_a_model_is_what_its_whole_says_of_how_to_speak_with_it(kin
     assert front.description[: len(front.name)] == front.name
 
 
+@pytest.mark.spec("MOD-5", "MOD-18")
 def test_numerics_name_the_weights_and_the_context_may_be_cut(tmp_path):
     one, two = (load_model(write_tiny_gguf(tmp_path / f"{i}.gguf", seed=i)).model.spec for i in (1, 2))
     assert one.numerics != two.numerics
@@ -84,11 +87,13 @@ def test_numerics_name_the_weights_and_the_context_may_be_cut(tmp_path):
     assert load_model(tmp_path / "1.gguf", context_tokens=100).model.spec.context_tokens == 100
 
 
+@pytest.mark.spec("MOD-18")
 def test_a_longer_context_than_trained_is_refused(tiny_path):
     with pytest.raises(ModelRefused, match="513 is more than the model's 512"):
         load_model(tiny_path, context_tokens=513)
 
 
+@pytest.mark.spec("MOD-17")
 def test_template_of_generation_config_wins_over_tokenizer_config_and_both_over_gguf(tiny_path):
     beside = tiny_path.parent
     assert load_model(tiny_path).chat_template == "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -123,6 +128,7 @@ def test_a_damaged_file_beside_the_weights_is_refused(tiny_path, text, reason):
         load_model(tiny_path)
 
 
+@pytest.mark.spec("MOD-12")
 def test_succ_is_built_in_and_needs_no_download():
     path = builtin_model_path("succ")
     assert path is not None
@@ -138,6 +144,7 @@ def test_there_is_no_built_in_model_of_another_name():
     assert builtin_model_path("../builtin/succ") is None
 
 
+@pytest.mark.spec("MOD-13")
 def test_a_missing_model_is_told_with_the_remedy(tmp_path):
     with pytest.raises(ModelMissing, match="tlserve pull smol-135m"):
         load_model(tmp_path / "nowhere")
@@ -186,6 +193,7 @@ def test_only_the_written_values_are_needed(tmp_path):
     assert load_model(write_changed(tmp_path / "t.gguf")).model.spec.architecture == "llama"
 
 
+@pytest.mark.spec("MOD-13")
 @pytest.mark.parametrize(
     ("name", "value", "reason"),
     [
@@ -219,6 +227,7 @@ def test_metadata_that_is_not_served_is_refused_by_name(tmp_path, name, value, r
         load_model(write_changed(tmp_path / "t.gguf", metadata={name: value}))
 
 
+@pytest.mark.spec("MOD-17")
 def test_ends_of_text_turn_and_message_all_end_an_answer(tmp_path):
     loaded = load_model(write_changed(tmp_path / "t.gguf", bos=1, eos=2, eot=5, eom=7))
     assert (loaded.bos_id, loaded.eos_ids) == (1, {2, 5, 7})
@@ -229,11 +238,13 @@ def test_a_special_token_outside_the_vocabulary_is_refused(tmp_path):
         load_model(write_changed(tmp_path / "t.gguf", eot=256))
 
 
+@pytest.mark.spec("MOD-13")
 def test_another_architecture_is_refused_by_name(tmp_path):
     with pytest.raises(ModelRefused, match="architecture 'mamba' is not served"):
         load_model(write_changed(tmp_path / "t.gguf", architecture="mamba"))
 
 
+@pytest.mark.spec("MOD-14")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -281,6 +292,7 @@ def test_an_empty_file_is_refused(tmp_path):
         load_model(tmp_path / "empty.gguf")
 
 
+@pytest.mark.spec("MOD-15")
 @given(flips=st.lists(st.tuples(st.integers(0, 3000), st.integers(0, 255)), min_size=1, max_size=6))
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_loaded_or_refused_and_nothing_else(tiny_path, flips):

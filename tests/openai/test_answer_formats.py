@@ -28,6 +28,7 @@ def placed(found: AnswerFormat | None) -> PlacedSchema:
     return found.schemas["answer"]
 
 
+@pytest.mark.spec("API-80")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -44,6 +45,7 @@ def test_nothing_is_asked_for_however_it_is_said(fields: dict[str, Any]) -> None
     assert completion(**fields) is None
 
 
+@pytest.mark.spec("API-80")
 @pytest.mark.parametrize(
     ("fields", "schema", "place"),
     [
@@ -65,6 +67,7 @@ def test_json_is_held_to_its_schema_and_the_place_is_known(fields: Any, schema: 
     assert placed(completion(**fields)) == PlacedSchema(place, schema)
 
 
+@pytest.mark.spec("API-80")
 @pytest.mark.parametrize("kind", ["regex", "choice", "grammar"])
 def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
     value = {"regex": "a+", "choice": ["a", "b"], "grammar": 'start: "a"'}[kind]
@@ -77,6 +80,7 @@ def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
         assert (found.field, same.field) == (f"structured_outputs.{kind}", older)
 
 
+@pytest.mark.spec("CASE-40", "CHAT-44")
 @pytest.mark.parametrize(
     ("members", "blanks"),
     [
@@ -119,6 +123,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.spec("API-80")
 @pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
 def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
     for ask in (chat, completion):
@@ -127,6 +132,7 @@ def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str
         assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
 
 
+@pytest.mark.spec("API-80")
 def test_names_inside_that_are_not_known_are_told() -> None:
     body = {"model": "m", "prompt": "x", "structured_outputs": {"wibble": 1}}
     assert parse_completion(json.dumps(body).encode()).ignored == ("structured_outputs.wibble",)

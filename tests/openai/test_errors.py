@@ -25,6 +25,7 @@ ROWS = [
 ]
 
 
+@pytest.mark.spec("API-31")
 @pytest.mark.parametrize(("error", "status", "kind", "code"), ROWS, ids=lambda value: type(value).__name__)
 def test_each_error_has_its_status_type_and_code(error: Exception, status: int, kind: str, code: str | None) -> None:
     answer = describe_error(error)
@@ -33,6 +34,7 @@ def test_each_error_has_its_status_type_and_code(error: Exception, status: int, 
     assert fields == {"message": answer.message, "type": kind, "param": answer.param, "code": code}
 
 
+@pytest.mark.spec("API-31")
 def test_every_error_of_a_request_has_a_row_of_its_own() -> None:
     ours = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.TlserveError)]
     of_requests = [
@@ -48,6 +50,7 @@ def test_a_new_kind_of_error_answers_as_the_kind_it_is_a_kind_of() -> None:
     assert describe_error(Narrower("x")).status == 404
 
 
+@pytest.mark.spec("API-32")
 def test_waiting_is_advised_by_every_429_and_503_and_by_nothing_else() -> None:
     answers = [describe_error(error) for error, *_ in ROWS] + [describe_http_fault(status, "x") for status in FAULTS]
     advised = {answer.status for answer in answers if answer.retry_after_s is not None}
@@ -58,6 +61,7 @@ def test_waiting_is_advised_by_every_429_and_503_and_by_nothing_else() -> None:
 FAULTS = (400, 404, 408, 413, 429, 431, 500, 503)
 
 
+@pytest.mark.spec("API-31")
 @pytest.mark.parametrize(
     ("status", "kind", "code"),
     [

@@ -65,6 +65,7 @@ def test_every_field_says_what_it_takes_or_can_only_be_left_out(name: str) -> No
     assert all(field.takes or field.kind is Kind.LATER for field in ALL_TABLES[name].values())
 
 
+@pytest.mark.spec("API-4")
 @pytest.mark.parametrize("name", ALL_TABLES)
 def test_what_a_later_field_says_to_send_is_served(name: str) -> None:
     for field in ALL_TABLES[name].values():
@@ -99,6 +100,7 @@ def test_a_name_cannot_break_its_header_and_is_cut_between_characters(name: str,
     assert ignored_header([name]) == shown
 
 
+@pytest.mark.spec("API-5")
 @given(st.lists(st.text(), max_size=60))
 def test_the_header_is_always_ascii_within_its_bytes_and_never_ends_inside_an_escape(names: list[str]) -> None:
     value = ignored_header(names)

@@ -46,6 +46,7 @@ NOT_AN_OBJECT = [
 ]
 
 
+@pytest.mark.spec("API-1")
 @pytest.mark.parametrize("body", NOT_AN_OBJECT, ids=lambda body: repr(body[:16]))
 def test_a_body_that_is_not_one_json_object_is_refused(body: bytes) -> None:
     with pytest.raises(ClientError) as refused:
@@ -54,6 +55,7 @@ def test_a_body_that_is_not_one_json_object_is_refused(body: bytes) -> None:
     assert len(refused.value.message) > 10
 
 
+@pytest.mark.spec("CASE-18", "API-1")
 @pytest.mark.parametrize(
     "body",
     [b'{"model":1,"model":2}', b'{"x":{"model":1,"model":2}}', b'{"x":[{"model":1,"\\u006dodel":2}]}'],
@@ -79,6 +81,7 @@ def test_numbers_of_any_length_are_left_to_their_field() -> None:
     assert bytes(parse_object(b'{"a":1e400,"b":{"c":' + b"9" * 5000 + b"}}")["a"]) == b"1e400"
 
 
+@pytest.mark.spec("API-1")
 @pytest.mark.parametrize(
     "body",
     [
@@ -117,6 +120,7 @@ def test_every_object_that_json_writes_is_read_back_the_same(value: dict[str, ob
     assert {name: json.loads(bytes(raw)) for name, raw in parse_object(body).items()} == value
 
 
+@pytest.mark.spec("API-1")
 @given(st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"k": inner})))
 def test_the_depth_that_is_refused_is_the_real_depth(value: object) -> None:
     def depth(node: object) -> int:
@@ -133,6 +137,7 @@ def test_the_depth_that_is_refused_is_the_real_depth(value: object) -> None:
 # --- in windows, so that other threads get their turn ------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-47")
 @given(
     st.lists(st.sampled_from([b'"', b"\\", b"{", b"}", b":", b"a", b"\n", b'\\"', b'"x"', b"\xff"]), max_size=60),
     st.integers(1, 9),
@@ -142,6 +147,7 @@ def test_the_outline_is_the_same_in_windows_of_any_size(pieces: list[bytes], win
     assert outline_of(body, window_bytes) == outline_of(body, 1 << 20)
 
 
+@pytest.mark.spec("API-47")
 def test_a_string_that_fills_many_windows_is_left_out_in_linear_time() -> None:
     body = b'{"a": "' + b"x\\\\" * (1 << 20) + b'", "b": {}}'
     begin = time.process_time()

@@ -94,16 +94,19 @@ def test_sampling_that_the_request_does_not_give_is_the_models_own() -> None:
     assert chat().options.sampling_over(defaults) == defaults
 
 
+@pytest.mark.spec("API-7")
 def test_top_k_of_minus_one_means_all() -> None:
     assert chat(top_k=-1).options.sampling == {"top_k": 0}
 
 
+@pytest.mark.spec("API-61")
 def test_penalties_and_biases_arrive_biases_by_id_without_those_that_change_nothing() -> None:
     asked = {"frequency_penalty": -0.5, "presence_penalty": 2, "repetition_penalty": 1.25}
     request = chat(**asked, logit_bias={"10": 1, "9": -100, "0": 100, "3": 0})
     assert request.options.sampling == {**asked, "logit_bias": ((0, 100.0), (9, -100.0), (10, 1.0))}
 
 
+@pytest.mark.spec("API-61")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -119,6 +122,7 @@ def test_the_repetition_penalty_has_two_names(given: dict[str, Any], expected: f
     assert chat(**given).options.sampling == {"repetition_penalty": expected}
 
 
+@pytest.mark.spec("API-61")
 @pytest.mark.parametrize("given", [{"repeat_penalty": 0.001}, {"repeat_penalty": 2, "repetition_penalty": 1}])
 def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:
@@ -126,6 +130,7 @@ def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given:
     assert (refused.value.param, isinstance(refused.value, Refusal)) == ("repeat_penalty", False)
 
 
+@pytest.mark.spec("API-62")
 @pytest.mark.parametrize("name", ["", "-1", "05", "1.0", "1e3", "٣", "+5", " 5", "5\n", "<|im_end|>", "9" * 11])
 def test_a_bias_of_what_is_no_decimal_id_is_refused(name: str) -> None:
     with pytest.raises(ClientError) as refused:
@@ -133,6 +138,7 @@ def test_a_bias_of_what_is_no_decimal_id_is_refused(name: str) -> None:
     assert refused.value.param == "logit_bias"
 
 
+@pytest.mark.spec("API-68")
 @pytest.mark.parametrize(
     ("given", "usage", "continuous"),
     [
@@ -160,6 +166,7 @@ def test_a_wrong_number_of_logprobs_of_a_completion_is_refused(given: Any) -> No
     assert (refused.value.param, isinstance(refused.value, Refusal)) == ("logprobs", False)
 
 
+@pytest.mark.spec("API-66")
 def test_prompt_logprobs_do_not_go_with_a_stream() -> None:
     assert completion(prompt_logprobs=0).options.prompt_logprobs == 0
     for parse in (chat, completion):
@@ -168,6 +175,7 @@ def test_prompt_logprobs_do_not_go_with_a_stream() -> None:
         assert refused.value.param == "prompt_logprobs"
 
 
+@pytest.mark.spec("API-60")
 @pytest.mark.parametrize(("n", "best_of", "served"), [(1, 1, True), (3, 3, True), (1, 2, False), (2, 1, None)])
 def test_the_best_of_more_answers_than_are_asked_for_is_422_and_of_fewer_400(n: int, best_of: int, served: Any) -> None:
     if served:
@@ -178,6 +186,7 @@ def test_the_best_of_more_answers_than_are_asked_for_is_422_and_of_fewer_400(n: 
     assert (refused.value.param, isinstance(refused.value, Refusal)) == ("best_of", served is False)
 
 
+@pytest.mark.spec("CASE-15", "API-7")
 def test_the_newer_limit_wins_over_the_older() -> None:
     options = chat(max_tokens=9, max_completion_tokens=3).options
     assert (options.max_tokens, options.max_tokens_field) == (3, "max_completion_tokens")
@@ -207,6 +216,7 @@ INPUTS = [
 ]
 
 
+@pytest.mark.spec("API-11")
 @pytest.mark.parametrize(("given", "expected", "places"), INPUTS)
 def test_completions_and_embeddings_take_texts_and_token_ids_one_or_many(
     given: Any, expected: Any, places: Any
@@ -236,12 +246,14 @@ def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> 
 # --- messages (case 20, case 21) -----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-20", "API-9")
 def test_text_parts_are_joined_in_order_and_give_the_same_turn_as_the_string() -> None:
     parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]
     for role in ("system", "user", "assistant"):
         assert turns({"role": role, "content": parts}) == turns({"role": role, "content": "Say hi"})
 
 
+@pytest.mark.spec("API-10")
 def test_a_developer_is_a_system_turn() -> None:
     assert turns({"role": "developer", "content": "x"}) == (Turn(Role.SYSTEM, "x"),)
 
@@ -251,6 +263,7 @@ def test_a_tool_turn_keeps_its_call_id_and_name() -> None:
     assert turns(turn) == (Turn(Role.TOOL, "42", name="f", tool_call_id="c1"),)
 
 
+@pytest.mark.spec("API-10")
 def test_what_a_client_echoes_of_an_assistant_turn_is_accepted() -> None:
     echoed = {
         "role": "assistant",
@@ -270,6 +283,7 @@ PLAIN = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.spec("API-47")
 @given(st.lists(PLAIN, min_size=1, max_size=5))
 def test_plain_messages_in_one_pass_are_the_turns_that_each_gives_by_its_table(messages: list[dict[str, Any]]) -> None:
     members = msgspec.json.decode(json.dumps(messages), type=list[dict[str, msgspec.Raw]])
@@ -320,6 +334,7 @@ MESSAGE_FAULTS = [
 ]
 
 
+@pytest.mark.spec("CASE-20", "API-9", "API-10")
 @pytest.mark.parametrize(("status", "param", "messages"), MESSAGE_FAULTS)
 def test_a_message_that_is_not_served_is_refused_by_its_place(status: int, param: str, messages: Any) -> None:
     with pytest.raises(ClientError) as refused:
@@ -374,6 +389,7 @@ WRONG = {
 }
 
 
+@pytest.mark.spec("CASE-40", "API-2", "API-8")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str, value: Any) -> None:
     with pytest.raises(ClientError) as refused:
@@ -384,6 +400,7 @@ def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str,
     assert "send " in refused.value.message or "leave it out" in refused.value.message
 
 
+@pytest.mark.spec("CASE-40", "API-2")
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "1" + "0" * 400 + ".5"])
 @pytest.mark.parametrize(
     "field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n", "min_tokens", "timeout"]
@@ -400,6 +417,7 @@ def test_a_number_past_every_range_is_refused_by_its_field(field: str, number: s
 OPTIONAL = [*(name for name in WRONG if name != "model"), "functions", "audio", "store", "reasoning_effort"]
 
 
+@pytest.mark.spec("CASE-15", "API-3")
 @pytest.mark.parametrize("field", OPTIONAL)
 def test_null_is_the_default_of_every_optional_field(field: str) -> None:
     assert chat(**{field: None}) == chat()
@@ -422,6 +440,7 @@ def test_null_is_the_default_of_every_optional_field_of_every_table(name: str) -
         assert parse(json.dumps({**base, field: None}).encode()) == parse(json.dumps(base).encode()), field
 
 
+@pytest.mark.spec("API-3")
 @pytest.mark.parametrize("field", ["model", "messages"])
 def test_null_for_a_required_field_is_a_missing_field(field: str) -> None:
     with pytest.raises(ClientError, match="missing") as refused:
@@ -454,6 +473,7 @@ NOOPS = {
 }
 
 
+@pytest.mark.spec("API-4")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in NOOPS.items() for value in values])
 def test_a_value_that_asks_for_nothing_is_served(field: str, value: Any) -> None:
     assert chat(**{field: value}) == chat()
@@ -470,6 +490,7 @@ LATER = {
 }
 
 
+@pytest.mark.spec("API-4")
 @pytest.mark.parametrize("field", LATER)
 def test_a_public_field_that_is_not_served_is_422_by_name(field: str) -> None:
     with pytest.raises(Refusal, match=field) as refused:
@@ -495,6 +516,7 @@ WRONG_INPUTS = [
 ]
 
 
+@pytest.mark.spec("API-11")
 @pytest.mark.parametrize(("given", "param"), WRONG_INPUTS)
 def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param: str) -> None:
     for field, parse in (("prompt", completion), ("input", embeddings)):
@@ -529,6 +551,7 @@ def test_detokenize_takes_token_ids_alone(tokens: Any, param: str) -> None:
 # --- unknown fields (S15) ------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-5")
 def test_unknown_fields_are_ignored_and_named_with_their_place() -> None:
     request = chat(
         temprature=1,
@@ -543,6 +566,7 @@ def test_unknown_fields_may_hold_anything() -> None:
     assert chat(zz={"a": [None, 1e300]}, zy=None).ignored == ("zz", "zy")
 
 
+@pytest.mark.spec("API-6")
 @pytest.mark.parametrize("parse", PARSERS)
 def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
     body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], "zz": 1}).encode()
@@ -561,6 +585,7 @@ VALUES = st.recursive(
 NAMES = st.sampled_from([*WRONG, *LATER, "messages", "prompt", "input", "text", "dimensions", "encoding_format", "zz"])
 
 
+@pytest.mark.spec("API-2")
 @pytest.mark.parametrize("parse", PARSERS)
 @given(fields=st.dictionaries(NAMES, VALUES, max_size=4))
 def test_any_fields_give_a_typed_request_or_a_client_error_that_names_one(parse: Any, fields: dict[str, Any]) -> None:

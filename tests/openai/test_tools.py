@@ -28,12 +28,14 @@ def turn(**fields: Any) -> Turn:
     return chat([{"role": "user", "content": "x"}, {"role": "assistant", **fields}]).messages[1]
 
 
+@pytest.mark.spec("API-48")
 def test_tools_go_to_the_prompt_as_they_were_sent_and_to_the_reader_by_name() -> None:
     tools = chat(tools=[F, G], tool_choice="auto").tools
     assert tools.shown == (F, G)
     assert tools.use == ToolUse(schemas={"f": SCHEMA, "g": {}})
 
 
+@pytest.mark.spec("API-48")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -50,6 +52,7 @@ def test_no_tools_are_no_tools_however_they_are_said(fields: dict[str, Any]) -> 
     assert chat().tools == NO_TOOLS
 
 
+@pytest.mark.spec("API-48")
 @pytest.mark.parametrize("tools", [None, [], [F]])
 def test_none_shows_no_tool_and_lets_no_call_out(tools: Any) -> None:
     found = chat(tools=tools, tool_choice="none").tools
@@ -73,6 +76,7 @@ def enforced(**fields: Any) -> dict[str, Any]:
     return {name: (placed.place, placed.schema) for name, placed in (use.enforced or {}).items()}
 
 
+@pytest.mark.spec("API-85")
 def test_required_calls_are_of_the_tools_alone_with_their_schemas() -> None:
     use = chat(tools=[G, F], tool_choice="required").tools.use
     assert use is not None
@@ -83,6 +87,7 @@ def test_required_calls_are_of_the_tools_alone_with_their_schemas() -> None:
     }
 
 
+@pytest.mark.spec("API-85")
 def test_a_named_tool_is_called_once_and_no_other_is() -> None:
     use = chat(tools=[G, F], tool_choice=NAMED_F).tools.use
     assert use is not None
@@ -90,6 +95,7 @@ def test_a_named_tool_is_called_once_and_no_other_is() -> None:
     assert set(use.enforced or ()) == {"f"}
 
 
+@pytest.mark.spec("API-86")
 def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
     assert enforced(tools=[F, G]) == {}
     strict = {"type": "function", "function": {"name": "s", "parameters": SCHEMA, "strict": True}}
@@ -99,6 +105,7 @@ def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
     assert (use.required, use.strict) == (False, {"s"})
 
 
+@pytest.mark.spec("CHAT-54")
 @pytest.mark.parametrize(
     ("parameters", "kept"),
     [
@@ -168,6 +175,7 @@ FAULTS = [
 ]
 
 
+@pytest.mark.spec("CASE-14", "API-48")
 @pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
 def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:
@@ -180,6 +188,7 @@ def test_the_place_of_a_fault_in_a_tool_is_named() -> None:
         chat(tools=[F, {"type": "function", "function": {"name": ""}}])
 
 
+@pytest.mark.spec("API-51")
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -199,12 +208,14 @@ def test_arguments_of_earlier_calls_are_text_or_an_object(arguments: Any, expect
     assert turn(content=None, tool_calls=[call]) == Turn(Role.ASSISTANT, "", calls=(TurnCall("c", "f", expected),))
 
 
+@pytest.mark.spec("API-51")
 def test_an_answer_can_be_handed_back_as_it_came() -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     given = turn(content=None, refusal=None, tool_calls=[call], reasoning_content="hm", reasoning="hm")
     assert given == Turn(Role.ASSISTANT, "", reasoning="hm", calls=(TurnCall("c", "f", {}),))
 
 
+@pytest.mark.spec("API-51")
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name: str) -> None:
     assert turn(content="x", **{name: "hm"}).reasoning == "hm"
@@ -213,6 +224,7 @@ def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name:
     assert request.ignored == (f"messages[].{name}",)
 
 
+@pytest.mark.spec("API-53")
 def test_what_is_said_of_thinking_and_the_template_is_kept() -> None:
     request = chat(
         [{"role": "user", "content": "x"}, ASSISTANT],

@@ -28,6 +28,7 @@ def models():
     return [tiny_llama(threads=threads) for threads in (1, 2, 3)]
 
 
+@pytest.mark.spec("MOD-1")
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @settings(max_examples=30)
@@ -45,6 +46,7 @@ def test_every_schedule_gives_the_bits_of_each_sequence_alone(alone, models, see
         assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
+@pytest.mark.spec("MOD-4")
 @pytest.mark.parametrize("tile_rows", [1, 8])
 def test_both_tile_sizes_are_exact_under_random_schedules(tile_rows):
     random = np.random.default_rng(tile_rows)
@@ -55,6 +57,7 @@ def test_both_tile_sizes_are_exact_under_random_schedules(tile_rows):
         assert same_bits(logits, run_whole(model, tokens).logits)
 
 
+@pytest.mark.spec("MOD-21")
 @pytest.mark.parametrize("name", KIN)
 def test_every_kin_of_the_llama_gives_the_bits_of_each_sequence_alone(name):
     alone, together = tiny_llama(**KIN[name]), tiny_llama(threads=2, **KIN[name])
@@ -70,12 +73,14 @@ def test_every_kin_of_the_llama_gives_the_bits_of_each_sequence_alone(name):
             assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
+@pytest.mark.spec("MOD-1")
 def test_hidden_states_have_the_bits_of_the_sequence_alone(alone):
     kv = alone.new_kv_store(8, 16)
     out = alone.forward(step_batch(Rows(range(30), 0, [4, 1]), Rows(range(50, 90), 0, [0, 7, 2])), kv)
     assert same_bits(out.hidden[30:], run_whole(alone, range(50, 90)).hidden)
 
 
+@pytest.mark.spec("MOD-2")
 def test_a_prefix_found_in_shared_blocks_gives_the_bits_of_a_cold_run(alone):
     prefix = list(range(48))
     kv = alone.new_kv_store(8, 16)
@@ -86,6 +91,7 @@ def test_a_prefix_found_in_shared_blocks_gives_the_bits_of_a_cold_run(alone):
     assert same_bits(second, run_whole(alone, [*prefix, 1, 2, 3]).logits[48:])
 
 
+@pytest.mark.spec("MOD-2")
 def test_rejected_drafts_leave_no_trace(alone):
     kv = alone.new_kv_store(4, 16)
     forward_rows(alone, kv, Rows(range(20), 0, [3, 1]))
@@ -94,6 +100,7 @@ def test_rejected_drafts_leave_no_trace(alone):
     assert same_bits(redone, run_whole(alone, [*range(20), 5, 6]).logits[20:])
 
 
+@pytest.mark.spec("MOD-3")
 def test_a_sequence_of_nans_does_not_reach_its_neighbours():
     model = tiny_llama()
     model._weights.embedding[255] = np.nan  # one token whose row is not a number
@@ -106,6 +113,7 @@ def test_a_sequence_of_nans_does_not_reach_its_neighbours():
     assert same_bits(reused, whole)
 
 
+@pytest.mark.spec("MOD-1")
 @pytest.mark.real_model
 def test_the_real_model_gives_the_same_bits_batched_chunked_and_on_one_or_two_threads(smol_path):
     seed = 20240607

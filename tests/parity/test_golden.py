@@ -37,6 +37,7 @@ def prompts(smol):
     return dict(zip(CASES, map(log_softmax, forward_rows(smol, kv, *rows)), strict=True))
 
 
+@pytest.mark.spec("MOD-11")
 @pytest.mark.parametrize("name", CASES)
 def test_ten_most_likely_tokens_have_the_golden_log_probabilities(prompts, name):
     for token, logprob in CASES[name]["top10"]:
@@ -48,6 +49,7 @@ def test_most_likely_token_is_the_golden_one(prompts, name):
     assert int(prompts[name][-1].argmax()) == CASES[name]["top10"][0][0]
 
 
+@pytest.mark.spec("MOD-11")
 @pytest.mark.parametrize("name", CASES)
 def test_mean_negative_log_likelihood_of_the_prompt_is_the_golden_one(prompts, name):
     ids = CASES[name]["ids"]
@@ -55,6 +57,7 @@ def test_mean_negative_log_likelihood_of_the_prompt_is_the_golden_one(prompts, n
     assert nll == pytest.approx(CASES[name]["mean_nll"], abs=LOGPROB_BOUND)
 
 
+@pytest.mark.spec("MOD-11")
 def test_greedy_continuations_are_the_golden_ones_while_the_choice_is_sure(smol):
     kv = smol.new_kv_store(12 * len(CASES), 16)
     running = {name: Rows(case["ids"], 0, range(12 * i, 12 * i + 12)) for i, (name, case) in enumerate(CASES.items())}

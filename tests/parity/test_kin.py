@@ -24,6 +24,7 @@ def models(tmp_path_factory):
     return {name: load_kin(tmp_path_factory.mktemp("kin"), case, EXACT) for name, case in CASES.items()}
 
 
+@pytest.mark.spec("MOD-19")
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_transformers(models, name):
     case = CASES[name]
@@ -33,6 +34,7 @@ def test_logits_are_those_of_transformers(models, name):
     assert np.abs(next_logprobs - case.next_logprobs).max() < LOGIT_BOUND
 
 
+@pytest.mark.spec("MOD-19")
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if len(case.greedy)])
 def test_greedy_answers_are_those_of_transformers_while_the_choice_is_sure(models, name):
     case, model = CASES[name], models[name]
@@ -68,6 +70,7 @@ AS_GGUF = {
 }
 
 
+@pytest.mark.spec("MOD-20")
 @pytest.mark.parametrize("name", AS_GGUF)
 def test_the_same_checkpoint_as_gguf_has_the_logits_of_transformers_too(tmp_path, name):
     case = CASES[name]
@@ -76,6 +79,7 @@ def test_the_same_checkpoint_as_gguf_has_the_logits_of_transformers_too(tmp_path
     assert np.abs(run_whole(model, case.ids).logits[case.rows] - case.logits).max() < LOGIT_BOUND
 
 
+@pytest.mark.spec("MOD-20")
 def test_every_fourth_layer_of_a_gguf_smollm3_does_not_turn(tmp_path):
     with GgufFile(write_kin_gguf(tmp_path / "kin.gguf", CASES["smollm3"])) as file:
         metadata = file.header.metadata | {"smollm3.block_count": 9}
@@ -94,6 +98,7 @@ LEFT_OUT = {
 }
 
 
+@pytest.mark.spec("MOD-19")
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_leaving_a_part_out_would_be_seen(tmp_path, name):
     case = CASES[name]

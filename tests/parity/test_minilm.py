@@ -34,6 +34,7 @@ def encode(model, inputs, **config):
     return [vectors[key] for key in keys]
 
 
+@pytest.mark.spec("MOD-36")
 def test_texts_become_the_ids_of_sentence_transformers(loaded):
     tokenizer = build_tokenizer(loaded.metadata)
     assert len(CASES) == 20
@@ -41,12 +42,14 @@ def test_texts_become_the_ids_of_sentence_transformers(loaded):
         assert framed(tokenizer, tokenizer.encode(case["text"])) == case["ids"]
 
 
+@pytest.mark.spec("MOD-36")
 def test_vectors_are_those_of_sentence_transformers(loaded):
     vectors = encode(loaded.model, [case["ids"] for case in CASES])
     for case, vector in zip(CASES, vectors, strict=True):
         assert np.abs(vector - np.array(case["vector"])).max() < BOUND, case["text"]
 
 
+@pytest.mark.spec("MOD-32")
 def test_a_text_among_twenty_has_the_bits_that_it_has_alone(loaded, minilm_path):
     together = encode(loaded.model, [case["ids"] for case in CASES], prefill_chunk=0)
     single = load_model(minilm_path, threads=1)

@@ -24,6 +24,7 @@ SHAPES = {
 } | {name: tiny_shape(**changes) for name, changes in KIN.items()}
 
 
+@pytest.mark.spec("MOD-10")
 @pytest.mark.parametrize("tied", [False, True])
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_and_hidden_states_agree_with_the_naive_forward(name, tied):
@@ -35,6 +36,7 @@ def test_logits_and_hidden_states_agree_with_the_naive_forward(name, tied):
     assert np.abs(out.hidden - naive_hidden(tensors, shape, tokens)).max() < TINY_BOUND
 
 
+@pytest.mark.spec("MOD-10")
 def test_rope_factors_divide_the_frequencies():
     plain, scaled = tiny_shape(), tiny_shape(rope_linear_factor=4.0)
     tensors = tiny_tensors(plain)
@@ -44,6 +46,7 @@ def test_rope_factors_divide_the_frequencies():
     assert np.abs(run_whole(model, tokens).logits - naive_logits(tensors, scaled, tokens)).max() < TINY_BOUND
 
 
+@pytest.mark.spec("MOD-10")
 @pytest.mark.real_model
 def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_path):
     import gguf

@@ -23,6 +23,7 @@ GOLDEN_BOUND = 5e-4  # logits reach 10; transformers adds in another order
 F32_BOUND = 4e-4  # the biases are as large as the products: twice the numbers of the plain llama
 
 
+@pytest.mark.spec("KER-18")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_kin_has_the_bits_of_numpy_on_every_instruction_set(isa, name):
@@ -36,6 +37,7 @@ def test_every_kin_has_the_bits_of_numpy_on_every_instruction_set(isa, name):
         assert same_bits(ours.hidden, expected.hidden)
 
 
+@pytest.mark.spec("KER-18")
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_schedule_of_every_kin_gives_the_bits_of_each_sequence_alone(name):
     shape = block_shape(**SHAPES[name])
@@ -54,6 +56,7 @@ def test_every_schedule_of_every_kin_gives_the_bits_of_each_sequence_alone(name)
             assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
+@pytest.mark.spec("KER-19")
 @pytest.mark.parametrize("name", SHAPES)
 def test_logits_of_every_kin_are_within_the_bound_of_the_float64_truth(name):
     shape = tiny_shape(**SHAPES[name])
@@ -63,6 +66,7 @@ def test_logits_of_every_kin_are_within_the_bound_of_the_float64_truth(name):
     assert np.abs(run_whole(model, tokens).logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND
 
 
+@pytest.mark.spec("KER-19")
 @pytest.mark.parametrize("name", CASES)
 def test_logits_of_every_golden_checkpoint_are_those_of_transformers(tmp_path, name):
     case = CASES[name]
@@ -70,6 +74,7 @@ def test_logits_of_every_golden_checkpoint_are_those_of_transformers(tmp_path, n
     assert np.abs(logits[case.rows] - case.logits).max() < GOLDEN_BOUND
 
 
+@pytest.mark.spec("KER-18")
 def test_the_kin_tried_here_have_every_feature_that_the_kernels_say_they_know():
     tried = [block_shape(**changes).features for changes in SHAPES.values()]
     assert frozenset().union(*tried) == KNOWN_FEATURES

@@ -53,6 +53,7 @@ def truth():
     return shape, stored(shape), ordered(shape, stored(shape))
 
 
+@pytest.mark.spec("KER-1")
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @settings(max_examples=60)
@@ -71,6 +72,7 @@ def test_every_schedule_gives_the_bits_of_each_sequence_alone_in_numpy(truth, se
         assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
+@pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", SHAPES)
 @pytest.mark.parametrize("kv_precision", ["f16", "f32"])
@@ -84,6 +86,7 @@ def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, k
     assert same_bits(ours.hidden, expected.hidden)
 
 
+@pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32], ids=KIND_NAMES.get)
 @pytest.mark.parametrize("activations", ["int8", "f32"])
@@ -95,6 +98,7 @@ def test_every_stored_type_has_the_bits_of_numpy_with_both_activations(isa, kind
     assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), tokens).logits)
 
 
+@pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=KIND_NAMES.get)
 @pytest.mark.parametrize("activations", ["int8", "f32"])
@@ -106,6 +110,7 @@ def test_every_kind_of_super_blocks_has_the_bits_of_numpy_with_both_activations(
     assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), tokens).logits)
 
 
+@pytest.mark.spec("KER-20")
 def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_numpy():
     shape = super_shape()
     tensors = stored(shape, SUPER_MIXED, seed=11)
@@ -117,6 +122,7 @@ def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_nump
         assert same_bits(logits, run_whole(alone, tokens).logits)
 
 
+@pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 def test_sizes_that_are_no_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
     shape = tiny_shape(hidden=27, intermediate=50, head_size=6, rotated=6, vocabulary=101)
@@ -174,6 +180,7 @@ def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth, make):
     assert same_bits(after, run_whole(alone, [*range(20), 5]).logits[20:])
 
 
+@pytest.mark.spec("KER-6")
 @pytest.mark.parametrize("token_value", [np.nan, np.inf, 1e30])
 def test_a_sequence_whose_numbers_overflow_does_not_reach_its_neighbours(token_value):
     shape = tiny_shape()
@@ -190,6 +197,7 @@ def test_a_sequence_whose_numbers_overflow_does_not_reach_its_neighbours(token_v
     assert same_bits(reused, alone)
 
 
+@pytest.mark.spec("KER-1")
 def test_a_prompt_of_many_parts_and_threads_has_the_bits_of_its_tokens_one_by_one():
     shape = block_shape(context_tokens=700)
     tensors = stored(shape, seed=8)
@@ -202,6 +210,7 @@ def test_a_prompt_of_many_parts_and_threads_has_the_bits_of_its_tokens_one_by_on
         assert same_bits(row[0], whole[position])
 
 
+@pytest.mark.spec("KER-3")
 def test_numerics_name_what_decides_bits_and_not_who_computes(truth):
     shape, tensors, alone = truth
     same = {native(shape, tensors, isa=isa, threads=threads).spec.numerics for isa in ISAS for threads in (1, 2)}
@@ -227,6 +236,7 @@ def smol(smol_path):
     return reference, fast
 
 
+@pytest.mark.spec("KER-2")
 @pytest.mark.real_model
 def test_the_real_model_has_the_bits_of_numpy(smol):
     reference, fast = smol
@@ -238,6 +248,7 @@ def test_the_real_model_has_the_bits_of_numpy(smol):
         assert same_bits(out.hidden, expected.hidden)
 
 
+@pytest.mark.spec("KER-1")
 @pytest.mark.real_model
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=5)

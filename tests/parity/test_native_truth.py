@@ -38,6 +38,7 @@ INT8_MEAN_BOUND = 0.03
 INT8_SURE_MARGIN = 0.5
 
 
+@pytest.mark.spec("KER-7")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize(
     "changes", [{}, {"heads": 9, "kv_heads": 3, "head_size": 8, "rotated": 8, "hidden": 24}, {"layers": 4}]
@@ -54,6 +55,7 @@ def test_f32_logits_and_hidden_states_are_within_the_bound_of_the_float64_truth(
     assert np.abs(out.hidden - naive_hidden(arrays, shape, tokens)).max() < F32_BOUND
 
 
+@pytest.mark.spec("KER-8")
 @pytest.mark.parametrize(
     ("shape", "kinds"), [(block_shape(), MIXED), (super_shape(), SUPER_MIXED)], ids=["blocks", "K"]
 )
@@ -90,6 +92,7 @@ def losses(loaded, text):
     return np.concatenate(found)
 
 
+@pytest.mark.spec("KER-7")
 @pytest.mark.real_model
 def test_perplexity_in_f32_is_that_of_the_reference_to_four_digits(smol):
     text = (TESTS / "golden" / "lighthouse.txt").read_text()
@@ -98,6 +101,7 @@ def test_perplexity_in_f32_is_that_of_the_reference_to_four_digits(smol):
     assert ours == pytest.approx(reference, rel=5e-5)
 
 
+@pytest.mark.spec("KER-8")
 @pytest.mark.real_model
 def test_perplexity_in_int8_is_within_half_a_percent_of_f32(smol):
     """Two texts of 1600 tokens together; on fewer the chance differences of single tokens (0.08 each) are larger than that."""
@@ -106,6 +110,7 @@ def test_perplexity_in_int8_is_within_half_a_percent_of_f32(smol):
     assert abs(np.exp(int8.mean() - f32.mean()) - 1) < 0.005
 
 
+@pytest.mark.spec("KER-8")
 @pytest.mark.real_model
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
 def test_greedy_choices_in_int8_are_the_golden_ones_where_they_are_sure(smol, case):

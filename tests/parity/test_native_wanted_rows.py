@@ -23,6 +23,7 @@ def chosen(random, rows):
     return np.flatnonzero(random.uniform(size=rows) < share).astype(np.int32)
 
 
+@pytest.mark.spec("KER-17")
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @settings(max_examples=40)

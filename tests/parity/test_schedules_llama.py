@@ -6,6 +6,7 @@ from tests.kit.engine.engine_runs import RandomRun
 from tests.kit.model.tiny_models import KIN, tiny_llama
 
 
+@pytest.mark.spec("CASE-29", "ENG-1")
 @pytest.mark.parametrize("tile_rows", [1, 8])
 def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_gets_alone(tile_rows):
     model = tiny_llama(tile_rows=tile_rows)
@@ -20,6 +21,7 @@ def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_get
     assert hits
 
 
+@pytest.mark.spec("MOD-21")
 @pytest.mark.parametrize("name", ["short window", "all together"])
 def test_every_request_of_a_random_schedule_on_a_kin_of_the_llama_gets_the_bits_that_it_gets_alone(name):
     model = tiny_llama(**KIN[name])

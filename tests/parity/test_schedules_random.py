@@ -14,6 +14,7 @@ from tlserve.engine.engine import Engine
 from tlserve.generation import GenerationRequest, SamplingParams
 
 
+@pytest.mark.spec("CASE-29", "ENG-1")
 @pytest.mark.parametrize("part", range(3))
 def test_every_request_of_a_random_schedule_gets_the_bits_that_it_gets_alone(part):
     seen = {"preemptions_total": 0, "kv_evictions_total": 0, "prefix_cache_hits_total": 0, "accepted_tokens_total": 0}
@@ -26,6 +27,7 @@ def test_every_request_of_a_random_schedule_gets_the_bits_that_it_gets_alone(par
     assert all(seen.values()), f"the schedules do not reach everything: {seen}"
 
 
+@pytest.mark.spec("ENG-1")
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.integers(min_value=1000, max_value=2**32))
 def test_no_schedule_that_hypothesis_finds_changes_an_answer(seed):
@@ -44,6 +46,7 @@ CONFIGS = {
 }
 
 
+@pytest.mark.spec("ENG-1")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_setting_of_the_engine_changes_the_bits_of_an_answer(name):
     rng = random.Random(name)
@@ -55,6 +58,7 @@ def test_no_setting_of_the_engine_changes_the_bits_of_an_answer(name):
     assert [tokens_of(events[key]) for key in keys] == [alone(request) for request in requests]
 
 
+@pytest.mark.spec("ENG-2")
 @pytest.mark.parametrize("temperature", [0, 1.0])
 def test_an_answer_resumed_at_any_token_goes_on_with_the_same_bits(temperature):
     request = GenerationRequest(

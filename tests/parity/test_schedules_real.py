@@ -24,6 +24,7 @@ ONE_AND_TWO_THREADS = (("", 1), ("", 2))
 NUMERICS = [Numerics(activations, kv_precision) for activations, kv_precision in SCHEDULES]
 
 
+@pytest.mark.spec("CASE-29", "ENG-1")
 @pytest.mark.real_model
 @pytest.mark.parametrize("numerics", SCHEDULES, ids="-".join)
 def test_every_request_of_a_random_schedule_on_the_real_model_gets_the_bits_that_it_gets_alone(smol_path, numerics):
@@ -37,18 +38,21 @@ def tiny():
     return {numerics: tiny_models(numerics) for numerics in NUMERICS}
 
 
+@pytest.mark.spec("ENG-1")
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
 def test_every_request_of_a_random_schedule_on_a_tiny_llama_gets_the_bits_of_numpy_alone(tiny, numerics):
     for seed in range(6 if numerics.activations == "int8" else 1):
         play(tiny[numerics], seed)
 
 
+@pytest.mark.spec("ENG-1")
 @given(numerics=st.sampled_from(NUMERICS[:2]), seed=st.integers(1000, 2**32))
 @settings(max_examples=25, database=None)
 def test_no_schedule_that_hypothesis_finds_changes_an_answer_of_a_tiny_llama(tiny, numerics, seed):
     play(tiny[numerics], seed)
 
 
+@pytest.mark.spec("ENG-1")
 @pytest.mark.parametrize("prefix_cache", ["none", "hash", "radix"])
 @pytest.mark.parametrize("speculative", ["none", "prompt_lookup"])
 def test_requests_that_throw_one_another_out_of_the_pool_keep_their_bits(tiny, prefix_cache, speculative):

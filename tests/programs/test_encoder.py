@@ -42,6 +42,7 @@ def ids_of(*words):
     return [CLS, *(VOCABULARY.index(word) for word in words), SEP]
 
 
+@pytest.mark.spec("API-20")
 def test_the_requests_model_picks_the_chat_model_or_the_encoder(two) -> None:
     answer = post(two.address, CHAT, chat("a", max_tokens=3)).json
     assert answer["choices"][0]["message"]["content"] == "bcd"
@@ -54,6 +55,7 @@ def test_the_requests_model_picks_the_chat_model_or_the_encoder(two) -> None:
         np.testing.assert_allclose(item["embedding"], naive_vector(TENSORS, ids), atol=1e-5)
 
 
+@pytest.mark.spec("API-20")
 def test_one_text_among_many_has_the_vector_that_it_has_alone(two) -> None:
     texts = [" ".join(["cat", "sat", "the"] * (n % 7 + 1)) for n in range(40)]
     together = embed(two, texts, encoding_format="base64").json["data"]
@@ -69,6 +71,7 @@ def test_token_ids_are_taken_as_they_are(two) -> None:
     )
 
 
+@pytest.mark.spec("API-20")
 def test_a_longer_text_than_the_encoder_was_made_for_is_refused_and_never_cut(two) -> None:
     assert embed(two, "a " * (MAX_SEQ_LENGTH - 2)).status == 200
     refused = embed(two, ["a", "a " * (MAX_SEQ_LENGTH - 1)])
@@ -82,6 +85,7 @@ def test_dimensions_are_the_encoders_own(two, dimensions, status) -> None:
     assert embed(two, "a", dimensions=dimensions).status == status
 
 
+@pytest.mark.spec("API-44")
 def test_texts_are_refused_by_the_encoders_name_with_what_to_do(two) -> None:
     for path, body in (
         (CHAT, chat("a", model="tiny-bert")),

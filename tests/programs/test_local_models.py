@@ -26,6 +26,7 @@ def two(tmp_path_factory):
         yield server
 
 
+@pytest.mark.spec("API-43")
 def test_the_requests_model_picks_by_every_name(two) -> None:
     listed = get(two.address, "/v1/models").json["data"]
     assert [(card["id"], card["root"]) for card in listed] == [
@@ -45,6 +46,7 @@ def test_the_requests_model_picks_by_every_name(two) -> None:
     assert "succ, tiny, small, org/tiny" in refused.json["error"]["message"]
 
 
+@pytest.mark.spec("API-43")
 def test_each_model_answers_as_it_does_alone(two, tmp_path) -> None:
     body = chat("Hello", model="tiny", max_tokens=8)
     with serve_in_thread(write_tiny_gguf(tmp_path / "tiny.gguf")) as alone:
@@ -72,6 +74,7 @@ def test_the_engines_metrics_say_which_model_only_where_there_are_several(two) -
     assert "tl_engine_queue_depth{}" not in samples
 
 
+@pytest.mark.spec("API-43")
 async def test_the_step_of_one_model_does_not_hold_up_another() -> None:
     gate, loaded = gated_succ()
     async with serve("succ", loaded=loaded, models=[{"model_dir": "succ", "model_id": "other"}]) as server:
@@ -135,6 +138,7 @@ def test_an_encoder_beside_a_chat_model_embeds_and_refuses_to_chat_by_its_name()
         assert post(server.address, CHAT, chat("a", max_tokens=3)).json["choices"][0]["message"]["content"] == "bcd"
 
 
+@pytest.mark.spec("SET-18")
 @pytest.mark.parametrize(
     ("tables", "words"),
     [

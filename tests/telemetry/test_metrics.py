@@ -46,6 +46,7 @@ def filled() -> EngineStatistics:
     )
 
 
+@pytest.mark.spec("TEL-2")
 def test_every_row_of_the_catalogue_has_help_and_type_once_before_any_request() -> None:
     text = metrics_text({})
     for metric in METRICS:
@@ -54,6 +55,7 @@ def test_every_row_of_the_catalogue_has_help_and_type_once_before_any_request() 
     assert text.count("# TYPE") == len(METRICS)
 
 
+@pytest.mark.spec("TEL-1")
 def test_the_seven_engine_metrics_carry_the_snapshots_numbers() -> None:
     now = filled()
     found = samples(metrics_text({"succ": now}))
@@ -74,6 +76,7 @@ def test_every_field_of_the_statistics_is_exposed() -> None:
     assert numbers | {101, 101 + 102, 101 + 102 + 103, 104.5, 201, 201 + 202, 201 + 202 + 203, 204.5} <= values
 
 
+@pytest.mark.spec("HEAD-25")
 def test_every_figure_of_a_fleet_is_exposed() -> None:
     figures = FleetFigures(nodes_ready=31, nodes_draining=32, nodes_away=33, losses_total=34, moves_total=35)
     found = samples(metrics_text({}, fleet=figures))
@@ -82,6 +85,7 @@ def test_every_figure_of_a_fleet_is_exposed() -> None:
     assert samples(metrics_text({}))["tl_fleet_moves_total", ()] == 0
 
 
+@pytest.mark.spec("TEL-5")
 def test_the_finishes_of_answers_add_up_to_the_requests() -> None:
     counts = RequestCounts(ROUTES)
     for finish in ("stop", "length", "error", "", "stop"):
@@ -92,6 +96,7 @@ def test_the_finishes_of_answers_add_up_to_the_requests() -> None:
     assert sorted(finishes) == [("", 1), ("", 1), ("error", 1), ("length", 1), ("stop", 2)]
 
 
+@pytest.mark.spec("TEL-5")
 def test_the_ends_of_sequences_add_up_to_the_sequences() -> None:
     now = EngineStatistics(
         finished_stop_total=1, finished_length_total=2, finished_aborted_total=4, finished_failed_total=8
@@ -100,6 +105,7 @@ def test_the_ends_of_sequences_add_up_to_the_sequences() -> None:
     assert sum(value for (name, _), value in found.items() if name == "tl_engine_finished_total") == 15
 
 
+@pytest.mark.spec("TEL-4")
 def test_a_counters_name_ends_in_total_and_a_gauges_does_not() -> None:
     for metric in METRICS:
         assert re.fullmatch(r"tl_[a-z_]+", metric.name)
@@ -112,6 +118,7 @@ def test_the_names_are_unique() -> None:
     assert len({metric.name for metric in METRICS}) == len(METRICS)
 
 
+@pytest.mark.spec("TEL-3")
 def test_a_thousand_names_of_clients_make_no_series() -> None:
     counts = RequestCounts(ROUTES)
     counts.count("GET", "/v1/models/a", 404)
@@ -192,6 +199,7 @@ def observed(*records: RequestRecord) -> dict[str, tuple[float, float]]:
     return {name: (found[f"{name}_count", ()], found[f"{name}_sum", ()]) for name in names}
 
 
+@pytest.mark.spec("TEL-10")
 def test_a_complete_answer_is_in_every_request_histogram() -> None:
     assert observed(record()) == {
         "tl_request_queue_time_seconds": (1, 0.002),
@@ -203,6 +211,7 @@ def test_a_complete_answer_is_in_every_request_histogram() -> None:
     }
 
 
+@pytest.mark.spec("TEL-10")
 @pytest.mark.parametrize("cut", [{"status": 499, "finish": None}, {"status": 200, "finish": "error"}])
 def test_a_cut_answer_has_its_waits_but_no_end_and_no_length(cut: dict[str, object]) -> None:
     found = observed(record(**cut))
@@ -226,6 +235,7 @@ def test_a_request_without_a_model_is_in_no_histogram() -> None:
     assert {count for count, _ in observed(record(model=None)).values()} == {0}
 
 
+@pytest.mark.spec("TEL-10")
 @given(values=st.lists(st.floats(0, 400, allow_nan=False), max_size=50))
 def test_a_histograms_buckets_count_what_a_slow_count_counts(values: list[float]) -> None:
     bounds = (0.5, 1.0, 2.5, 300.0)
@@ -256,6 +266,7 @@ def test_observing_keeps_no_memory() -> None:
 # --- several models, and other people's names ----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("TEL-11")
 def test_with_several_models_each_series_of_an_engine_says_which() -> None:
     histograms = RequestHistograms()
     histograms.observe(record(model="b"))
@@ -268,10 +279,12 @@ def test_with_several_models_each_series_of_an_engine_says_which() -> None:
     assert found["tl_request_output_tokens_count", (("model", "b"),)] == 1
 
 
+@pytest.mark.spec("TEL-12")
 def test_the_names_of_vllm_are_there_only_when_asked_for() -> None:
     assert "vllm" not in metrics_text({"succ": EngineStatistics()})
 
 
+@pytest.mark.spec("TEL-12")
 def test_the_aliases_carry_the_same_numbers_with_the_model() -> None:
     now = attrs.evolve(filled(), kv_used=1, kv_cached=1, kv_free=2)
     histograms = RequestHistograms()
@@ -300,6 +313,7 @@ def test_the_aliases_carry_the_same_numbers_with_the_model() -> None:
         assert text.count(f"# TYPE {alias.name} {alias.kind}\n") == 1
 
 
+@pytest.mark.spec("TEL-11")
 def test_series_are_all_there_from_the_start() -> None:
     before = samples(metrics_text({"succ": EngineStatistics()}, vllm_aliases=True))
     histograms = RequestHistograms()

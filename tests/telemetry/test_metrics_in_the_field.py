@@ -68,6 +68,7 @@ def fell(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
     return [name for name in before if any(part in name for part in lasting) and after[name] < before[name]]
 
 
+@pytest.mark.spec("TEL-13")
 def test_every_kind_of_end_is_counted_once_and_nothing_ever_falls(server: ThreadedServer) -> None:
     before = scrape(server)
     statuses = [
@@ -123,6 +124,7 @@ def test_our_own_names_have_no_colons_and_the_aliases_say_the_same(server: Threa
     assert found[f"vllm:request_generation_tokens_sum{label}"] == found["tl_request_output_tokens_sum{}"]
 
 
+@pytest.mark.spec("TEL-13")
 def test_a_thousand_names_of_models_and_odd_texts_make_no_series(server: ThreadedServer) -> None:
     def ask(model: str) -> int:
         return post(server.address, CHAT, chat("a", max_tokens=1, model=model)).status

@@ -25,6 +25,7 @@ def stream() -> Iterator[io.StringIO]:
         logger.setLevel(level)
 
 
+@pytest.mark.spec("TEL-6")
 def test_a_line_says_id_status_tokens_and_times() -> None:
     record = RequestRecord(
         request_id="req-1",
@@ -51,6 +52,7 @@ def test_what_is_not_known_is_left_out() -> None:
     assert request_line(record) == "id=r method=GET path=/healthz status=200"
 
 
+@pytest.mark.spec("TEL-8")
 def test_a_query_is_cut_off() -> None:
     assert "secret" not in request_line(RequestRecord(request_id="r", method="GET", path="/a?key=secret", status=200))
 
@@ -62,6 +64,7 @@ def test_a_refusal_says_what_kind_it_is_and_which_field_is_at_fault() -> None:
     assert request_line(record) == 'id=r method=POST path=/v1/x status=400 error=wrong param="messages[0].role"'
 
 
+@pytest.mark.spec("TEL-7")
 @settings(deadline=None)
 @given(text=st.text(max_size=400))
 def test_no_client_text_can_break_out_of_its_value(text: str) -> None:
@@ -77,6 +80,7 @@ def test_a_long_value_is_cut() -> None:
     assert len(request_line(RequestRecord(request_id="x" * 10**6, method="GET", path="/", status=400))) < 300
 
 
+@pytest.mark.spec("TEL-8")
 def test_the_record_has_no_field_for_text() -> None:
     assert {field.name for field in attrs.fields(RequestRecord)} == {
         *("request_id", "method", "path", "status", "error", "param", "key", "model", "finish"),
@@ -85,6 +89,7 @@ def test_the_record_has_no_field_for_text() -> None:
     }
 
 
+@pytest.mark.spec("TEL-6")
 def test_each_request_is_one_line_with_time_and_severity(stream: io.StringIO) -> None:
     set_up_logs("info", stream)
     log_request(RequestRecord(request_id="a\nb", method="GET", path="/", status=200))
@@ -124,6 +129,7 @@ KEYS = [
 ]
 
 
+@pytest.mark.spec("TEL-14")
 def test_a_request_in_json_has_the_same_keys_whatever_is_known_of_it(stream: io.StringIO) -> None:
     set_up_logs("info", stream, form="json")
     log_request(RequestRecord(request_id="a", method="GET", path="/healthz?x=secret", status=200))
@@ -135,6 +141,7 @@ def test_a_request_in_json_has_the_same_keys_whatever_is_known_of_it(stream: io.
     assert "secret" not in stream.getvalue()
 
 
+@pytest.mark.spec("TEL-14")
 @settings(deadline=None)
 @given(text=st.text(max_size=300))
 def test_no_client_text_makes_a_second_document(text: str) -> None:
@@ -169,6 +176,7 @@ def test_an_event_is_its_lines_for_people_and_one_record_for_programs(stream: io
     }
 
 
+@pytest.mark.spec("TEL-15")
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_no_line_of_a_traceback_can_pass_for_a_record(stream: io.StringIO, form: str) -> None:
     set_up_logs("info", stream, form=form)

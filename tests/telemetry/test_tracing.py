@@ -72,6 +72,7 @@ async def traced(script: Script = PLAIN, *, tracing: bool = True) -> AsyncIterat
         yield Traced(server, exporter, records)
 
 
+@pytest.mark.spec("TEL-16")
 async def test_a_span_has_the_requests_times_as_events(autojump_clock) -> None:
     async with traced(Script(queue_s=1, prefill_s=2, token_s=0.5)) as api:
         await api.chat()
@@ -110,6 +111,7 @@ async def test_a_span_speaks_of_the_model_by_the_conventions() -> None:
     assert api.span.status.is_unset
 
 
+@pytest.mark.spec("TEL-16")
 async def test_the_callers_trace_goes_on_and_its_state_with_it() -> None:
     async with traced() as api:
         answer = await api.chat(CALLER, ("tracestate", "vendor=1"))
@@ -140,6 +142,7 @@ async def test_two_traceparents_are_none() -> None:
     assert f"{api.span.context.trace_id:032x}" != TRACE
 
 
+@pytest.mark.spec("TEL-17")
 @pytest.mark.parametrize("stream", [True, False])
 async def test_no_text_of_a_prompt_or_an_answer_is_in_a_span(stream: bool) -> None:
     async with traced() as api:
@@ -194,6 +197,7 @@ def test_only_a_well_formed_traceparent_names_a_trace(header: str | None, trace:
     assert trace_id_of(header) == trace
 
 
+@pytest.mark.spec("TEL-18")
 def test_without_the_package_the_setting_is_refused_in_one_line() -> None:
     program = (
         "import sys; sys.modules['opentelemetry'] = None; from tlserve.cli import main; "
@@ -206,6 +210,7 @@ def test_without_the_package_the_setting_is_refused_in_one_line() -> None:
     assert "pip install 'tlserve[otel]'" in line
 
 
+@pytest.mark.spec("TEL-18")
 def test_without_the_setting_the_package_is_not_imported() -> None:
     program = "import sys, tlserve.programs.server; print('opentelemetry' in sys.modules)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)

@@ -17,11 +17,13 @@ def test_the_valid_text_before_an_incomplete_character_is_released():
     assert Detokenizer().feed("ab漢".encode()[:-1]) == "ab"
 
 
+@pytest.mark.spec("TEXT-13")
 @pytest.mark.parametrize("cut", [1, 2, 3])
 def test_a_tail_cut_inside_a_character_is_replaced_once(cut):
     assert assert_same_at_every_split("a👧".encode()[: 1 + cut], run_text(Detokenizer)) == "a\ufffd"
 
 
+@pytest.mark.spec("TEXT-12")
 @pytest.mark.parametrize(
     ("data", "text"),
     [
@@ -43,6 +45,7 @@ def test_finish_after_whole_characters_gives_nothing():
     assert detokenizer.finish() == ""
 
 
+@pytest.mark.spec("TEXT-12")
 @given(st.binary(max_size=24))
 def test_any_bytes_give_at_every_split_what_python_decodes_at_once(data):
     assert assert_same_at_every_split(data, run_text(Detokenizer), count=4) == data.decode("utf-8", "replace")

@@ -26,6 +26,7 @@ def metadata_of(name):
     return text | ({"tokenizer.ggml.bos_token_id": BOS[name]} if name in BOS else {})
 
 
+@pytest.mark.spec("TEXT-18")
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_text_has_the_golden_ids_with_and_without_its_frame(tokenizers, name, case):
     ids = tokenizers[name].encode_with_specials(case["text"])
@@ -33,6 +34,7 @@ def test_text_has_the_golden_ids_with_and_without_its_frame(tokenizers, name, ca
     assert with_bos(tokenizers[name], ids) == (case["framed"] if ids[:1] != [BOS.get(name)] else case["framed"][1:])
 
 
+@pytest.mark.spec("TEXT-18")
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_the_bytes_of_the_ids_are_the_decoded_text(tokenizers, name, case):
     detokenizer = Detokenizer()
@@ -43,6 +45,7 @@ def test_the_bytes_of_the_ids_are_the_decoded_text(tokenizers, name, case):
     assert text.lstrip(" ") == case["decoded"].lstrip(" ")
 
 
+@pytest.mark.spec("TEXT-19")
 def test_ids_past_the_tokenizers_own_are_holes_without_text(tokenizers):
     own = tokenizers["qwen2"].vocabulary_size
     padded = build_tokenizer(metadata_of("qwen2") | {"tokenizer.huggingface.vocabulary_size": own + 5})

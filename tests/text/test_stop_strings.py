@@ -38,6 +38,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4)
 PIECES = st.lists(st.text("abc", max_size=3), max_size=8)
 
 
+@pytest.mark.spec("TEXT-14")
 @given(st.text("abc", max_size=20), STOPS)
 @example("abcd", ["bcd", "c"])
 @example("aab", ["ab", "aaab"])
@@ -45,6 +46,7 @@ def test_any_text_gives_at_every_split_what_a_slow_search_gives(text, stops):
     assert assert_same_at_every_split(text, run_stops(stops), count=4) == text_before_stop(text, stops)
 
 
+@pytest.mark.spec("TEXT-15")
 @given(st.text("abc", max_size=20), STOPS)
 def test_exactly_the_longest_possible_start_of_a_stop_is_held(text, stops):
     matcher = StopStrings(stops)
@@ -58,6 +60,7 @@ def test_the_held_text_is_released_when_the_match_fails():
     assert [matcher.feed(part) for part in ("xab", "d")] == ["x", "abd"]
 
 
+@pytest.mark.spec("TEXT-15")
 def test_the_held_text_is_released_at_the_end():
     matcher = StopStrings(["abc"])
     assert (matcher.feed("xab"), matcher.finish(), matcher.stopped) == ("x", "ab", False)
@@ -68,10 +71,12 @@ def test_nothing_comes_after_a_stop():
     assert (matcher.feed("xaby"), matcher.feed("more"), matcher.finish(), matcher.stopped) == ("x", "", "", True)
 
 
+@pytest.mark.spec("TEXT-14")
 def test_the_occurrence_that_is_complete_first_wins():
     assert assert_same_at_every_split("xabcd", run_stops(["abcd", "c"])) == "xab"
 
 
+@pytest.mark.spec("TEXT-14")
 def test_of_stops_that_end_together_the_longest_wins():
     assert assert_same_at_every_split("xabc", run_stops(["c", "abc"])) == "x"
 
@@ -80,6 +85,7 @@ def test_without_stops_everything_is_released_at_once():
     assert StopStrings().feed("abc") == "abc"
 
 
+@pytest.mark.spec("TEXT-16")
 @pytest.mark.parametrize("stops", [["a"] * 5, [""], ["a", ""], ["a" * (MAX_STOP_CHARS + 1)]])
 def test_stops_that_are_too_many_empty_or_overlong_are_refused(stops):
     with pytest.raises(ClientError) as refused:
@@ -105,6 +111,7 @@ def lines_run(work):
     return count
 
 
+@pytest.mark.spec("TEXT-16")
 def test_a_long_output_of_near_matches_takes_linear_time():
     def feed_near_matches(size):
         matcher = StopStrings(["a" * 400 + "b", "a" * 200 + "c"])
@@ -113,6 +120,7 @@ def test_a_long_output_of_near_matches_takes_linear_time():
     assert feed_near_matches(5000) < 12 * feed_near_matches(500)
 
 
+@pytest.mark.spec("TEXT-17")
 def test_text_stream_holds_back_stop_prefixes():
     stream = TextStream(["de"])
     assert [stream.feed(bytes((byte,))) for byte in b"bcde"] == ["b", "c", "", ""]
@@ -122,6 +130,7 @@ def test_text_stream_holds_back_stop_prefixes():
     assert (stream.finish(), stream.stopped) == ("d", False)
 
 
+@pytest.mark.spec("TEXT-17")
 @given(st.binary(max_size=16), st.lists(st.text("é\ufffda", min_size=1, max_size=3), max_size=2))
 def test_a_text_stream_gives_the_same_at_every_split(data, stops):
     text = assert_same_at_every_split(data, run_text(lambda: TextStream(stops)), count=4)
@@ -131,6 +140,7 @@ def test_a_text_stream_gives_the_same_at_every_split(data, stops):
 # --- when they count, and whether they are shown -----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-63")
 @given(PIECES, STOPS, st.integers(0, 6))
 def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only_begins_then_does(pieces, stops, free):
     matcher = StopStrings(stops)
@@ -144,6 +154,7 @@ def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only
     assert (released + matcher.finish(), matcher.stopped) == (expected, stopped)
 
 
+@pytest.mark.spec("API-63")
 @given(PIECES, STOPS)
 def test_a_stop_string_that_is_included_is_released_and_nothing_behind_it(pieces, stops):
     cut, whole = StopStrings(stops), StopStrings(stops, include=True)

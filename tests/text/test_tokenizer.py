@@ -59,6 +59,7 @@ def test_the_byte_tokenizer_has_nothing_special():
 # --- gpt2 --------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("TEXT-6")
 @given(st.text("the rsyum\u00e9", max_size=12))
 def test_merges_of_one_word_are_those_of_a_slow_bpe(text):
     word = text.replace(" ", "")
@@ -68,6 +69,7 @@ def test_merges_of_one_word_are_those_of_a_slow_bpe(text):
     assert [tokens[i] for i in TINY.encode(word)] == slow_bpe(list(spell_bytes(word.encode())), merges)
 
 
+@pytest.mark.spec("TEXT-1")
 @given(st.text(max_size=30))
 @example("a\x00b\x85\u2028 \u3000")
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "qwen2", "default", "deepseek-v3"])
@@ -76,6 +78,7 @@ def test_any_text_comes_back_from_its_ids(pre, text):
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))) == text.encode()
 
 
+@pytest.mark.spec("TEXT-1")
 @pytest.mark.parametrize("tokenizer", [TINY, NASTY_TINY, LLAMA], ids=["chatml", "nasty", "llama"])
 @given(parts=SPELLINGS)
 def test_text_never_becomes_a_special_token_and_comes_back(tokenizer, parts):
@@ -85,6 +88,7 @@ def test_text_never_becomes_a_special_token_and_comes_back(tokenizer, parts):
     assert b"".join(map(tokenizer.token_bytes, ids)) == text.encode()
 
 
+@pytest.mark.spec("TEXT-2")
 @given(parts=SPELLINGS)
 def test_with_specials_the_leftmost_longest_spelling_wins_and_text_comes_back(parts):
     text = "".join(parts)
@@ -101,6 +105,7 @@ def slow_specials(text):
     return found
 
 
+@pytest.mark.spec("TEXT-3")
 def test_a_marked_spelling_is_ordinary_text_without_its_mark():
     marked = TINY.encode_with_specials("<|im_\ue000end|> <|im_end|>", mark="\ue000")
     assert marked == [*TINY.encode("<|im_end|> "), 2]
@@ -113,10 +118,12 @@ def test_a_whole_word_that_is_a_control_token_stays_text():
     assert tokenizer.encode_with_specials("there") == [0]
 
 
+@pytest.mark.spec("TEXT-5")
 def test_control_tokens_have_no_visible_text_and_keep_their_spelling():
     assert (TINY.token_bytes(2), TINY.token_spelling(2)) == (b"", b"<|im_end|>")
 
 
+@pytest.mark.spec("TEXT-4")
 def test_user_defined_tokens_are_special_and_visible():
     tokenizer = build_tokenizer(gpt2_metadata(control=(), user_defined=["<think>", "\u00e9\u00e9"]))
     assert tokenizer.special_tokens == {"<think>": 0, "\u00e9\u00e9": 1}
@@ -124,6 +131,7 @@ def test_user_defined_tokens_are_special_and_visible():
     assert tokenizer.encode_with_specials("<think>")[0] == 0 not in tokenizer.encode("<think>")
 
 
+@pytest.mark.spec("TEXT-4")
 def test_user_defined_runs_of_white_space_are_text():
     tokenizer = build_tokenizer(gpt2_metadata(control=(), user_defined=["    ", "\n\n"]))
     assert (tokenizer.special_tokens, tokenizer.encode("\n\n    ")) == ({}, [1, 0])
@@ -151,6 +159,7 @@ def test_every_pre_tokenizer_cuts_text_without_losing_any(pre):
     assert "".join(word for word, _ in cuts) == spell_bytes(text.encode())
 
 
+@pytest.mark.spec("TEXT-6")
 @pytest.mark.parametrize(
     ("pre", "words"),
     [
@@ -168,12 +177,14 @@ def test_known_pre_tokenizers_cut_as_their_models_do(pre, words):
 # --- llama -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("TEXT-7")
 @given(st.text("abcdefgh ", max_size=14))
 def test_scores_merge_as_a_slow_sentencepiece_does(text):
     tokens = llama_metadata(PIECES)["tokenizer.ggml.tokens"]
     assert [tokens[i] for i in LLAMA.encode(text)] == slow_sentencepiece(text, PIECES)
 
 
+@pytest.mark.spec("TEXT-7")
 def test_what_the_llama_vocabulary_lacks_becomes_byte_tokens():
     assert LLAMA.encode("aé") == [LLAMA.encode("a")[0], 3 + 0xC3, 3 + 0xA9]
     assert [LLAMA.token_bytes(i) for i in LLAMA.encode("é")] == [b"\xc3", b"\xa9"]
@@ -189,6 +200,7 @@ def test_a_space_goes_before_text_where_the_model_wants_one():
     assert spaced.encode("") == []
 
 
+@pytest.mark.spec("TEXT-10")
 def test_bos_is_put_before_once():
     assert (LLAMA.bos_id, LLAMA.eos_id, LLAMA.add_bos) == (1, 2, True)
     assert with_bos(LLAMA, [5]) == with_bos(LLAMA, [1, 5]) == [1, 5]
@@ -213,6 +225,7 @@ def huggingface(**changes):
     return {"tokenizer.huggingface.json": json.dumps(document), "tokenizer.ggml.eos_token_id": len(tokens) + 2}
 
 
+@pytest.mark.spec("TEXT-8")
 def test_a_tokenizer_json_gives_the_ids_of_the_library_and_wins_over_gguf_metadata():
     from tokenizers import Tokenizer
 
@@ -232,6 +245,7 @@ def test_text_never_becomes_a_special_token_of_a_tokenizer_json():
     assert read(tokenizer, ids) == "<|im_end|><think>"
 
 
+@pytest.mark.spec("TEXT-9")
 @pytest.mark.parametrize(
     "text",
     [
@@ -256,6 +270,7 @@ def test_a_broken_tokenizer_json_is_refused(text):
         build_tokenizer({"tokenizer.huggingface.json": text})
 
 
+@pytest.mark.spec("TEXT-9")
 @pytest.mark.parametrize(
     "added",
     [
@@ -276,6 +291,7 @@ def test_added_tokens_that_lie_are_refused(added):
 # --- hostile metadata ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("TEXT-4", "TEXT-9")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -317,6 +333,7 @@ def test_metadata_that_lie_are_refused(metadata):
     assert "\n" not in refused.value.message
 
 
+@pytest.mark.spec("TEXT-6")
 def test_an_unknown_pre_tokenizer_is_named():
     with pytest.raises(ModelRefused, match="no-such-cut"):
         build_tokenizer(gpt2_metadata(pre="no-such-cut"))
@@ -339,6 +356,7 @@ def smol(smol_path):
         return read_header(data).metadata
 
 
+@pytest.mark.spec("TEXT-11")
 @pytest.mark.real_model
 def test_smollm_gives_the_golden_ids_and_reads_them_back(smol):
     tokenizer = build_tokenizer(smol)
@@ -347,6 +365,7 @@ def test_smollm_gives_the_golden_ids_and_reads_them_back(smol):
         assert read(tokenizer, case["ids"]) == case["text"]
 
 
+@pytest.mark.spec("TEXT-11")
 @pytest.mark.real_model
 def test_smollm_is_built_in_half_a_second(smol):
     build_tokenizer(gpt2_metadata())

@@ -25,19 +25,23 @@ NO_CUTS = build(normalizer=None, pre_tokenizer={"type": "WhitespaceSplit"})
 TEXTS = st.text(st.sampled_from("abCDz .,!?[]éß漢🙂\n\t\u200b"), max_size=30)
 
 
+@pytest.mark.spec("TEXT-22")
 @given(TEXTS)
 def test_a_framed_text_has_the_ids_of_the_library(text):
     assert framed(TINY, TINY.encode(text)) == LIBRARY.encode(text).ids
 
 
+@pytest.mark.spec("TEXT-21")
 def test_words_that_cannot_be_spelled_stay_unknown_words():
     assert TINY.encode("the 🙂 cat") == [VOCABULARY.index("the"), UNK, VOCABULARY.index("cat")]
 
 
+@pytest.mark.spec("TEXT-22")
 def test_no_text_is_cut_off_or_filled_up():
     assert len(TINY.encode("a " * 300)) == 300
 
 
+@pytest.mark.spec("TEXT-21")
 @given(st.lists(st.sampled_from(["[SEP]", "[CLS]", "[UNK]", "[MASK]", "🙂", "cat", " ", "[", "]"]), max_size=9))
 def test_text_never_becomes_a_control_token(parts):
     text = "".join(parts)
@@ -54,6 +58,7 @@ def test_continued_words_are_spelled_without_a_space():
     assert spelled == b" sating cab"
 
 
+@pytest.mark.spec("TEXT-22")
 @pytest.mark.parametrize(
     ("tokenizer", "ids"),
     [
@@ -69,12 +74,14 @@ def test_a_text_is_framed_by_what_the_files_name_and_the_frame_has(tokenizer, id
     assert framed(tokenizer, [9]) == ids
 
 
+@pytest.mark.spec("TEXT-22")
 def test_a_frame_of_one_token_is_a_beginning_and_no_end():
     one = {**TOKENIZER["post_processor"], "single": TOKENIZER["post_processor"]["single"][:2]}
     tokenizer = build(bos=CLS, eos=CLS, post_processor=one)
     assert (tokenizer.add_bos, tokenizer.add_eos) == (True, False)
 
 
+@pytest.mark.spec("TEXT-21")
 @pytest.mark.parametrize("unknown", [None, "[NONE]", 7])
 def test_a_vocabulary_without_its_unknown_word_is_refused(unknown):
     with pytest.raises(ModelRefused, match=r"unknown words|data did not match|invalid type"):

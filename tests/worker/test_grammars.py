@@ -64,6 +64,7 @@ def compiler():
     return GatedCompiler()
 
 
+@pytest.mark.spec("API-82")
 async def test_a_grammar_is_compiled_once_for_all_who_ask_at_the_same_time_and_later(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     started = []
@@ -81,6 +82,7 @@ async def test_a_grammar_is_compiled_once_for_all_who_ask_at_the_same_time_and_l
     assert compiler.compiled == [("a", STOPS)]
 
 
+@pytest.mark.spec("API-82")
 async def test_other_stop_ids_are_another_grammar(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     compiler.open(2)
@@ -89,6 +91,7 @@ async def test_other_stop_ids_are_another_grammar(compiler):
     assert [stops for _, stops in compiler.compiled] == [STOPS, {1}]
 
 
+@pytest.mark.spec("API-82")
 async def test_only_the_latest_grammars_are_kept(compiler):
     grammars = Grammars(compiler, GrammarLimits(kept=2))
     compiler.open(10)
@@ -97,6 +100,7 @@ async def test_only_the_latest_grammars_are_kept(compiler):
     assert [source for source, _ in compiler.compiled] == ["a", "b", "c", "b"]
 
 
+@pytest.mark.spec("API-82")
 async def test_all_who_wait_for_a_bad_grammar_are_told_and_it_is_not_tried_for_each(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     errors = []
@@ -116,6 +120,7 @@ async def test_all_who_wait_for_a_bad_grammar_are_told_and_it_is_not_tried_for_e
     assert not compiler.begun.acquire(blocking=False)
 
 
+@pytest.mark.spec("API-82")
 async def test_who_waits_for_one_that_leaves_compiles_for_itself(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     leaving = trio.CancelScope()
@@ -139,6 +144,7 @@ async def test_who_waits_for_one_that_leaves_compiles_for_itself(compiler):
     assert started == [("a", 1)]
 
 
+@pytest.mark.spec("API-82")
 async def test_a_grammar_that_takes_too_long_is_refused_by_its_field(compiler):
     grammars = Grammars(compiler, GrammarLimits(time_s=0.05))
     with pytest.raises(ClientError, match="the field of a takes longer than") as caught:
@@ -147,6 +153,7 @@ async def test_a_grammar_that_takes_too_long_is_refused_by_its_field(compiler):
     compiler.open()
 
 
+@pytest.mark.spec("API-82")
 async def test_a_grammar_whose_turn_does_not_come_is_told_to_come_again(compiler):
     grammars = Grammars(compiler, GrammarLimits(time_s=0.05, at_once=1))
     with pytest.raises(ClientError):
@@ -156,6 +163,7 @@ async def test_a_grammar_whose_turn_does_not_come_is_told_to_come_again(compiler
     compiler.open()
 
 
+@pytest.mark.spec("API-82")
 async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
     """The library recurses over references; the stack of an ordinary thread would end the process here."""
     chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(4000)}
@@ -166,6 +174,7 @@ async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
     assert constraint.mask()[1] == 1 << ord('"') - 32
 
 
+@pytest.mark.spec("API-82")
 async def test_a_compiler_that_breaks_is_no_fault_of_the_client(compiler):
     compiler.compiled = None
     compiler.open()
@@ -173,6 +182,7 @@ async def test_a_compiler_that_breaks_is_no_fault_of_the_client(compiler):
         await Grammars(compiler, GrammarLimits()).start(Grammar("a"), STOPS)
 
 
+@pytest.mark.spec("API-82")
 async def test_without_a_compiler_grammars_are_refused_by_name():
     with pytest.raises(Refusal):
         await Grammars(None, GrammarLimits()).start(Grammar("a"), STOPS)
@@ -201,6 +211,7 @@ async def answer_of(backend, request):
     return [event for event in events if isinstance(event, TokenEvent)]
 
 
+@pytest.mark.spec("API-83")
 async def test_an_answer_is_held_to_its_grammar_and_ends_where_nothing_may_follow():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
@@ -210,6 +221,7 @@ async def test_an_answer_is_held_to_its_grammar_and_ends_where_nothing_may_follo
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-83")
 async def test_an_answer_that_the_limit_cuts_says_so():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
@@ -218,6 +230,7 @@ async def test_an_answer_that_the_limit_cuts_says_so():
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-83")
 async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
     wanted = regex_format("([a-c]{3},){2,9}", "regex")
     request = held_request(wanted, prompt=tuple(b"abc,abc,bcc,cbc,abc,"), max_tokens=40)
@@ -232,6 +245,7 @@ async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
     assert drafted[0] == 0 < drafted[1]
 
 
+@pytest.mark.spec("API-83")
 async def test_an_answer_goes_on_from_what_was_emitted_elsewhere():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
@@ -241,6 +255,7 @@ async def test_an_answer_goes_on_from_what_was_emitted_elsewhere():
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-81")
 async def test_a_bad_grammar_is_refused_before_anything_is_admitted():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
@@ -250,6 +265,7 @@ async def test_a_bad_grammar_is_refused_before_anything_is_admitted():
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-82")
 async def test_while_a_grammar_is_compiled_nothing_is_admitted_and_others_run(compiler):
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery, compiler)
@@ -261,6 +277,7 @@ async def test_while_a_grammar_is_compiled_nothing_is_admitted_and_others_run(co
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-82")
 async def test_a_full_or_closed_backend_compiles_nothing(compiler):
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery, compiler, admission=0)

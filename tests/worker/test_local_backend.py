@@ -66,6 +66,7 @@ async def test_a_request_that_waits_past_the_queue_deadline_ends_with_no_capacit
         await until(lambda: backend.statistics().queue_depth == 0 and backend.statistics().active_sequences == 0)
 
 
+@pytest.mark.spec("ENG-43")
 async def test_being_told_of_ones_place_does_not_stop_the_deadline_of_the_queue():
     model = GatedModel(succ_model())
     async with (
@@ -84,6 +85,7 @@ async def test_being_told_of_ones_place_does_not_stop_the_deadline_of_the_queue(
             pass
 
 
+@pytest.mark.spec("ENG-43")
 async def test_progress_that_nobody_reads_takes_no_room_from_the_answer():
     asking = attrs.evolve(REQUEST, prompt=tuple(range(200)) * 2, progress=True, max_tokens=1)
     async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:
@@ -93,6 +95,7 @@ async def test_progress_that_nobody_reads_takes_no_room_from_the_answer():
     assert len(events) < 100
 
 
+@pytest.mark.spec("ENG-43")
 async def test_what_is_told_of_a_prompt_waits_for_its_reader_chunk_by_chunk():
     asking = attrs.evolve(REQUEST, prompt=tuple(range(200)), prompt_logprobs=1, max_tokens=1)
     async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:

@@ -1,6 +1,6 @@
-"""A model as the endpoints need it, and the catalogue in which a request's `model` finds it.
+"""A model as a server offers it, and the catalogue in which a request's `model` is looked up.
 
-Owns the two types. Refuses to know how a model is loaded and run: `app` puts the parts together.
+Owns the two types. Does not know how a model is loaded and run: `tlserve.programs` puts the parts together.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
-from tlserve.openai.documents import REASONING_NAMES
 from tlserve.text.tokenizer import Tokenizer
+
+REASONING_NAMES = ("reasoning_content",)
+"""The field of an answer in which reasoning is sent, unless a setting adds names."""
 
 
 def _default_template() -> Template:

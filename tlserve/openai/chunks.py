@@ -16,7 +16,8 @@ import attrs
 
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.output_reader import CallDelta, Delta
-from tlserve.openai.documents import NO_EXTRAS, REASONING_NAMES, AnswerHead, Extras, Usage, encode, finish_reason
+from tlserve.chat.served_model import REASONING_NAMES
+from tlserve.openai.documents import NO_EXTRAS, AnswerHead, Extras, Usage, encode, finish_reason
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs
 
 _PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'

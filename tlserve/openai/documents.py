@@ -20,13 +20,11 @@ from numpy.typing import NDArray
 
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.output_reader import Answer, AnswerCall
+from tlserve.chat.served_model import REASONING_NAMES
 from tlserve.generation import Finish
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs
 
 encode = msgspec.json.encode
-
-REASONING_NAMES = ("reasoning_content",)
-"""The members that reasoning is sent under."""
 
 TOOL_CALLS = "tool_calls"
 """Why an answer ended that is a call."""

@@ -1,7 +1,7 @@
 """A model as a server hosts it: what makes its tokens, how it is spoken with, and what is said of it.
 
-Owns the type and the protocols, whether the tokens come from an engine in this process (`tlserve.programs.local_models`) or from the
-nodes of a fleet. Refuses to make any of it.
+Owns the type and the protocols, whether the tokens come from an engine in this process (`tlserve.programs.local_models`) or
+from the nodes of a fleet. Refuses to make any of it.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ import attrs
 from tlserve import __version__
 from tlserve.chat.dialects.registry import dialect_for
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
-from tlserve.chat.served_model import Served
+from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.machine import available_memory_bytes
 from tlserve.config.model_id import served_model_id
@@ -30,7 +30,6 @@ from tlserve.errors import ModelMissing
 from tlserve.generation import Backend, BackendInfo, SamplingParams
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.load import LoadedModel, ModelFront, builtin_model_path, load_model
-from tlserve.openai.documents import REASONING_NAMES
 from tlserve.programs.capacity import plan_kv_blocks
 from tlserve.programs.hosted_model import HostedModel, MakeModels
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer

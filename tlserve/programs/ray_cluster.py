@@ -1,6 +1,7 @@
 """The programs of a cluster that are no server: the control process, and a node that is an actor.
 
-Owns their order of start and end. Refuses to know how any of it works; `tlserve.programs.server` is the head, and the node behind HTTP.
+Owns their order of start and end. Refuses to know how any of it works; the head, and the node behind HTTP,
+are in `tlserve.programs.server`.
 
 A node's life: what Ray needs on this machine (not on 127.0.0.1, where the control process brings it) -> the cluster -> the actor,
 in which the model is loaded -> a stop signal, or the loss of the control process -> the drain -> the end of all that was started.

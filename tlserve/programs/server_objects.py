@@ -1,6 +1,6 @@
 """Settings and hosted models become the objects of a server: what is served, the door, the handlers.
 
-Owns who is handed to whom. Refuses to run anything: `tlserve.programs.server` starts and ends what is made here; and to know what makes a
+Owns who is handed to whom. Runs nothing: `tlserve.programs.server` starts and ends what is made here. Does not know what makes a
 model's tokens.
 """
 

@@ -161,6 +161,7 @@ ANSWERS = [
 ]
 
 
+@pytest.mark.spec("CHAT-23")
 @pytest.mark.parametrize(("name", "text", "expected"), ANSWERS)
 def test_each_dialect_reads_its_own_answers_at_every_split(name, text, expected):
     assert read(name, text) == expected
@@ -203,6 +204,7 @@ NO_CALLS = [
 ]
 
 
+@pytest.mark.spec("CHAT-24")
 @pytest.mark.parametrize(("name", "text"), NO_CALLS)
 def test_what_cannot_be_read_as_a_call_comes_back_as_content_whole(name, text):
     assert read(name, text) == Read(text)
@@ -235,6 +237,7 @@ BROKEN = [
 ]
 
 
+@pytest.mark.spec("CHAT-24")
 @pytest.mark.parametrize(("name", "text", "expected"), BROKEN)
 def test_a_call_that_breaks_after_it_was_opened_stays_open_and_the_rest_is_content(name, text, expected):
     found = read(name, text)
@@ -258,6 +261,7 @@ CUT = [
 ]
 
 
+@pytest.mark.spec("CHAT-24")
 @pytest.mark.parametrize(("name", "text", "expected"), CUT)
 def test_a_call_that_was_cut_keeps_what_was_generated(name, text, expected):
     assert read(name, text) == Read(calls=(expected,))
@@ -268,6 +272,7 @@ def test_a_call_that_was_cut_keeps_what_was_generated(name, text, expected):
 OPENED = Opening(template="<|im_start|>assistant\n<think>\n")
 
 
+@pytest.mark.spec("CHAT-28")
 @pytest.mark.parametrize("name", ["qwen3", "smollm3", "deepseek_r1", "qwen3_coder"])
 def test_a_prompt_that_opened_the_reasoning_primes_the_reader(name):
     assert read(name, "\nHm.\n</think>\n\nHello", OPENED) == Read("Hello", "Hm.")
@@ -280,16 +285,19 @@ def test_a_prompt_that_closed_the_reasoning_leaves_content():
     assert read("qwen3", "Hello", closed) == Read("Hello")
 
 
+@pytest.mark.spec("CHAT-28")
 def test_what_stands_before_the_end_of_the_prompt_opens_nothing():
     assert read("qwen3", "Hello", Opening(template="what is <think>?<|im_end|>assistant\n")) == Read("Hello")
 
 
+@pytest.mark.spec("CHAT-28")
 def test_a_continued_message_goes_on_where_it_is():
     assert read("qwen3", "so.</think>Yes", Opening(begun="<think>I see,")) == Read("Yes", "so.")
     assert read("qwen3", "<think>", Opening(begun="The tag is ")) == Read("<think>")
     assert read("llama3", f"{NOW}", Opening(begun="I call ")) == Read(NOW)
 
 
+@pytest.mark.spec("CHAT-28")
 def test_reasoning_cut_by_the_limit_is_reasoning():
     assert read("qwen3", "<think>\nLet me think about") == Read("", "Let me think about")
 
@@ -297,24 +305,28 @@ def test_reasoning_cut_by_the_limit_is_reasoning():
 # --- what a request says of its tools ------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-29")
 @pytest.mark.parametrize("name", BY_NAME)
 def test_without_tools_a_call_is_content(name):
     for text in (f"a <tool_call>{NOW}</tool_call>", f"[TOOL_CALLS][{NOW}]", NOW, "[now()]", CODER % "x"):
         assert read(name, text, tools=None) == Read(text)
 
 
+@pytest.mark.spec("CHAT-29")
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, text, read_ in ANSWERS if read_.calls])
 def test_calls_that_may_not_be_made_leave_neither_call_nor_markup(name, text):
     shown = read(name, text)
     assert read(name, text, tools=attrs.evolve(TOOLS, hidden=True)) == attrs.evolve(shown, calls=())
 
 
+@pytest.mark.spec("CHAT-29")
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, text, read_ in ANSWERS if len(read_.calls) > 1])
 def test_without_parallel_calls_the_answer_ends_with_its_first(name, text):
     found = read(name, text, tools=attrs.evolve(TOOLS, parallel=False))
     assert found.calls == read(name, text).calls[:1]
 
 
+@pytest.mark.spec("CHAT-27")
 def test_arguments_come_in_pieces_as_they_are_generated():
     reader = BY_NAME["hermes"].open_reader(Opening(), TOOLS)
     pieces = [
@@ -323,6 +335,7 @@ def test_arguments_come_in_pieces_as_they_are_generated():
     assert pieces == [[], [], [CallOpened("get_weather"), CallArguments("{")], [CallArguments('"city": "Pa')]]
 
 
+@pytest.mark.spec("CHAT-27")
 def test_the_newer_mistral_form_and_tags_come_in_pieces_too():
     reader = BY_NAME["mistral"].open_reader(Opening(), TOOLS)
     assert list(reader.feed('[TOOL_CALLS]now[ARGS]{"a')) == [CallOpened("now"), CallArguments('{"a')]
@@ -368,6 +381,7 @@ COERCED = [
 ]
 
 
+@pytest.mark.spec("CHAT-26")
 @pytest.mark.parametrize(("kind", "written", "expected"), COERCED)
 def test_arguments_are_coerced_by_the_schema_only_where_nothing_is_lost(kind, written, expected):
     tools = ToolUse(schemas={"f": KINDS})
@@ -377,6 +391,7 @@ def test_arguments_are_coerced_by_the_schema_only_where_nothing_is_lost(kind, wr
     json.loads(found.calls[0][1])
 
 
+@pytest.mark.spec("CHAT-26")
 def test_the_texts_of_tags_become_what_the_schema_says():
     values = {
         "string": "5",
@@ -432,6 +447,7 @@ SCRAPS = st.sampled_from(
 )
 
 
+@pytest.mark.spec("CHAT-23")
 @given(st.sampled_from(sorted(BY_NAME)), st.lists(SCRAPS, max_size=14).map("".join), st.booleans())
 @settings(max_examples=400, deadline=None)
 def test_any_text_gives_the_same_whole_and_character_by_character(name, text, opened):
@@ -439,6 +455,7 @@ def test_any_text_gives_the_same_whole_and_character_by_character(name, text, op
     assert feed_whole(text, one) == feed_by_unit(text, one)
 
 
+@pytest.mark.spec("CHAT-25")
 @given(st.sampled_from(sorted(BY_NAME)), st.lists(SCRAPS, max_size=14).map("".join))
 @settings(max_examples=200, deadline=None)
 def test_a_complete_call_has_arguments_that_are_a_json_object(name, text):
@@ -449,6 +466,7 @@ def test_a_complete_call_has_arguments_that_are_a_json_object(name, text):
 JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(max_size=6), st.lists, max_leaves=4)
 
 
+@pytest.mark.spec("CHAT-25")
 @given(st.dictionaries(st.text(max_size=4), JSON_VALUES, max_size=3))
 @settings(max_examples=60, deadline=None)
 def test_arguments_that_are_json_come_out_as_they_were_written(arguments):
@@ -464,6 +482,7 @@ def test_arguments_that_are_json_come_out_as_they_were_written(arguments):
 # --- which dialect -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-22")
 @pytest.mark.parametrize(
     ("file", "name"),
     [
@@ -479,6 +498,7 @@ def test_a_real_template_chooses_its_dialect(file, name):
     assert dialect_for((TEMPLATES / f"{file}.jinja").read_text(), {}).name == name
 
 
+@pytest.mark.spec("CHAT-22")
 @pytest.mark.parametrize(
     ("source", "tokens", "name"),
     [
@@ -494,6 +514,7 @@ def test_traits_of_a_template_and_its_tokens_choose_a_dialect(source, tokens, na
     assert dialect_for(source, tokens).name == name
 
 
+@pytest.mark.spec("CHAT-21")
 def test_the_registry_ends_with_the_dialect_that_matches_every_model():
     assert DIALECTS[-1].name == "plain"
     assert len(BY_NAME) == len(DIALECTS)
@@ -503,10 +524,12 @@ def test_the_settings_name_every_dialect():
     assert tuple(BY_NAME) == DIALECT_NAMES
 
 
+@pytest.mark.spec("CHAT-22")
 def test_a_setting_overrides_what_the_template_says():
     assert dialect_for("<tool_call>", {}, "mistral").name == "mistral"
 
 
+@pytest.mark.spec("CHAT-32")
 @given(st.text())
 def test_the_ids_that_mistral_takes_are_nine_letters_and_digits_and_always_the_same(text):
     assert len(short_id(text)) == 9
@@ -515,6 +538,7 @@ def test_the_ids_that_mistral_takes_are_nine_letters_and_digits_and_always_the_s
     assert short_id(short_id(text)) == short_id(text)
 
 
+@pytest.mark.spec("CHAT-31")
 def test_a_reader_knows_which_spellings_steer_it():
     markers = partial(lambda name, tools: BY_NAME[name].open_reader(Opening(), tools).markers)
     assert markers("qwen3", TOOLS) == {"<think>", "</think>", "<tool_call>"}

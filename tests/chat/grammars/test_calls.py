@@ -100,6 +100,7 @@ def assert_calls_are_right(answer, tools=TOOLS) -> None:
         assert list(jsonschema.Draft202012Validator(tools.schemas[call.name]).iter_errors(arguments)) == []
 
 
+@pytest.mark.spec("CHAT-51")
 @EVERY
 def test_required_calls_are_the_answer_and_are_read_as_they_were_forced(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
@@ -111,6 +112,7 @@ def test_required_calls_are_the_answer_and_are_read_as_they_were_forced(name, sp
         assert_calls_are_right(answer)
 
 
+@pytest.mark.spec("CHAT-51")
 @EVERY
 def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
     tokenizer = walk_tokenizer(control=special)
@@ -119,6 +121,7 @@ def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
     assert [len(answer.calls) for answer in answers] == [1] * len(answers)
 
 
+@pytest.mark.spec("CHAT-51")
 @EVERY
 def test_several_calls_can_be_made_where_they_may(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
@@ -137,6 +140,7 @@ def test_several_calls_can_be_made_where_they_may(name, special) -> None:
     assert [(call.name, call.arguments) for call in answer.calls] == [("now", "{}")] * 2
 
 
+@pytest.mark.spec("CHAT-52")
 @EVERY
 def test_among_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
@@ -149,6 +153,7 @@ def test_among_free_text_a_call_is_held_from_its_marker_on(name, special) -> Non
         assert_calls_are_right(answer)
 
 
+@pytest.mark.spec("CHAT-52")
 @EVERY
 def test_among_free_text_there_need_be_no_call(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
@@ -157,6 +162,7 @@ def test_among_free_text_there_need_be_no_call(name, special) -> None:
     assert stops_of(tokenizer) <= set(allowed(constraint))
 
 
+@pytest.mark.spec("CHAT-50")
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
 @pytest.mark.parametrize("special", [(), TAGS])
 def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
@@ -174,6 +180,7 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
         assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
 
 
+@pytest.mark.spec("CHAT-50")
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
 def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
     tokenizer = walk_tokenizer()
@@ -183,6 +190,7 @@ def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
     assert not take_text(going_on, tokenizer, "<think>")
 
 
+@pytest.mark.spec("CHAT-52")
 def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
     tokenizer = walk_tokenizer()
     grammar = grammar_of("hermes", tokenizer, TOOLS, wanted=choice_format(["yes"], "choice"))
@@ -191,12 +199,14 @@ def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
     assert not take_text(grammar.start(), tokenizer, "no")
 
 
+@pytest.mark.spec("CHAT-52")
 def test_without_a_format_and_without_anything_to_enforce_an_answer_is_free() -> None:
     free = ToolUse(schemas=SCHEMAS)
     assert answer_grammar(None, free, BY_NAME["hermes"], FROM_NOTHING, {}) is None
     assert answer_grammar(None, None, BY_NAME["hermes"], FROM_NOTHING, {}) is None
 
 
+@pytest.mark.spec("CHAT-53")
 @pytest.mark.parametrize(
     ("members", "place"),
     [

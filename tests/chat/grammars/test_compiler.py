@@ -29,6 +29,7 @@ def constraint_of(wanted, stop_ids=STOPS, tokenizer=TOKENIZER):
     return compiled(grammar_of(wanted), tokenizer, stop_ids).start()
 
 
+@pytest.mark.spec("CHAT-47")
 def test_stop_ids_are_allowed_exactly_where_the_answer_may_end() -> None:
     a, b = ord("a"), ord("b")
     constraint = constraint_of(regex_format("a(bb)*", "regex"), frozenset({0, 255}), ByteTokenizer())
@@ -37,6 +38,7 @@ def test_stop_ids_are_allowed_exactly_where_the_answer_may_end() -> None:
     assert allowed(constraint) == [0, b, 255]
 
 
+@pytest.mark.spec("CHAT-47")
 def test_where_nothing_may_follow_only_stop_ids_are_allowed() -> None:
     constraint = constraint_of(choice_format(["no"], "choice"), frozenset({1, 2}))
     assert take_text(constraint, TOKENIZER, "no")
@@ -46,6 +48,7 @@ def test_where_nothing_may_follow_only_stop_ids_are_allowed() -> None:
         constraint.accept(1)
 
 
+@pytest.mark.spec("CHAT-47")
 def test_a_stop_id_that_is_text_is_not_allowed_inside_an_answer() -> None:
     stop = ord("b")
     constraint = constraint_of(regex_format("ab*c", "regex"), frozenset({stop}), ByteTokenizer())
@@ -55,6 +58,7 @@ def test_a_stop_id_that_is_text_is_not_allowed_inside_an_answer() -> None:
     assert allowed(constraint) == [stop]
 
 
+@pytest.mark.spec("CHAT-48")
 @pytest.mark.parametrize("seed", range(5))
 def test_what_is_taken_back_might_never_have_been(seed) -> None:
     schema = {"type": "array", "items": {"type": "string", "maxLength": 6}, "maxItems": 4}
@@ -72,6 +76,7 @@ def test_what_is_taken_back_might_never_have_been(seed) -> None:
         winding.accept(token)
 
 
+@pytest.mark.spec("CHAT-48")
 def test_constraints_of_one_grammar_do_not_know_each_other() -> None:
     grammar = compiled(grammar_of(choice_format(["ab", "cd"], "choice")), TOKENIZER)
     one, other = grammar.start(), grammar.start()
@@ -80,6 +85,7 @@ def test_constraints_of_one_grammar_do_not_know_each_other() -> None:
     assert allowed(other) == before
 
 
+@pytest.mark.spec("CHAT-48")
 def test_a_mask_is_the_callers_to_keep_and_has_a_word_for_every_32_ids() -> None:
     constraint = constraint_of(choice_format(["ab"], "choice"))
     first = constraint.mask()
@@ -90,6 +96,7 @@ def test_a_mask_is_the_callers_to_keep_and_has_a_word_for_every_32_ids() -> None
     assert (first.dtype, len(first)) == (np.uint32, -(-TOKENIZER.vocabulary_size // 32))
 
 
+@pytest.mark.spec("CHAT-46")
 @pytest.mark.parametrize("more", [0, 1, 31, 40])
 def test_ids_that_the_logits_have_and_the_tokenizer_has_not_are_never_allowed(more) -> None:
     size = TOKENIZER.vocabulary_size + more
@@ -99,17 +106,20 @@ def test_ids_that_the_logits_have_and_the_tokenizer_has_not_are_never_allowed(mo
     assert len(constraint.mask()) == -(-size // 32)
 
 
+@pytest.mark.spec("CHAT-48")
 def test_a_token_that_was_not_allowed_is_an_error() -> None:
     constraint = constraint_of(choice_format(["ab"], "choice"))
     with pytest.raises(RuntimeError):
         constraint.accept(TOKENIZER.encode("z")[0])
 
 
+@pytest.mark.spec("CHAT-47")
 def test_an_answer_that_nothing_ends_is_refused() -> None:
     with pytest.raises(ClientError, match="choice needs a token that ends the answer"):
         constraint_of(choice_format(["ab"], "choice"), frozenset())
 
 
+@pytest.mark.spec("CHAT-49")
 def test_a_grammar_beyond_the_size_is_refused_with_both_sizes() -> None:
     compiler = LlguidanceCompiler(TOKENIZER, TOKENIZER.vocabulary_size, source_bytes=100)
     grammar = grammar_of(choice_format(["x" * 100], "choice"))
@@ -117,6 +127,7 @@ def test_a_grammar_beyond_the_size_is_refused_with_both_sizes() -> None:
         compiler.compile(grammar, STOPS)
 
 
+@pytest.mark.spec("CHAT-49")
 def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
     grammar = grammar_of(schema_format({"const": "é"}, "the.place", "response_format", "[ \\n]{0,2}"))
     source = parse_source(grammar)
@@ -126,6 +137,7 @@ def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
     assert (placed.place, placed.schema, placed.blanks) == ("the.place", {"const": "é"}, "[ \\n]{0,2}")
 
 
+@pytest.mark.spec("CHAT-49")
 def test_the_library_is_imported_when_the_first_grammar_comes() -> None:
     code = "import sys, tlserve.programs.local_models, tlserve.endpoints.api; print('llguidance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -41,6 +41,7 @@ def answers(schema, rng, count):
             yield spell(TOKENIZER, tokens).decode()
 
 
+@pytest.mark.spec("CASE-25", "CHAT-41")
 @hypothesis.settings(max_examples=EXAMPLES, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(schemas(), hypothesis.strategies.randoms(use_true_random=False))
 def test_all_that_the_masks_of_a_schema_allow_is_valid(schema, rng) -> None:
@@ -49,6 +50,7 @@ def test_all_that_the_masks_of_a_schema_allow_is_valid(schema, rng) -> None:
             assert faults(schema, text) == [], text
 
 
+@pytest.mark.spec("CHAT-41")
 def test_there_are_no_dates_that_there_are_not() -> None:
     dates = [f"{year:04}-{month:02}-{day:02}" for year in (0, 1, 4, 100, 400, 1900, 2000, 2023, 2024, 9996)
              for month in range(1, 13) for day in range(1, 32)]  # fmt: skip
@@ -74,6 +76,7 @@ def is_date(text) -> bool:
     return False
 
 
+@pytest.mark.spec("CHAT-41")
 @pytest.mark.parametrize("name", sorted(FORMATS))
 def test_a_format_gives_what_it_promises(name) -> None:
     schema = {"type": "string", "format": name}

@@ -41,6 +41,7 @@ def accepts(schema, text) -> bool:
     return take_text(constraint, TOKENIZER, text) and bool(constraint.mask()[stop // 32] >> stop % 32 & 1)
 
 
+@pytest.mark.spec("CASE-25", "CHAT-40")
 @pytest.mark.parametrize(
     ("schema", "place"),
     [
@@ -83,6 +84,7 @@ def test_what_cannot_be_enforced_is_refused_by_its_place(schema, place) -> None:
     assert refusal(schema).startswith(f"{PLACE}{place} ")
 
 
+@pytest.mark.spec("CHAT-40")
 @pytest.mark.parametrize(
     ("schema", "place"),
     [
@@ -108,6 +110,7 @@ def test_what_the_compiler_refuses_is_refused_by_its_place(schema, place) -> Non
     assert refusal(schema).startswith(f"{PLACE}{place} cannot be compiled: ")
 
 
+@pytest.mark.spec("CHAT-42")
 @pytest.mark.parametrize(
     "schema",
     [
@@ -123,6 +126,7 @@ def test_a_schema_that_asks_for_itself_without_an_end_is_refused(schema) -> None
     assert "asks for itself without an end" in refusal(schema)
 
 
+@pytest.mark.spec("CHAT-42")
 def test_chains_of_references_may_be_long_and_schemas_not_without_number() -> None:
     chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(3000)}
     whole = {"$ref": "#/$defs/d0", "$defs": {**chain, "d3000": {"type": "null"}}}
@@ -131,6 +135,7 @@ def test_chains_of_references_may_be_long_and_schemas_not_without_number() -> No
     assert refusal({"anyOf": [{}] * 5001}) == f"{PLACE} has more than 5000 schemas inside it"
 
 
+@pytest.mark.spec("CHAT-42")
 def test_a_schema_may_not_nest_without_end() -> None:
     nested = {"const": 1}
     for _ in range(2000):
@@ -138,22 +143,26 @@ def test_a_schema_may_not_nest_without_end() -> None:
     assert refusal(nested) == f"{PLACE} nests too deep"
 
 
+@pytest.mark.spec("CHAT-40")
 def test_a_schema_that_nothing_matches_is_refused() -> None:
     assert refusal(False) == f"{PLACE} is false, which no value matches"
     assert refusal("string").startswith(f"{PLACE} is no JSON schema")
 
 
+@pytest.mark.spec("CASE-25", "CHAT-40")
 def test_annotations_pass_and_leave_no_trace() -> None:
     said = {"title": "T", "description": "d", "default": 1, "examples": [1], "$schema": "x", "$id": "y", "x-order": 3}
     assert checked_schema({**said, "type": "integer", "uniqueItems": False}, PLACE, FIELD) == {"type": "integer"}
 
 
+@pytest.mark.spec("CHAT-42")
 def test_a_schema_may_refer_to_itself_where_that_ends() -> None:
     schema = {"$ref": "#/$defs/list", "$defs": {"list": LIST}}
     assert accepts(schema, '{"value": 1, "next": {"value": 2, "next": null}}')
     assert not accepts(schema, '{"value": 1, "next": {"value": "2", "next": null}}')
 
 
+@pytest.mark.spec("CASE-40", "CHAT-44")
 @pytest.mark.parametrize(
     ("text", "right"),
     [
@@ -170,6 +179,7 @@ def test_blanks_between_the_parts_are_at_most_one_space(text, right) -> None:
     assert accepts(numbers, text) == right
 
 
+@pytest.mark.spec("CHAT-43")
 @pytest.mark.parametrize(
     ("pattern", "rust"),
     [
@@ -184,12 +194,14 @@ def test_patterns_mean_what_they_mean_in_ecmascript(pattern, rust) -> None:
     assert as_rust(pattern) == rust
 
 
+@pytest.mark.spec("CHAT-43")
 def test_a_class_of_a_pattern_holds_its_characters() -> None:
     schema = {"type": "string", "pattern": "^[a&&b[]{1,4}$"}
     assert accepts(schema, '"a&b["')
     assert not accepts(schema, '"c"')
 
 
+@pytest.mark.spec("CHAT-54")
 def test_a_lenient_walk_leaves_out_what_it_cannot_enforce_and_keeps_the_rest() -> None:
     schema = {
         "type": "object",
@@ -204,6 +216,7 @@ def test_a_lenient_walk_leaves_out_what_it_cannot_enforce_and_keeps_the_rest() -
     }
 
 
+@pytest.mark.spec("CHAT-54")
 def test_a_lenient_walk_refuses_what_is_no_schema() -> None:
     with pytest.raises(ClientError, match="is no JSON schema"):
         lenient_schema([], PLACE, FIELD)

@@ -68,6 +68,7 @@ def pieces_of(parts):
 # --- case 1: stop strings never leak --------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-15")
 @pytest.mark.parametrize("text", ["the theatre there", "th the thethe", "the thea"])
 def test_a_stop_string_never_leaks_whatever_the_tokens_are(text):
     def run(parts):
@@ -83,10 +84,12 @@ def test_pieces_of_a_stop_string_are_held_back_and_then_dropped():
     assert fold(deltas) == Answer(content="bc", finish=Finish.STOP)
 
 
+@pytest.mark.spec("CHAT-16")
 def test_held_text_is_released_when_the_match_fails():
     assert [delta.content for delta in read_deltas(BYTES, events(b"bddx"), ["de"])] == ["b", "", "d", "dx"]
 
 
+@pytest.mark.spec("CASE-1", "CHAT-16")
 def test_held_text_is_released_when_the_answer_ends_by_length():
     deltas = read_deltas(BYTES, events(b"bcd"), ["de"])
     assert (deltas[-1].content, deltas[-1].finish) == ("d", Finish.LENGTH)
@@ -104,6 +107,7 @@ def test_nothing_is_read_after_the_end():
     assert (reader.stopped, reader.tokens, deltas[-1]) == (True, 2, Delta())
 
 
+@pytest.mark.spec("CHAT-15")
 @given(st.text("abé", max_size=10), st.lists(st.text("abé", min_size=1, max_size=3), max_size=4))
 def test_the_fold_of_the_stream_is_the_text_before_the_first_stop(text, stops):
     data = text.encode()
@@ -119,6 +123,7 @@ def test_the_fold_of_the_stream_is_the_text_before_the_first_stop(text, stops):
 FAMILY = "👩‍👩‍👧 漢字 é"
 
 
+@pytest.mark.spec("CHAT-17")
 @pytest.mark.parametrize("tokenizer", [BYTES, TINY], ids=["bytes", "bpe"])
 @pytest.mark.parametrize("max_tokens", range(1, 21))
 def test_a_cut_inside_a_character_is_replaced_once_the_same_streamed_and_whole(tokenizer, max_tokens):
@@ -136,11 +141,13 @@ def test_a_stop_string_may_span_characters_across_tokens():
 # --- case 6: why it ended -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-18")
 def test_the_reason_is_open_until_the_end():
     deltas = read_deltas(BYTES, events(b"abc"))
     assert [delta.finish for delta in deltas] == [None, None, Finish.LENGTH]
 
 
+@pytest.mark.spec("CHAT-18")
 @pytest.mark.parametrize(
     ("tokens", "finish", "stops", "expected"),
     [
@@ -160,10 +167,12 @@ def test_a_stop_string_in_the_replaced_tail_is_a_stop():
     assert answer(BYTES, events(b"a\xf0\x9f"), ["\ufffd"]) == Answer(content="a", finish=Finish.STOP)
 
 
+@pytest.mark.spec("CHAT-19")
 def test_the_stop_id_is_never_text_even_where_it_has_bytes():
     assert answer(BYTES, events(b"ab", Finish.STOP)).content == "a"
 
 
+@pytest.mark.spec("CHAT-19")
 def test_control_tokens_in_the_middle_are_no_text():
     assert answer(TINY, events([*TINY.encode("a"), 1, *TINY.encode("b")])).content == "ab"
 
@@ -187,11 +196,13 @@ def test_stops_that_are_refused_are_refused_before_any_token():
 # --- log-probabilities go with their text -----------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CHAT-20")
 def test_each_entry_goes_out_with_its_text():
     deltas = read_deltas(BYTES, events(b"bddx", logprobs=True), ["de"])
     assert [[entry.chosen.bytes for entry in delta.logprobs] for delta in deltas] == [[b"b"], [], [b"d"], [b"d", b"x"]]
 
 
+@pytest.mark.spec("CHAT-20")
 def test_the_entries_of_a_stop_string_are_dropped():
     deltas = read_deltas(BYTES, events(b"bcde", logprobs=True), ["de"])
     assert [entry.chosen.token for entry in fold(deltas).logprobs] == [*b"bc"]
@@ -218,6 +229,7 @@ def test_without_logprobs_there_are_no_entries():
     assert answer(BYTES, events(b"abc")).logprobs == ()
 
 
+@pytest.mark.spec("CHAT-20")
 @given(st.text("abé", min_size=1, max_size=10), st.lists(st.text("ab", min_size=1, max_size=2), max_size=2))
 def test_the_bytes_of_all_entries_spell_the_content(text, stops):
     found = answer(BYTES, events(list(text.encode()), logprobs=True), stops)
@@ -269,6 +281,7 @@ class BracketDialect:
         return BracketReader()
 
 
+@pytest.mark.spec("CHAT-21")
 def test_channels_are_kept_apart_and_stops_act_on_the_content_alone():
     found = answer(BYTES, events(b"a[stop]bstopc"), ["stop"], BracketDialect())
     assert found == Answer(content="ab", reasoning="stop", finish=Finish.STOP)
@@ -304,6 +317,7 @@ ADD = b'<tool_call>{"name": "add", "arguments": {"a": 1, "b": [2]}}</tool_call>'
 BOTH = (AnswerCall("call_0", "now", "{}"), AnswerCall("call_1", "add", '{"a": 1, "b": [2]}'))
 
 
+@pytest.mark.spec("CHAT-27")
 def test_each_call_has_its_index_and_its_id_and_name_once():
     deltas = read_deltas(BYTES, events(NOW + b"\n" + ADD), (), QWEN3, TOOLS)
     pieces = [piece for delta in deltas for piece in delta.calls]
@@ -316,6 +330,7 @@ def test_each_call_has_its_index_and_its_id_and_name_once():
     assert len([piece for piece in pieces if piece.index == 1]) > 5
 
 
+@pytest.mark.spec("CHAT-30")
 @pytest.mark.parametrize(
     ("text", "finish", "tools", "expected"),
     [
@@ -333,6 +348,7 @@ def test_only_an_answer_that_ended_by_itself_with_a_complete_call_ends_in_its_ca
     assert answer(BYTES, events(tokens, finish), (), QWEN3, tools) == expected
 
 
+@pytest.mark.spec("CHAT-29")
 def test_an_answer_that_may_call_once_ends_with_its_call():
     once = ToolUse(schemas=TOOLS.schemas, parallel=False)
     reader = OutputReader(BYTES, (), QWEN3, tools=once)
@@ -348,6 +364,7 @@ def test_stop_strings_act_on_the_visible_text_alone():
     assert found.calls == (AnswerCall("call_0", "add", '{"a": 1, "b": "stop"}'),)
 
 
+@pytest.mark.spec("CHAT-31")
 def test_a_marker_that_is_a_control_token_reaches_the_reader_as_its_spelling():
     tokenizer = build_tokenizer(gpt2_metadata(control=["</s>", "[TOOL_CALLS]", "[ARGS]", "[INST]"]))
     call = [1, *tokenizer.encode("now"), 2, *tokenizer.encode('{"a": 1}'), 3, 0]
@@ -356,6 +373,7 @@ def test_a_marker_that_is_a_control_token_reaches_the_reader_as_its_spelling():
     assert answer(tokenizer, events(call, Finish.STOP), (), MISTRAL).content == 'now{"a": 1}'
 
 
+@pytest.mark.spec("CHAT-32")
 def test_ids_of_calls_are_random_and_long():
     ids = {new_call_id() for _ in range(1000)}
     assert len(ids) == 1000
@@ -370,6 +388,7 @@ def test_the_entries_of_reasoning_and_calls_go_out_too():
 # --- stops and the least length (S1) ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-63")
 @pytest.mark.parametrize(
     ("min_tokens", "content", "finish"),
     [
@@ -387,6 +406,7 @@ def test_a_stop_string_is_looked_for_only_behind_the_least_number_of_tokens(min_
     assert found == Answer(content=content, finish=finish)
 
 
+@pytest.mark.spec("API-63")
 def test_a_stop_string_that_is_included_has_its_entries_and_what_is_behind_it_has_none():
     reader = OutputReader(BYTES, ["cd"], include_stop=True)
     found = fold(reader.feed(event) for event in events(b"abcdef", logprobs=True))
@@ -411,6 +431,7 @@ def reasoning_tokens(text, dialect=QWEN3, finish=Finish.LENGTH, tools=None):
     return reader.reasoning_tokens, reader.tokens
 
 
+@pytest.mark.spec("API-69")
 @pytest.mark.parametrize(
     ("text", "reasoning"),
     [

@@ -29,6 +29,7 @@ def message(role, content):
     return {"role": role, "content": content}
 
 
+@pytest.mark.spec("CHAT-2")
 def test_chat_template_hand_example():
     default = "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
     hi = "<|im_start|>user\nHi<|im_end|>\n"
@@ -51,6 +52,7 @@ def test_the_real_template_renders_the_golden_prompts(case):
     assert render(SMOLLM, messages=[message("user", user)], add_generation_prompt=True) == case["text"]
 
 
+@pytest.mark.spec("CHAT-2")
 @pytest.mark.parametrize(
     ("source", "text"),
     [
@@ -101,6 +103,7 @@ CONVERSATIONS = (
 )
 
 
+@pytest.mark.spec("CHAT-2")
 @pytest.mark.parametrize("messages", CONVERSATIONS, ids=["one turn", "four turns"])
 @pytest.mark.parametrize(
     "source",
@@ -132,6 +135,7 @@ def test_counting_changes_no_rendering(source, messages):
     assert Template.parse(source).render(variables) == UNCOUNTED.from_string(source).render(variables)
 
 
+@pytest.mark.spec("CHAT-3")
 def test_template_errors_are_caught_at_parse():
     for source in (
         "{% for m in messages %}",
@@ -153,11 +157,13 @@ def test_template_errors_are_caught_at_parse():
         assert refused.value.message.startswith("the chat template")
 
 
+@pytest.mark.spec("CHAT-3")
 def test_a_refusal_names_what_is_unknown_and_its_line():
     with pytest.raises(ModelRefused, match=r"no filter named 'frobnicate' \(line 2\)"):
         Template.parse("{% if false %}\n{{ x | frobnicate }}{% endif %}")
 
 
+@pytest.mark.spec("CASE-24", "CHAT-4")
 @pytest.mark.parametrize(
     "source",
     [
@@ -185,6 +191,7 @@ def test_walks_and_what_no_template_needs_are_refused_at_parse(source):
         Template.parse(source)
 
 
+@pytest.mark.spec("CHAT-4")
 @pytest.mark.parametrize(
     "source",
     [
@@ -215,6 +222,7 @@ DOUBLING = (
 HUNDRED_THOUSAND = "{% set r = range(100000) | list %}{% for i in r %}"
 
 
+@pytest.mark.spec("CASE-24", "CHAT-5")
 @pytest.mark.parametrize(
     "source",
     [
@@ -283,6 +291,7 @@ def test_a_template_cannot_take_more_than_its_share(source):
     assert "template" in failed.value.message
 
 
+@pytest.mark.spec("CHAT-5")
 def test_a_long_conversation_is_within_the_limits():
     source = (
         "{% for m in messages %}{% set index = (messages | length - 1) - loop.index0 %}"
@@ -294,17 +303,20 @@ def test_a_long_conversation_is_within_the_limits():
     assert len(render(source, messages=messages)) > 3_000_000
 
 
+@pytest.mark.spec("CHAT-6")
 def test_raise_exception_is_the_templates_own_sentence():
     with pytest.raises(ClientError) as refused:
         render("{{ raise_exception('Conversation roles must alternate user/assistant/...') }}")
     assert refused.value.message == "Conversation roles must alternate user/assistant/..."
 
 
+@pytest.mark.spec("CHAT-7")
 def test_a_rendering_leaves_nothing_to_the_next():
     template = Template.parse("{% set ns = namespace(x=0) %}{% set ns.x = ns.x + 1 %}{{ ns.x }}{% set y = 1 %}{{ z }}")
     assert [template.render({}) for _ in range(3)] == ["1"] * 3
 
 
+@pytest.mark.spec("CHAT-7")
 def test_a_rendering_does_not_change_the_messages():
     messages = [message("user", "Hi")]
     with pytest.raises(ClientError):

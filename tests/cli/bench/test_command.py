@@ -36,6 +36,7 @@ def test_an_open_loop_counts_its_arrivals(capsys):
     assert [(run["rate"], run["requests"], run["answered"]) for run in report["runs"]] == [(200, 5, 5), (400, 5, 5)]
 
 
+@pytest.mark.spec("BENCH-3", "BENCH-21")
 def test_a_peer_is_measured_in_turn_with_the_same_prompts(capsys, tmp_path):
     plot = tmp_path / "plot.svg"
     with serve_in_thread("succ") as ours, serve_in_thread("succ") as theirs:
@@ -77,6 +78,7 @@ def test_the_engine_is_measured_alone_and_through_http(capsys):
     assert found["ratio"]["median"] == pytest.approx(found["http_ms"] / found["engine_ms"])
 
 
+@pytest.mark.spec("BENCH-32")
 def test_kinds_of_sampling_are_compared_where_it_is_asked_for(capsys):
     options = "--model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1 --sampling"
     report = measure(capsys, "bench", "engine", *options.split())
@@ -113,6 +115,7 @@ def keys_of(value):
     return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
 
 
+@pytest.mark.spec("BENCH-22")
 def test_every_field_of_the_json_is_explained(capsys):
     page = Path(CHECKOUT / "docs/how-to/measure.md").read_text(encoding="utf-8")
     with serve_in_thread("succ") as peer:

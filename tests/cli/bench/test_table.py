@@ -34,6 +34,7 @@ def run(target, per_token_ms):
     )
 
 
+@pytest.mark.spec("BENCH-24")
 def test_the_table_of_two_servers_fits_a_hundred_columns(capsys):
     print_runs([run("tlserve", 28.123), run("llama.cpp", 28.123)], ["tlserve", "llama.cpp"])
     shown = capsys.readouterr().out
@@ -50,6 +51,7 @@ def test_a_time_per_token_has_three_digits(capsys, per_token_ms, written):
     assert f" {written} 45.1 123 " in capsys.readouterr().out
 
 
+@pytest.mark.spec("BENCH-24")
 def test_a_column_without_any_value_is_left_out(capsys):
     print_runs([run("llama.cpp", 3.0)], ["llama.cpp"])
     assert "forward" not in capsys.readouterr().out

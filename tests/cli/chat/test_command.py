@@ -49,12 +49,14 @@ def url_of(server: ThreadedServer) -> tuple[str, str]:
 # --- pipes -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CLI-13")
 def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(server: ThreadedServer) -> None:
     ended = piped("a\n\nx\n", *url_of(server), "--max-tokens", "3")
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout == "bcd\nyz{\n"
 
 
+@pytest.mark.spec("CLI-13")
 def test_commands_work_in_a_pipe_and_say_so_beside_the_answers(server: ThreadedServer) -> None:
     ended = piped("/set max_tokens 2\n/clear\na\n/retry\n/quit\na\n", *url_of(server))
     assert ended.returncode == 0
@@ -62,6 +64,7 @@ def test_commands_work_in_a_pipe_and_say_so_beside_the_answers(server: ThreadedS
     assert ended.stdout == "bc\nbc\n"
 
 
+@pytest.mark.spec("CLI-15")
 def test_a_turn_without_an_answer_is_told_in_the_servers_words_and_by_the_exit_code(server: ThreadedServer) -> None:
     ended = piped("/set top_p 7\na\n/set top_p\na\n", *url_of(server), "--max-tokens", "2")
     body = {"model": "succ", "messages": [{"role": "user", "content": "a"}], "top_p": 7}
@@ -101,6 +104,7 @@ def test_a_pipe_that_is_not_utf_8_is_refused(server: ThreadedServer) -> None:
     assert "not UTF-8" in ended.stderr
 
 
+@pytest.mark.spec("CLI-17")
 def test_a_saved_conversation_is_a_request_that_gets_the_same_answer(server: ThreadedServer, tmp_path: Path) -> None:
     path = tmp_path / "talk.json"
     ended = piped(f"a\n/save {path}\n/save {path}\n", *url_of(server), "--max-tokens", "3", "--temperature", "0")
@@ -122,6 +126,7 @@ def test_a_reader_that_leaves_ends_the_chat_quietly(server: ThreadedServer) -> N
         assert process.wait(60) == 0
 
 
+@pytest.mark.spec("CLI-18")
 def test_a_key_is_taken_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "a-key-for-this-test-only-17"
     with serve_in_thread("succ", settings={"access.api_key": key}) as guarded:
@@ -154,6 +159,7 @@ def test_an_answer_is_shown_with_its_length_and_seed_and_ctrl_d_ends(server: Thr
         assert quit_by_ctrl_d(chat) == 0
 
 
+@pytest.mark.spec("CLI-14")
 def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer, GatedModel]) -> None:
     server, gate = gated
     with at_terminal(server) as chat:
@@ -173,6 +179,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer
     assert server.server.running.assembled.backend.admitted == 0
 
 
+@pytest.mark.spec("CLI-14")
 def test_ctrl_c_at_the_prompt_drops_the_line_and_goes_on(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "2") as chat:
         chat.wait_for("> ")
@@ -185,6 +192,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_goes_on(server: ThreadedServer)
         assert chat.wait_exit() == 0
 
 
+@pytest.mark.spec("CLI-15")
 def test_what_the_server_refuses_is_told_and_the_question_can_be_asked_again(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "2") as chat:
         chat.wait_for("> ")
@@ -196,6 +204,7 @@ def test_what_the_server_refuses_is_told_and_the_question_can_be_asked_again(ser
         assert quit_by_ctrl_d(chat) == 0
 
 
+@pytest.mark.spec("CLI-16")
 def test_a_terminal_is_never_sent_the_control_characters_of_an_answer(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "160") as chat:
         chat.wait_for("> ")

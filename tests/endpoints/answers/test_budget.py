@@ -9,6 +9,7 @@ from tlserve.openai.options import GenerationOptions
 CONTEXT = 20
 
 
+@pytest.mark.spec("CASE-31", "API-17")
 @pytest.mark.parametrize("default", [None, 16])
 @pytest.mark.parametrize("asked", [None, *range(1, 23)])
 def test_an_answer_fits_beside_its_prompt_or_is_refused(asked: int | None, default: int | None) -> None:
@@ -27,6 +28,7 @@ def test_an_answer_fits_beside_its_prompt_or_is_refused(asked: int | None, defau
             assert planned == (asked or min(default or room, room))
 
 
+@pytest.mark.spec("API-17")
 def test_the_refusal_names_the_field_that_the_request_used() -> None:
     options = GenerationOptions(max_tokens=99, max_tokens_field="max_completion_tokens")
     with pytest.raises(ContextLengthExceeded) as refused:

@@ -40,6 +40,7 @@ def joined(chunks: list[dict[str, Any]]) -> dict[int, str]:
 # --- whole -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-39")
 @pytest.mark.parametrize(
     ("prompt", "texts"),
     [
@@ -70,6 +71,7 @@ async def test_every_prompt_has_its_choice_in_order_and_the_usage_is_their_sum(
     Completion.model_validate_json(answer.body, strict=True)
 
 
+@pytest.mark.spec("API-39")
 async def test_a_prompt_in_a_list_is_asked_as_it_would_be_alone(open_api) -> None:
     alone, together = ScriptedBackend(), ScriptedBackend()
     async with open_api(alone) as api:
@@ -82,6 +84,7 @@ async def test_a_prompt_in_a_list_is_asked_as_it_would_be_alone(open_api) -> Non
     ]
 
 
+@pytest.mark.spec("API-39")
 async def test_the_log_has_the_sums_of_all_choices(open_api) -> None:
     async with open_api() as api:
         await api.post(COMPLETIONS, body(["a", "bb"]))
@@ -91,6 +94,7 @@ async def test_the_log_has_the_sums_of_all_choices(open_api) -> None:
 # --- echo ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-42")
 @pytest.mark.parametrize(
     ("prompt", "texts"),
     [
@@ -112,6 +116,7 @@ async def test_an_echo_puts_the_prompt_before_its_answer(open_api, prompt: Any, 
     assert all(text.startswith("\ufffd") for text in texts if "\ufffd" in text)
 
 
+@pytest.mark.spec("API-42")
 async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None:
     async with open_api() as api:
         answer = await api.post(COMPLETIONS, body("abc", echo=True, stop=["b", "ef"]))
@@ -121,6 +126,7 @@ async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None
 # --- streamed --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-40", "API-41")
 async def test_streams_of_several_prompts_interleave_by_readiness_with_their_indexes(open_api, autojump_clock) -> None:
     scripts = {ord("a"): Script(prefill_s=0.5, token_s=2.0), ord("m"): Script(prefill_s=0.7, token_s=3.0)}
     backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])
@@ -138,6 +144,7 @@ async def test_streams_of_several_prompts_interleave_by_readiness_with_their_ind
     assert chunks[-1]["usage"]["total_tokens"] == 8
 
 
+@pytest.mark.spec("API-41")
 async def test_what_several_choices_have_ready_together_leaves_in_one_write(open_api, autojump_clock) -> None:
     backend = ScriptedBackend(Script(prefill_s=1.0, token_s=1.0))
     async with open_api(backend) as api:
@@ -150,6 +157,7 @@ async def test_what_several_choices_have_ready_together_leaves_in_one_write(open
     assert writes == [2, 2, 3]
 
 
+@pytest.mark.spec("API-41")
 async def test_the_head_goes_out_when_the_first_of_several_prefills_starts(open_api, autojump_clock) -> None:
     gate = trio.Event()
     scripts = {ord("a"): Script(gates={QUEUE: gate}), ord("m"): Script()}
@@ -167,6 +175,7 @@ async def test_the_head_goes_out_when_the_first_of_several_prefills_starts(open_
     assert b'"index":0' in rest
 
 
+@pytest.mark.spec("API-40")
 async def test_a_choice_that_ends_by_a_stop_string_leaves_the_backend_while_others_go_on(
     open_api, autojump_clock
 ) -> None:
@@ -184,6 +193,7 @@ async def test_a_choice_that_ends_by_a_stop_string_leaves_the_backend_while_othe
 # --- all or none, and the end ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-40")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_list_of_prompts_is_admitted_whole_or_not_at_all(open_api, stream: bool) -> None:
     def script(request: GenerationRequest) -> Script:
@@ -196,6 +206,7 @@ async def test_a_list_of_prompts_is_admitted_whole_or_not_at_all(open_api, strea
     assert (backend.counts.open, backend.counts.aborted) == (0, 1)
 
 
+@pytest.mark.spec("API-40")
 async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) -> None:
     backend = ScriptedBackend(info=attrs.evolve(INFO, admission_limit=2))
     async with open_api(backend) as api:
@@ -204,6 +215,7 @@ async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) ->
     assert json.loads(answers[1].body)["error"]["param"] == "prompt"
 
 
+@pytest.mark.spec("API-11")
 @pytest.mark.parametrize("prompts", [["a", "b" * 65], [[1], [1] * 65]])
 async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_admitted(
     open_api, prompts: Any
@@ -216,6 +228,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_
     assert backend.requests == []
 
 
+@pytest.mark.spec("API-41")
 @pytest.mark.parametrize(
     ("failure", "status", "code"),
     [
@@ -240,6 +253,7 @@ async def test_one_choices_fault_is_the_answers_and_ends_the_others(
     assert (backend.counts.open, backend.counts.failed) == (0, 2)
 
 
+@pytest.mark.spec("API-41")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_aborts_every_choice(open_api, autojump_clock, stream: bool) -> None:
     backend = ScriptedBackend(Script(gates={1: trio.Event()}))

@@ -28,6 +28,7 @@ def fault(answer: Any) -> tuple[int, str]:
 # --- which one holds ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-70")
 @pytest.mark.parametrize(
     ("header_s", "timeout_s", "most_ms", "given_s"),
     [
@@ -48,6 +49,7 @@ def test_the_earliest_of_header_body_and_setting_holds(
     assert (deadline.at, deadline.given_s) == (100.0 + given_s, given_s)
 
 
+@pytest.mark.spec("API-70")
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "x", "1e3", "٣", " 5 5", "9" * 13])
 def test_a_header_that_is_no_number_of_milliseconds_is_refused(value: str) -> None:
     with pytest.raises(ClientError) as refused:
@@ -70,6 +72,7 @@ GIVEN = [
 ]
 
 
+@pytest.mark.spec("API-70")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fields", "headers", "settings"), GIVEN)
 async def test_a_deadline_that_passes_in_the_queue_is_504_at_once_and_ends_the_work(
@@ -85,6 +88,7 @@ async def test_a_deadline_that_passes_in_the_queue_is_504_at_once_and_ends_the_w
         assert "5000 ms" in json.loads(answer.body)["error"]["message"]
 
 
+@pytest.mark.spec("API-70")
 async def test_a_whole_answer_that_is_late_is_504_whatever_was_generated(open_api, autojump_clock) -> None:
     backend = ScriptedBackend(SLOW)
     async with open_api(backend) as api:
@@ -93,6 +97,7 @@ async def test_a_whole_answer_that_is_late_is_504_whatever_was_generated(open_ap
     assert (backend.counts.open, backend.counts.aborted) == (0, 1)
 
 
+@pytest.mark.spec("API-70")
 async def test_an_answer_in_time_is_as_without_a_deadline(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(SLOW)) as api:
         free, bound = await api.chat(), await api.chat(timeout=45)
@@ -101,6 +106,7 @@ async def test_an_answer_in_time_is_as_without_a_deadline(open_api, autojump_clo
     assert parse_events(streamed.body)[-2]["choices"][0]["finish_reason"] == "length"
 
 
+@pytest.mark.spec("API-70")
 async def test_a_deadline_that_passed_before_admission_asks_nothing(open_api, autojump_clock) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -117,6 +123,7 @@ async def test_a_deadline_that_passed_before_admission_asks_nothing(open_api, au
     assert backend.requests == []
 
 
+@pytest.mark.spec("API-70")
 async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
     body = {"model": "succ", "input": "a"}
     async with open_api(ScriptedBackend(SLOW)) as api:
@@ -130,6 +137,7 @@ async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
 # --- after it -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-70")
 @pytest.mark.parametrize("n", [1, 3])
 async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api, autojump_clock, n: int) -> None:
     backend = ScriptedBackend(SLOW)
@@ -146,6 +154,7 @@ async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api,
     assert (record.status, record.finish, record.error) == (200, "error", "deadline_exceeded")
 
 
+@pytest.mark.spec("API-70")
 async def test_the_work_of_a_reader_that_does_not_read_ends_at_its_deadline(open_api, autojump_clock) -> None:
     """The write is stuck, and the backend is left all the same."""
     backend = ScriptedBackend(Script(token_s=1))

@@ -25,6 +25,7 @@ def blocks(answer: Any) -> list[str]:
     return found
 
 
+@pytest.mark.spec("API-71")
 async def test_the_queue_and_the_prompt_are_told_in_comments_before_the_first_token(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(WAITING)) as api:
         plain = await api.chat("aaaa", stream=True)
@@ -43,6 +44,7 @@ async def test_the_queue_and_the_prompt_are_told_in_comments_before_the_first_to
     assert [event["choices"] for event in parse_events(told.body)[:-1]] == without
 
 
+@pytest.mark.spec("API-71")
 async def test_the_head_goes_out_at_admission_and_pings_bridge_the_queue(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(Script(queue_s=40))) as api:
         stream = api.server.connect_raw()
@@ -55,6 +57,7 @@ async def test_the_head_goes_out_at_admission_and_pings_bridge_the_queue(open_ap
         assert bytes(await stream.receive_some(1 << 16)).count(b": ping\n\n") == 2
 
 
+@pytest.mark.spec("API-71")
 async def test_what_is_refused_at_admission_is_still_a_status_and_what_fails_later_an_event(
     open_api, autojump_clock
 ) -> None:
@@ -70,6 +73,7 @@ async def test_what_is_refused_at_admission_is_still_a_status_and_what_fails_lat
     assert json.loads(error[6:])["error"]["code"] == "no_capacity"
 
 
+@pytest.mark.spec("API-71")
 async def test_a_request_that_never_left_the_queue_costs_its_key_nothing(open_api, autojump_clock) -> None:
     """The head is out, and no work was done."""
     late = Script(queue_s=2, failure=NoCapacity("no room came free"), fail_before=-1)
@@ -79,6 +83,7 @@ async def test_a_request_that_never_left_the_queue_costs_its_key_nothing(open_ap
     assert (record.status, record.queue_ms, record.error) == (200, None, "no_capacity")
 
 
+@pytest.mark.spec("API-71")
 async def test_several_answers_tell_of_the_first_and_nothing_once_a_token_is_there(open_api, autojump_clock) -> None:
     def script(request: GenerationRequest) -> Script:
         return Script(queue_s=9, ahead=(2, 1, 0)) if request.choice == 0 else Script(queue_s=1, token_s=3)
@@ -88,6 +93,7 @@ async def test_several_answers_tell_of_the_first_and_nothing_once_a_token_is_the
     assert [block for block in blocks(told) if block.startswith(":")] == [": progress queue=2"]
 
 
+@pytest.mark.spec("API-71")
 @pytest.mark.parametrize("value", ["0", None])
 async def test_without_the_header_no_progress_is_asked_for_or_told(open_api, autojump_clock, value: Any) -> None:
     backend = ScriptedBackend(WAITING)
@@ -97,6 +103,7 @@ async def test_without_the_header_no_progress_is_asked_for_or_told(open_api, aut
     assert [request.progress for request in backend.requests] == [False]
 
 
+@pytest.mark.spec("API-71")
 async def test_progress_of_what_is_no_stream_is_400(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat("a", PROGRESS)
@@ -104,6 +111,7 @@ async def test_progress_of_what_is_no_stream_is_400(open_api) -> None:
     assert [(a.status, json.loads(a.body)["error"]["param"]) for a in (answer, odd)] == [(400, "X-TL-Progress")] * 2
 
 
+@pytest.mark.spec("API-71")
 async def test_news_that_are_ready_together_with_a_token_are_not_told(open_api) -> None:
     backend = ScriptedBackend(Script(ahead=(1,), chunk_tokens=1, batch_tokens=99), info=INFO)
     async with open_api(backend) as api:

@@ -41,6 +41,7 @@ def chunks(answer: Any) -> list[dict[str, Any]]:
 # --- what the backend is asked --------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-61")
 @pytest.mark.parametrize(
     ("fields", "asked"),
     [
@@ -68,6 +69,7 @@ async def test_each_field_reaches_the_backend(open_api, path: str, fields: Any, 
     assert backend.requests == [attrs.evolve(expected, request_id=backend.requests[0].request_id, **asked)]
 
 
+@pytest.mark.spec("API-61")
 async def test_what_the_model_penalises_is_laid_under_the_requests_own(open_api) -> None:
     backend = ScriptedBackend()
     makers = SamplingParams(repetition_penalty=1.1, presence_penalty=0.5)
@@ -80,6 +82,7 @@ async def test_what_the_model_penalises_is_laid_under_the_requests_own(open_api)
     ]
 
 
+@pytest.mark.spec("API-62")
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -99,6 +102,7 @@ async def test_what_the_model_cannot_do_is_400_before_anything_is_asked(open_api
     assert backend.requests == []
 
 
+@pytest.mark.spec("API-62")
 async def test_a_control_token_may_be_biased_by_its_id_and_never_by_its_name(open_api) -> None:
     async with open_api(eos_ids=frozenset({0})) as api:
         assert (await api.chat(logit_bias={"0": -100})).status == 200
@@ -113,6 +117,7 @@ def after_choice(request: GenerationRequest) -> tuple[int, ...]:
     return tuple(ord("A") + request.choice + index for index in range(request.max_tokens))
 
 
+@pytest.mark.spec("API-60")
 @pytest.mark.parametrize("batch_tokens", [1, 9])
 async def test_n_answers_to_a_chat_are_numbered_and_their_prompt_counts_once(open_api, batch_tokens: int) -> None:
     backend = ScriptedBackend(Script(tokens=after_choice, cached_tokens=1, batch_tokens=batch_tokens))
@@ -142,6 +147,7 @@ async def test_n_answers_to_a_chat_are_numbered_and_their_prompt_counts_once(ope
     ChatCompletion.model_validate(whole)
 
 
+@pytest.mark.spec("CASE-40", "API-60")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_choices_of_prompt_i_are_i_times_n_and_on(open_api, stream: bool) -> None:
     async with open_api(ScriptedBackend(Script(tokens=lambda r: [r.prompt[-1], 65 + r.choice, 46]))) as api:
@@ -153,6 +159,7 @@ async def test_the_choices_of_prompt_i_are_i_times_n_and_on(open_api, stream: bo
     assert [texts[index] for index in range(6)] == ["aA.", "aB.", "bA.", "bB.", "cA.", "cB."]
 
 
+@pytest.mark.spec("API-60")
 async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
     async with open_api(ScriptedBackend(info=attrs.evolve(INFO, admission_limit=3))) as api:
         assert (await api.chat(n=3)).status == 200
@@ -162,6 +169,7 @@ async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
 # --- stops (S1) -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-40", "API-63")
 @pytest.mark.parametrize(
     ("fields", "content", "finish"),
     [
@@ -193,6 +201,7 @@ async def test_an_answer_stops_neither_too_soon_nor_too_late_whole_and_streamed(
 FAMILY = "👩‍👩‍👧 漢字 é"
 
 
+@pytest.mark.spec("CASE-10", "API-64")
 @pytest.mark.parametrize("stop", [[], ["漢字 é"], ["字"]])
 async def test_the_bytes_of_all_entries_are_the_content_and_their_number_the_tokens_but_for_the_stops(
     open_api, stop: list[str]
@@ -213,6 +222,7 @@ async def test_the_bytes_of_all_entries_are_the_content_and_their_number_the_tok
     assert all(entry["token"] and entry["bytes"] != [239, 191, 189] for entry in entries)
 
 
+@pytest.mark.spec("API-65")
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("prompt", ["é漢", [[0xC3, 0xA9, 0x21]], "a"])
 async def test_a_completions_offsets_are_the_places_of_its_tokens_in_its_text(
@@ -238,6 +248,7 @@ async def test_a_completions_offsets_are_the_places_of_its_tokens_in_its_text(
         Completion.model_validate(whole)
 
 
+@pytest.mark.spec("API-65")
 async def test_a_completion_without_logprobs_has_null_and_zero_are_the_tokens_own(open_api) -> None:
     async with open_api() as api:
         plain = document(await api.post(COMPLETIONS, completion()))["choices"][0]["logprobs"]
@@ -246,6 +257,7 @@ async def test_a_completion_without_logprobs_has_null_and_zero_are_the_tokens_ow
     assert zero["top_logprobs"] == [{"b": -0.25}, {"c": -0.25}, {"d": -0.25}]
 
 
+@pytest.mark.spec("API-66")
 @pytest.mark.parametrize("chunk_tokens", [1, 2, 99])
 async def test_a_prompts_logprobs_begin_with_null_and_have_token_ids_as_names(open_api, chunk_tokens: int) -> None:
     backend = ScriptedBackend(Script(chunk_tokens=chunk_tokens))
@@ -269,6 +281,7 @@ async def test_a_prompts_logprobs_begin_with_null_and_have_token_ids_as_names(op
     ChatCompletion.model_validate(chat)
 
 
+@pytest.mark.spec("API-66")
 async def test_an_echo_and_the_prompt_may_each_have_their_number_of_logprobs(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -283,6 +296,7 @@ async def test_an_echo_and_the_prompt_may_each_have_their_number_of_logprobs(ope
 # --- ids ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-67")
 @pytest.mark.parametrize("fields", [{}, {"stop": ["de"]}, {"stop_token_ids": [100]}])
 async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api, fields: Any) -> None:
     async with open_api() as api:
@@ -298,6 +312,7 @@ async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api,
         assert [token for c in own for token in c.get("token_ids", ())] == whole["choices"][index]["token_ids"]
 
 
+@pytest.mark.spec("API-67")
 @pytest.mark.parametrize("echo", [False, True])
 async def test_the_ids_of_completions_stand_in_their_choices(open_api, echo: bool) -> None:
     async with open_api() as api:
@@ -312,6 +327,7 @@ async def test_the_ids_of_completions_stand_in_their_choices(open_api, echo: boo
         assert [token for c in own for token in c["token_ids"]] == tokens
 
 
+@pytest.mark.spec("API-67")
 async def test_ids_that_were_not_asked_for_are_not_there(open_api) -> None:
     async with open_api() as api:
         answers = [await api.chat(), await api.chat(stream=True), await api.post(COMPLETIONS, completion())]
@@ -321,6 +337,7 @@ async def test_ids_that_were_not_asked_for_are_not_there(open_api) -> None:
 # --- usage ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-68")
 @pytest.mark.parametrize("include_usage", [False, True])
 @pytest.mark.parametrize("batch_tokens", [1, 9])
 async def test_usage_on_every_chunk_grows_to_the_whole_answers(
@@ -338,6 +355,7 @@ async def test_usage_on_every_chunk_grows_to_the_whole_answers(
     assert [chunk["choices"] == [] for chunk in streamed] == [False] * (len(streamed) - 1) + [include_usage]
 
 
+@pytest.mark.spec("API-68")
 async def test_each_chunk_of_a_batch_tells_what_was_spent_up_to_it(open_api) -> None:
     async with open_api(ScriptedBackend(Script(batch_tokens=99))) as api:
         options = {"continuous_usage_stats": True}
@@ -345,6 +363,7 @@ async def test_each_chunk_of_a_batch_tells_what_was_spent_up_to_it(open_api) -> 
     assert [chunk["usage"]["completion_tokens"] for chunk in streamed] == [1, 2, 3]
 
 
+@pytest.mark.spec("API-69")
 async def test_tokens_of_reasoning_are_counted_apart(open_api) -> None:
     data = b"<think>ab</think>c"
     fields = {"max_tokens": len(data), "stream_options": {"continuous_usage_stats": True}, "stream": True}

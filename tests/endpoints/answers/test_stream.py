@@ -36,6 +36,7 @@ def contents(documents: list[dict[str, Any]]) -> Iterator[str]:
     return (choice["delta"]["content"] for document in documents for choice in document["choices"])
 
 
+@pytest.mark.spec("API-15", "API-24")
 async def test_a_stream_is_the_role_the_pieces_with_the_finish_on_the_last_and_done(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat(stream=True)
@@ -57,6 +58,7 @@ async def test_a_stream_is_the_role_the_pieces_with_the_finish_on_the_last_and_d
 # --- usage (case 4, S17) -------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-4", "CASE-40", "API-24")
 async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_null(open_api) -> None:
     async with open_api() as api:
         *others, last = chunks(await api.chat(stream=True, stream_options={"include_usage": True}))
@@ -65,6 +67,7 @@ async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_nu
     assert [document["usage"] for document in others] == [None] * 4
 
 
+@pytest.mark.spec("CASE-4", "API-24")
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None}])
 async def test_no_usage_is_sent_that_was_not_asked_for(open_api, options: Any) -> None:
     async with open_api() as api:
@@ -73,6 +76,7 @@ async def test_no_usage_is_sent_that_was_not_asked_for(open_api, options: Any) -
     assert not any("usage" in document for document in documents)
 
 
+@pytest.mark.spec("API-8")
 @pytest.mark.parametrize("stream", [False, None])
 async def test_stream_options_without_a_stream_are_refused(open_api, stream: Any) -> None:
     async with open_api() as api:
@@ -83,6 +87,7 @@ async def test_stream_options_without_a_stream_are_refused(open_api, stream: Any
 # --- the whole answer is the fold of its stream --------------------------------------------------------------
 
 
+@pytest.mark.spec("API-25")
 @pytest.mark.parametrize("batch_tokens", [1, 3, 99])
 @pytest.mark.parametrize(
     "fields",
@@ -97,6 +102,7 @@ async def test_the_joined_pieces_are_the_whole_answer(open_api, batch_tokens: in
     assert documents[-1]["usage"] == whole["usage"]
 
 
+@pytest.mark.spec("API-25")
 async def test_a_part_of_a_stop_string_is_never_sent_before_it_is_clear(open_api) -> None:
     gates = {3: trio.Event()}
     async with open_api(ScriptedBackend(Script(gates=gates))) as api:
@@ -122,6 +128,7 @@ def raw_chat(**fields: Any) -> bytes:
 # --- time ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-23")
 async def test_the_head_and_the_role_go_out_when_the_prefill_starts_not_before(open_api) -> None:
     gates = {QUEUE: trio.Event(), 0: trio.Event()}
     async with open_api(ScriptedBackend(Script(gates=gates))) as api, trio.open_nursery() as nursery:
@@ -147,6 +154,7 @@ async def test_the_head_and_the_role_go_out_when_the_prefill_starts_not_before(o
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("API-26")
 async def test_all_that_is_ready_together_leaves_in_one_write(open_api) -> None:
     async with open_api(ScriptedBackend(Script(batch_tokens=99))) as api:
         stream = api.server.connect_raw()
@@ -158,6 +166,7 @@ async def test_all_that_is_ready_together_leaves_in_one_write(open_api) -> None:
     assert body.count(b"\r\n") == 4  # one chunk with every event, and the end of the body: two line ends each
 
 
+@pytest.mark.spec("API-28")
 async def test_a_long_prefill_is_bridged_by_pings_that_are_comments(
     open_api, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -168,6 +177,7 @@ async def test_a_long_prefill_is_bridged_by_pings_that_are_comments(
     assert "".join(contents(chunks(answer))) == "bcd"
 
 
+@pytest.mark.spec("API-23")
 async def test_nothing_is_sent_while_a_request_is_queued_not_even_a_ping(
     open_api, autojump_clock: trio.testing.MockClock
 ) -> None:
@@ -179,6 +189,7 @@ async def test_nothing_is_sent_while_a_request_is_queued_not_even_a_ping(
 # --- faults --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-23")
 async def test_a_fault_before_the_head_is_an_ordinary_error(open_api) -> None:
     script = Script(queue_s=1, failure=NoCapacity("no room came free", retry_after_s=3), fail_before=QUEUE)
     async with open_api(ScriptedBackend(script)) as api:
@@ -188,6 +199,7 @@ async def test_a_fault_before_the_head_is_an_ordinary_error(open_api) -> None:
     assert json.loads(answer.body)["error"]["code"] == "no_capacity"
 
 
+@pytest.mark.spec("API-27")
 @pytest.mark.parametrize(
     ("failure", "code", "message"),
     [
@@ -223,6 +235,7 @@ async def test_a_fault_in_a_whole_answer_is_an_error_whatever_was_generated(open
 # --- leaving -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-29")
 @pytest.mark.parametrize("gate", [QUEUE, 0, 2])
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("leave", ["disconnect", "half_close"])
@@ -241,6 +254,7 @@ async def test_a_client_that_leaves_aborts_its_request_and_is_logged_as_499(
         assert [record.status for record in api.records] == [499]
 
 
+@pytest.mark.spec("API-30")
 async def test_the_backend_is_left_before_the_last_write_to_a_slow_reader(open_api) -> None:
     backend = ScriptedBackend(Script(batch_tokens=99))
     async with open_api(backend) as api:

@@ -4,6 +4,7 @@ import codecs
 import json
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def streamed_answer(body: bytes) -> tuple[str, list[str | None]]:
     return "".join(choice["delta"]["content"] for choice in choices), [choice["finish_reason"] for choice in choices]
 
 
+@pytest.mark.spec("API-25")
 @settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     data=TOKENS,

@@ -72,6 +72,7 @@ def function(name: str, arguments: str) -> dict[str, Any]:
 # --- cases 6, 12, 13 -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-49")
 async def test_two_calls_come_with_reasoning_and_content_whole(open_api) -> None:
     whole, _ = await ask(open_api, TWO_CALLS, tools=[NOW, ADD])
     ChatCompletion.model_validate(whole)
@@ -82,6 +83,7 @@ async def test_two_calls_come_with_reasoning_and_content_whole(open_api) -> None
     assert without_ids(message["tool_calls"]) == [function("now", "{}"), function("add", '{"a": 1, "b": 2}')]
 
 
+@pytest.mark.spec("CASE-12", "API-49")
 async def test_each_call_of_a_stream_has_its_index_and_its_id_type_and_name_once(open_api) -> None:
     _, chunks = await ask(open_api, TWO_CALLS, tools=[NOW, ADD])
     pieces = [piece for chunk in chunks for piece in chunk["choices"][0]["delta"].get("tool_calls", [])]
@@ -95,6 +97,7 @@ async def test_each_call_of_a_stream_has_its_index_and_its_id_type_and_name_once
     assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-2:] == [None, "tool_calls"]
 
 
+@pytest.mark.spec("CASE-12", "API-49")
 @pytest.mark.parametrize("text", [TWO_CALLS, ONE_CALL, "No.", "<think>a</think>b", ONE_CALL[:-20], "<tool_call>oops"])
 async def test_the_clients_stream_helper_rebuilds_the_whole_answer(open_api, text: str) -> None:
     whole, chunks = await ask(open_api, text, tools=[NOW, ADD])
@@ -105,11 +108,13 @@ async def test_the_clients_stream_helper_rebuilds_the_whole_answer(open_api, tex
     assert chunks[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
 
 
+@pytest.mark.spec("API-49")
 async def test_an_answer_of_calls_alone_has_null_content(open_api) -> None:
     whole, _ = await ask(open_api, ONE_CALL, tools=[NOW])
     assert whole["choices"][0]["message"]["content"] is None
 
 
+@pytest.mark.spec("CASE-13", "API-49")
 async def test_ids_of_calls_differ_between_turns_choices_and_requests(open_api) -> None:
     ids = set()
     for _ in range(2):
@@ -120,6 +125,7 @@ async def test_ids_of_calls_differ_between_turns_choices_and_requests(open_api) 
     assert len(ids) == 8
 
 
+@pytest.mark.spec("CASE-6", "API-50")
 @pytest.mark.parametrize(
     ("text", "fields", "reason"),
     [
@@ -135,6 +141,7 @@ async def test_the_reason_of_an_end_is_that_of_the_public_api(open_api, text: st
     assert whole["choices"][0]["finish_reason"] == chunks[-1]["choices"][0]["finish_reason"] == reason
 
 
+@pytest.mark.spec("API-49")
 async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None:
     backend = saying(TWO_CALLS)
     async with open_api(backend, **SERVED) as api:
@@ -148,6 +155,7 @@ async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None
 # --- case 14 ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-14", "API-48")
 @pytest.mark.parametrize("tools", [None, [], [NOW]])
 async def test_none_yields_neither_calls_nor_their_markup_nor_tells_of_tools(open_api, tools: Any) -> None:
     whole, chunks = await ask(open_api, "So: " + ONE_CALL, tools=tools, tool_choice="none")
@@ -162,6 +170,7 @@ async def test_none_yields_neither_calls_nor_their_markup_nor_tells_of_tools(ope
     assert backend.requests[0].prompt == backend.requests[1].prompt
 
 
+@pytest.mark.spec("CASE-14", "API-48")
 @pytest.mark.parametrize("fields", [{"tools": []}, {"tools": None}, {"tool_choice": None}, {}])
 async def test_without_tools_the_answer_is_its_text(open_api, fields: Any) -> None:
     whole, _ = await ask(open_api, ONE_CALL, **fields)
@@ -172,6 +181,7 @@ async def test_without_tools_the_answer_is_its_text(open_api, fields: Any) -> No
 # --- reasoning: S3, S4 ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-52")
 async def test_reasoning_that_the_template_opened_and_the_limit_cut_is_all_reasoning(open_api) -> None:
     whole, chunks = await ask(open_api, "I wonder why", enable_thinking=True, max_tokens=8)
     (choice,) = whole["choices"]
@@ -181,6 +191,7 @@ async def test_reasoning_that_the_template_opened_and_the_limit_cut_is_all_reaso
     assert not any(chunk["choices"][0]["delta"].get("content") for chunk in chunks)
 
 
+@pytest.mark.spec("API-52")
 async def test_reasoning_goes_out_under_a_second_name_where_that_is_set(open_api) -> None:
     names = {"reasoning_names": ("reasoning_content", "reasoning")}
     whole, chunks = await ask(open_api, "<think>hm</think>x", served=names)
@@ -192,6 +203,7 @@ async def test_reasoning_goes_out_under_a_second_name_where_that_is_set(open_api
 # --- what the model is asked ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-51")
 async def test_tools_calls_results_and_reasoning_reach_the_template(open_api) -> None:
     backend = saying("x")
     call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -226,6 +238,7 @@ async def test_arguments_that_nest_deep_are_the_clients_affair_and_no_fault_of_t
         assert answer.status in (200, 400), depth
 
 
+@pytest.mark.spec("API-53")
 async def test_a_continued_message_and_no_generation_prompt_reach_the_template(open_api) -> None:
     backend = saying("x")
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "I am"}]
@@ -236,6 +249,7 @@ async def test_a_continued_message_and_no_generation_prompt_reach_the_template(o
     assert prompts == ["user: x\nassistant: I am", "user: x\nassistant: I am\n"]
 
 
+@pytest.mark.spec("API-53")
 async def test_variables_that_the_template_does_not_read_are_told_or_refused(open_api) -> None:
     fields = {"chat_template_kwargs": {"enable_thinking": True, "mood": "good"}, "max_tokens": 5}
     async with open_api(saying("x"), **SERVED) as api:
@@ -245,6 +259,7 @@ async def test_variables_that_the_template_does_not_read_are_told_or_refused(ope
     assert strict.status == 400
 
 
+@pytest.mark.spec("API-48")
 @pytest.mark.parametrize(
     ("fields", "status", "param"),
     [
@@ -266,12 +281,14 @@ async def test_what_cannot_be_had_is_refused_before_anything_is_asked(
     assert backend.requests == []
 
 
+@pytest.mark.spec("API-54")
 async def test_a_raw_completion_is_read_as_plain_text(open_api) -> None:
     async with open_api(saying(TWO_CALLS), **SERVED) as api:
         answer = await api.post("/v1/completions", {"model": "succ", "prompt": "a", "max_tokens": 1000})
     assert json.loads(answer.body)["choices"][0]["text"] == TWO_CALLS
 
 
+@pytest.mark.spec("API-54")
 async def test_log_probabilities_go_with_calls_and_reasoning(open_api) -> None:
     whole, chunks = await ask(open_api, TWO_CALLS, tools=[NOW, ADD], logprobs=True)
     entries = whole["choices"][0]["logprobs"]["content"]
@@ -283,6 +300,7 @@ async def test_log_probabilities_go_with_calls_and_reasoning(open_api) -> None:
 # --- capabilities -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-55")
 async def test_a_model_says_what_it_can_do_or_in_words_why_not(open_api) -> None:
     async with open_api(**SERVED) as api:
         able = json.loads((await api.get("/v1/models/succ")).body)["capabilities"]
@@ -302,6 +320,7 @@ async def test_a_model_says_what_it_can_do_or_in_words_why_not(open_api) -> None
     assert all(isinstance(reason, str) and len(reason.split()) > 3 for reason in reasons)
 
 
+@pytest.mark.spec("API-55")
 @pytest.mark.parametrize(
     "part", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "input_audio", "input_audio": {}}]
 )
@@ -317,6 +336,7 @@ async def test_what_the_descriptor_says_is_not_there_is_refused(open_api, part: 
 NAMED_NOW = {"type": "function", "function": {"name": "now"}}
 
 
+@pytest.mark.spec("CASE-6", "API-85")
 @pytest.mark.parametrize(
     ("choice", "finish"),
     [("required", "tool_calls"), (NAMED_NOW, "stop"), ("auto", "tool_calls"), (None, "tool_calls")],
@@ -327,6 +347,7 @@ async def test_a_named_call_ends_with_stop_and_any_other_with_tool_calls(open_ap
     assert without_ids(whole["choices"][0]["message"]["tool_calls"]) == [function("now", "{}")]
 
 
+@pytest.mark.spec("API-86")
 @pytest.mark.parametrize(
     ("fields", "field"),
     [
@@ -346,6 +367,7 @@ async def test_what_holds_an_answer_goes_with_every_request_to_the_backend(open_
     assert parse_source(grammars[0]).field == field
 
 
+@pytest.mark.spec("API-86")
 @pytest.mark.parametrize("fields", [{}, {"tools": [NOW]}, {"tools": [NOW], "tool_choice": "none"}, {"tools": []}])
 async def test_a_free_answer_has_no_grammar(open_api, fields: Any) -> None:
     backend = saying("x")
@@ -354,6 +376,7 @@ async def test_a_free_answer_has_no_grammar(open_api, fields: Any) -> None:
     assert backend.requests[0].grammar is None
 
 
+@pytest.mark.spec("API-86")
 async def test_reasoning_that_the_template_opened_is_free_before_a_held_answer(open_api) -> None:
     backend = saying("x")
     async with open_api(backend, **SERVED) as api:
@@ -363,6 +386,7 @@ async def test_reasoning_that_the_template_opened_is_free_before_a_held_answer(o
     assert rules == ["start: reasoning content", 'start: (("<think>") reasoning)? content']
 
 
+@pytest.mark.spec("API-86")
 async def test_a_raw_completion_is_held_as_a_chat_is(open_api) -> None:
     backend = saying("x")
     async with open_api(backend, **SERVED) as api:

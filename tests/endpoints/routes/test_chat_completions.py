@@ -11,6 +11,7 @@ from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.generation import GenerationRequest, SamplingParams
 
 
+@pytest.mark.spec("API-13")
 async def test_the_hand_example_answers_bcd_with_every_field(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat()
@@ -83,12 +84,14 @@ async def test_a_model_may_have_sampling_of_its_own_and_the_request_wins(open_ap
     ]
 
 
+@pytest.mark.spec("API-14")
 async def test_usage_counts_the_rendered_template(open_api) -> None:
     async with open_api(template=Template.parse(DEFAULT_TEMPLATE)) as api:
         usage = json.loads((await api.chat("hi")).body)["usage"]
     assert usage["prompt_tokens"] == len("<|user|>\nhi\n<|assistant|>\n")
 
 
+@pytest.mark.spec("API-13")
 async def test_cached_tokens_are_part_of_the_usage(open_api) -> None:
     async with open_api(ScriptedBackend(Script(cached_tokens=1))) as api:
         usage = json.loads((await api.chat()).body)["usage"]
@@ -98,6 +101,7 @@ async def test_cached_tokens_are_part_of_the_usage(open_api) -> None:
 # --- how an answer ends (case 6) -----------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-14", "API-15")
 @pytest.mark.parametrize(
     ("fields", "content", "finish", "tokens"),
     [
@@ -122,6 +126,7 @@ async def test_an_answer_ends_for_the_reason_it_gives_however_its_tokens_are_bat
     assert document["usage"]["completion_tokens"] == tokens
 
 
+@pytest.mark.spec("API-16")
 async def test_a_stop_string_leaves_the_backend_before_its_last_token(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -129,6 +134,7 @@ async def test_a_stop_string_leaves_the_backend_before_its_last_token(open_api) 
     assert (backend.counts.aborted, backend.counts.finished, backend.counts.open) == (1, 0, 0)
 
 
+@pytest.mark.spec("CASE-31", "API-17")
 async def test_without_a_limit_an_answer_takes_what_fits_the_context(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -139,6 +145,7 @@ async def test_without_a_limit_an_answer_takes_what_fits_the_context(open_api) -
 # --- log-probabilities ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-18")
 async def test_logprobs_carry_the_raw_bytes_of_tokens_that_are_parts_of_characters(open_api) -> None:
     backend = ScriptedBackend(Script(tokens=tuple("é!".encode())))
     async with open_api(backend) as api:
@@ -153,6 +160,7 @@ async def test_logprobs_carry_the_raw_bytes_of_tokens_that_are_parts_of_characte
     ChatCompletion.model_validate_json(answer.body, strict=True)
 
 
+@pytest.mark.spec("API-18")
 async def test_streamed_logprobs_are_those_of_the_whole_answer(open_api) -> None:
     fields = {"logprobs": True, "top_logprobs": 1, "max_tokens": 6, "stop": ["fx", "zz"]}
     async with open_api() as api:
@@ -173,6 +181,7 @@ async def test_no_logprobs_are_sent_that_were_not_asked_for(open_api) -> None:
 # --- seeds ---------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-19")
 async def test_a_request_without_a_seed_draws_one_and_answers_with_it_when_asked(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -184,6 +193,7 @@ async def test_a_request_without_a_seed_draws_one_and_answers_with_it_when_asked
     assert [request.seed for request in backend.requests] == [77, 77, 3]
 
 
+@pytest.mark.spec("API-7")
 async def test_every_64_bit_seed_is_a_seed_of_its_own(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -195,6 +205,7 @@ async def test_every_64_bit_seed_is_a_seed_of_its_own(open_api) -> None:
 # --- ignored fields (S15) ------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("CASE-40", "API-5")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_unknown_fields_are_named_in_a_header(open_api, stream: bool) -> None:
     async with open_api() as api:
@@ -208,6 +219,7 @@ async def test_an_answer_to_known_fields_has_no_such_header(open_api) -> None:
         assert "x-tl-ignored" not in (await api.chat(user="me")).headers
 
 
+@pytest.mark.spec("CASE-40", "API-6")
 async def test_a_strict_request_is_refused_for_an_unknown_field(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat("a", ("X-TL-Strict", "1"), zebra=1)

@@ -37,6 +37,7 @@ async def test_a_completion_takes_what_fits_when_sixteen_do_not(open_api) -> Non
     assert (answer.status, backend.requests[0].max_tokens) == (200, 4)
 
 
+@pytest.mark.spec("API-24")
 async def test_a_streamed_completion_has_no_role_and_joins_to_the_same_text(open_api) -> None:
     body = {"model": "succ", "prompt": [97], "stream": True, "stream_options": {"include_usage": True}}
     async with open_api() as api:
@@ -64,6 +65,7 @@ async def test_a_prompt_that_cannot_be_continued_is_400(open_api, prompt: Any, c
     assert (answer.status, error["param"], error["code"]) == (400, "prompt", code)
 
 
+@pytest.mark.spec("API-17")
 @pytest.mark.parametrize(
     ("prompt_tokens", "max_tokens", "status"), [(63, 1, 200), (63, 2, 400), (1, 63, 200), (1, 64, 400)]
 )
@@ -90,6 +92,7 @@ class SpecialTokenizer(ByteTokenizer):
         return [*self.encode(head), *([7] if special else []), *self.encode(tail)]
 
 
+@pytest.mark.spec("API-12")
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/tokenize"])
 async def test_raw_text_spells_control_tokens_only_when_it_is_asked_to(open_api, route: str) -> None:
     backend = ScriptedBackend()
@@ -107,6 +110,7 @@ async def test_raw_text_spells_control_tokens_only_when_it_is_asked_to(open_api,
 # --- embeddings (case 27) ---------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-20")
 async def test_embeddings_come_in_the_order_of_the_inputs_with_their_usage(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": ["a", "bb"]})
@@ -116,6 +120,7 @@ async def test_embeddings_come_in_the_order_of_the_inputs_with_their_usage(open_
     CreateEmbeddingResponse.model_validate(document)
 
 
+@pytest.mark.spec("CASE-27", "API-20")
 async def test_base64_is_little_endian_float32_of_the_same_values(open_api) -> None:
     body = {"model": "succ", "input": "abcdd"}
     async with open_api() as api:
@@ -126,6 +131,7 @@ async def test_base64_is_little_endian_float32_of_the_same_values(open_api) -> N
     assert sum(value * value for value in values) == pytest.approx(1)
 
 
+@pytest.mark.spec("CASE-27", "API-20")
 @pytest.mark.parametrize(("dimensions", "status"), [(4, 200), (5, 400), (3, 422), (None, 200)])
 async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: int | None, status: int) -> None:
     async with open_api() as api:
@@ -135,6 +141,7 @@ async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: i
         assert json.loads(answer.body)["error"]["param"] == "dimensions"
 
 
+@pytest.mark.spec("API-20")
 @pytest.mark.parametrize(
     ("given", "inputs"),
     [
@@ -154,6 +161,7 @@ async def test_inputs_of_every_form_go_to_the_backend_in_one_call(open_api, give
     assert document["usage"]["prompt_tokens"] == sum(map(len, inputs))
 
 
+@pytest.mark.spec("API-20")
 async def test_2048_inputs_are_served_and_one_more_is_refused(open_api) -> None:
     async with open_api() as api:
         answers = [
@@ -163,6 +171,7 @@ async def test_2048_inputs_are_served_and_one_more_is_refused(open_api) -> None:
     assert len(json.loads(answers[0].body)["data"]) == 2048
 
 
+@pytest.mark.spec("API-11")
 @pytest.mark.parametrize(
     ("given", "param"),
     [("", "input"), ([], "input"), (["a", ""], "input[1]"), ([[1], []], "input[1]"), ([[256]], "input[0]")],
@@ -175,6 +184,7 @@ async def test_an_input_without_content_or_with_a_strange_id_is_400_by_its_place
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, param)
 
 
+@pytest.mark.spec("API-20")
 @pytest.mark.parametrize(("dimensions", "status"), [(1, 422), (2, 200), (3, 200), (4, 200), (5, 400)])
 async def test_a_model_trained_to_be_cut_gives_shorter_unit_vectors(open_api, dimensions: int, status: int) -> None:
     body = {"model": "succ", "input": "abbccc"}
@@ -198,6 +208,7 @@ async def test_a_vector_cut_to_nothing_but_zeros_stays_zeros(open_api) -> None:
     assert json.loads(answer.body)["data"][0]["embedding"] == [0]
 
 
+@pytest.mark.spec("API-20")
 @pytest.mark.parametrize("encoding", ["float", "base64", None])
 async def test_every_encoding_format_and_null_is_served(open_api, encoding: str | None) -> None:
     async with open_api() as api:
@@ -205,6 +216,7 @@ async def test_every_encoding_format_and_null_is_served(open_api, encoding: str 
     assert isinstance(json.loads(answer.body)["data"][0]["embedding"], str if encoding == "base64" else list)
 
 
+@pytest.mark.spec("API-20")
 async def test_an_unknown_encoding_format_is_400(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "encoding_format": "x"})
@@ -229,6 +241,7 @@ class BosTokenizer(ByteTokenizer):
     add_bos = True
 
 
+@pytest.mark.spec("API-21")
 @pytest.mark.parametrize(("fields", "tokens"), [({}, [1, 97]), ({"add_special_tokens": False}, [97])])
 async def test_tokenize_gives_ids_and_count_with_bos_unless_told_otherwise(
     open_api, fields: dict[str, Any], tokens: list[int]
@@ -257,6 +270,7 @@ class SpelledTokenizer(SpecialTokenizer):
         return b"<|x|>" if token == 7 else super().token_spelling(token)
 
 
+@pytest.mark.spec("API-21")
 @pytest.mark.parametrize(
     ("tokens", "text"), [([], ""), ([97, 98], "ab"), ([97, 7], "a<|x|>"), ([0xC3, 0xA9], "é"), ([0xC3], "\ufffd")]
 )
@@ -266,6 +280,7 @@ async def test_detokenize_spells_every_id_control_tokens_too(open_api, tokens: l
     assert json.loads(answer.body) == {"text": text}
 
 
+@pytest.mark.spec("API-42")
 async def test_an_echo_of_token_ids_shows_what_they_add_to_a_text(open_api) -> None:
     async with open_api(tokenizer=SpelledTokenizer()) as api:
         body = {"model": "succ", "prompt": [7, 97], "echo": True, "max_tokens": 1}
@@ -279,6 +294,7 @@ async def test_an_id_outside_the_vocabulary_is_not_detokenized(open_api) -> None
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "tokens")
 
 
+@pytest.mark.spec("API-21")
 async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend, tokenizer=BosTokenizer()) as api:
@@ -294,6 +310,7 @@ async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(o
 # --- an encoder, which only makes vectors ---------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-44")
 async def test_a_model_that_makes_only_vectors_refuses_texts_by_its_name(open_api) -> None:
     body = {"model": "succ", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "input": "a"}
     async with open_api(generates=False) as api:
@@ -306,6 +323,7 @@ async def test_a_model_that_makes_only_vectors_refuses_texts_by_its_name(open_ap
         assert "'succ' makes embeddings" in error["message"]
 
 
+@pytest.mark.spec("API-44")
 async def test_a_model_that_makes_no_vectors_says_so(open_api) -> None:
     async with open_api(embeds=False) as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a"})
@@ -318,6 +336,7 @@ GENERATING = ("/v1/chat/completions", "/v1/chat/completions/input_tokens", "/v1/
 # --- models and health --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("API-22")
 async def test_models_are_listed_under_every_name_with_their_context(open_api) -> None:
     async with open_api(aliases=("org/succ",)) as api:
         listed = json.loads((await api.get("/v1/models")).body)
@@ -335,6 +354,7 @@ async def test_models_are_listed_under_every_name_with_their_context(open_api) -
     Model.model_validate(shown)
 
 
+@pytest.mark.spec("API-22")
 @pytest.mark.parametrize("path", ["/v1/models/nope", "/v1/models/nope/deeper"])
 async def test_a_model_that_is_not_served_is_404_naming_what_is(open_api, path: str) -> None:
     async with open_api() as api:
@@ -344,12 +364,14 @@ async def test_a_model_that_is_not_served_is_404_naming_what_is(open_api, path: 
     assert "succ" in error["message"]
 
 
+@pytest.mark.spec("API-38")
 async def test_healthz_answers_on_the_api_port(open_api) -> None:
     async with open_api() as api:
         answer = await api.get("/healthz")
     assert json.loads(answer.body) == {"status": "ok", "kernels": {"succ": "none"}}
 
 
+@pytest.mark.spec("API-72")
 async def test_in_a_drain_what_needs_no_backend_is_still_answered(open_api, nursery) -> None:
     backend = ScriptedBackend(Script(gates={0: trio.Event()}))
     body = b'{"model":"succ","messages":[{"role":"user","content":"a"}]}'

@@ -24,6 +24,7 @@ def filled(kv, tokens, *, namespace=""):
 # --- the pool
 
 
+@pytest.mark.spec("ENG-21")
 def test_a_sequence_gets_one_run_of_blocks_while_others_grow_beside_it():
     pool = BlockPool(256)
     tables = [pool.take(2) for _ in range(8)]
@@ -34,6 +35,7 @@ def test_a_sequence_gets_one_run_of_blocks_while_others_grow_beside_it():
         assert table == list(range(table[0], table[0] + 12))
 
 
+@pytest.mark.spec("ENG-20")
 def test_the_pool_hands_out_every_block_once():
     pool = BlockPool(17)
     taken = [pool.take(1)[0] for _ in range(5)] + pool.take(12, 3)
@@ -41,6 +43,7 @@ def test_the_pool_hands_out_every_block_once():
     assert pool.free_count == 0
 
 
+@pytest.mark.spec("ENG-20")
 def test_a_block_is_free_again_only_after_its_last_holder_and_its_owner_let_go():
     pool = BlockPool(1)
     (block,) = pool.take(1)
@@ -55,6 +58,7 @@ def test_a_block_is_free_again_only_after_its_last_holder_and_its_owner_let_go()
 # --- sharing
 
 
+@pytest.mark.spec("ENG-22")
 @both_caches
 def test_a_common_beginning_is_shared_by_whole_blocks(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())
@@ -65,6 +69,7 @@ def test_a_common_beginning_is_shared_by_whole_blocks(kind):
     assert [kv.pool.holders(block) for block in first.blocks] == [2, 2, 1]
 
 
+@pytest.mark.spec("ENG-22")
 @both_caches
 def test_at_least_one_token_is_left_to_compute(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())
@@ -73,6 +78,7 @@ def test_at_least_one_token_is_left_to_compute(kind):
     assert filled(kv, list(range(9)))[1] == 8
 
 
+@pytest.mark.spec("ENG-22")
 @both_caches
 def test_namespaces_share_nothing(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())
@@ -81,6 +87,7 @@ def test_namespaces_share_nothing(kind):
     assert filled(kv, list(range(9)), namespace="a")[1] == 8
 
 
+@pytest.mark.spec("ENG-22")
 @both_caches
 def test_equal_blocks_after_different_beginnings_are_not_confused(kind):
     kv = KvBlocks(20, 2, CACHES[kind]())
@@ -88,6 +95,7 @@ def test_equal_blocks_after_different_beginnings_are_not_confused(kind):
     assert filled(kv, [2, 2, 7, 7, 0])[1] == 0
 
 
+@pytest.mark.spec("ENG-22")
 @both_caches
 def test_a_block_computed_twice_is_kept_once(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())
@@ -101,6 +109,7 @@ def test_a_block_computed_twice_is_kept_once(kind):
     assert kv.used == 4
 
 
+@pytest.mark.spec("ENG-24")
 def test_without_a_cache_a_released_block_is_free_at_once():
     kv = KvBlocks(10, 4, make_prefix_cache("none"))
     table, _ = filled(kv, list(range(9)))
@@ -108,6 +117,7 @@ def test_without_a_cache_a_released_block_is_free_at_once():
     assert (kv.used, len(kv.idle), kv.pool.free_count) == (0, 0, 10)
 
 
+@pytest.mark.spec("ENG-23")
 def test_a_namespace_that_nobody_uses_leaves_nothing_behind():
     kv = KvBlocks(4, 4, cache := RadixCache())
     for i in range(10):
@@ -118,6 +128,7 @@ def test_a_namespace_that_nobody_uses_leaves_nothing_behind():
 # --- eviction
 
 
+@pytest.mark.spec("ENG-23")
 @both_caches
 def test_the_least_recently_used_beginning_is_evicted_first_and_from_its_end(kind):
     kv = KvBlocks(6, 2, CACHES[kind]())
@@ -135,6 +146,7 @@ def test_the_least_recently_used_beginning_is_evicted_first_and_from_its_end(kin
     assert filled(kv, [*b, 0])[1] == 2  # of b only the first block is left
 
 
+@pytest.mark.spec("ENG-23")
 @both_caches
 def test_a_block_in_use_is_never_evicted(kind):
     kv = KvBlocks(4, 2, CACHES[kind]())
@@ -148,6 +160,7 @@ def test_a_block_in_use_is_never_evicted(kind):
     assert not set(greedy.blocks) & set(held.blocks)
 
 
+@pytest.mark.spec("ENG-24")
 def test_both_caches_hit_and_evict_the_same():
     """The two differ only in how they look a block up."""
     rng = random.Random(8)

@@ -21,11 +21,13 @@ def exp(values):
     return x
 
 
+@pytest.mark.spec("ENG-30")
 def test_exp_has_the_bits_of_the_same_steps_in_plain_python():
     x = np.concatenate([-np.random.default_rng(1).exponential(30.0, 20_000), [-0.0, 0.0, -700.0, -1e300, 1.0, 50.0]])
     assert exp(x).tolist() == [naive.exp(v) for v in x.tolist()]
 
 
+@pytest.mark.spec("ENG-30")
 def test_exp_is_within_two_units_of_the_last_place():
     exact = Context(prec=40)
     x = -np.random.default_rng(2).exponential(20.0, 3000)
@@ -46,12 +48,14 @@ def test_exp_of_an_element_does_not_depend_on_its_place_or_its_neighbours():
         assert exp(x[start:end]).tobytes() == whole[start:end].tobytes()
 
 
+@pytest.mark.spec("ENG-30")
 @pytest.mark.parametrize("x", [1.0, 1.5, 2.0, math.e, 49_152.0, 1e300, 0.7, 1e-300, 1 + 2**-52])
 def test_log_is_within_two_units_of_the_last_place(x):
     true = Context(prec=40).ln(Decimal(x))
     assert abs(Decimal(fixed_math.log(x)) - true) <= 2 * Decimal(math.ulp(float(true)))
 
 
+@pytest.mark.spec("ENG-30")
 @pytest.mark.parametrize("length", LENGTHS)
 def test_total_adds_in_the_order_that_is_written_down(length):
     weights = np.random.default_rng(length).exponential(1.0, length)
@@ -72,6 +76,7 @@ def test_inverse_cdf_never_returns_an_element_of_weight_zero():
     assert {fixed_math.inverse_cdf(weights, u) for u in (0.0, 1 / 3, 0.5, 1 - 2**-53)} == {1, 4}
 
 
+@pytest.mark.spec("ENG-30")
 def test_the_bits_are_those_of_the_machine_that_first_ran_this():
     x = -np.arange(2000) / 7.0
     assert [naive.bits(v) for v in exp(x)[[1, 100, 1999]]] == GOLDEN_EXP

@@ -24,22 +24,27 @@ def edited(**sampling):
     return open_edits(request).edit(LOGITS).tolist()
 
 
+@pytest.mark.spec("ENG-38")
 def test_repetition_divides_what_is_positive_and_multiplies_what_is_not_in_prompt_and_answer():
     assert edited(repetition_penalty=2.0) == [1.0, -4.0, 1.5, 1.0, -1.0]
 
 
+@pytest.mark.spec("ENG-38")
 def test_presence_is_taken_once_from_the_tokens_of_the_answer():
     assert edited(presence_penalty=0.5) == [2.0, -2.5, 2.5, 1.0, -1.0]
 
 
+@pytest.mark.spec("ENG-38")
 def test_frequency_is_taken_for_each_time_that_a_token_stands_in_the_answer():
     assert edited(frequency_penalty=0.5) == [2.0, -2.5, 2.0, 1.0, -1.0]
 
 
+@pytest.mark.spec("ENG-38")
 def test_a_bias_is_added_to_its_token_and_to_no_other():
     assert edited(logit_bias=((3, 0.25), (4, -8.0))) == [2.0, -2.0, 3.0, 1.25, -9.0]
 
 
+@pytest.mark.spec("ENG-38")
 def test_the_edits_come_in_their_order_and_are_rounded_once():
     all_of_them = {
         "repetition_penalty": 1.1,
@@ -50,10 +55,12 @@ def test_the_edits_come_in_their_order_and_are_rounded_once():
     assert edited(**all_of_them)[2] == naive.float32(3.0 / 1.1 - 0.3 - 0.7 * 2 + 9.1)
 
 
+@pytest.mark.spec("ENG-38")
 def test_a_request_that_edits_nothing_has_no_edits():
     assert open_edits(REQUEST) is None
 
 
+@pytest.mark.spec("ENG-38")
 @pytest.mark.parametrize("seed", range(40))
 def test_edits_counted_token_by_token_are_those_of_the_whole_answer(seed):
     rng = random.Random(seed)
@@ -70,6 +77,7 @@ def test_edits_counted_token_by_token_are_those_of_the_whole_answer(seed):
         edits.see(token)
 
 
+@pytest.mark.spec("ENG-38")
 def test_edits_have_the_bits_of_plain_floats():
     rng = random.Random(5)
     for _ in range(100):
@@ -84,18 +92,21 @@ def test_edits_have_the_bits_of_plain_floats():
 # --- in the engine
 
 
+@pytest.mark.spec("ENG-38")
 def test_a_token_that_is_wished_for_comes_and_one_that_is_banned_does_not():
     bias = ((7, 100.0), (9, -100.0))
     request = attrs.evolve(REQUEST, emitted=(), max_tokens=20, sampling=SamplingParams(logit_bias=bias))
     assert {event.token for event in alone(request)} == {7}
 
 
+@pytest.mark.spec("ENG-38")
 def test_the_lowest_id_wins_a_tie_that_an_edit_made():
     flat = HashModel(pull=0.0)
     greedy = SamplingParams(temperature=0, logit_bias=tuple((token, 1e9) for token in (40, 5, 22)))
     assert alone(attrs.evolve(REQUEST, sampling=greedy), flat)[0].token == 5
 
 
+@pytest.mark.spec("ENG-29")
 def test_logprobs_under_penalties_are_those_of_the_raw_distribution():
     request = attrs.evolve(REQUEST, emitted=(), max_tokens=1, logprobs=61, sampling=SamplingParams(temperature=0))
     plain = alone(request)[0]
@@ -109,6 +120,7 @@ def test_logprobs_under_penalties_are_those_of_the_raw_distribution():
 PENALISED = SamplingParams(temperature=0.8, repetition_penalty=1.2, presence_penalty=0.4, frequency_penalty=0.3)
 
 
+@pytest.mark.spec("ENG-2")
 def test_an_answer_with_penalties_resumed_at_any_token_goes_on_with_the_same_bits():
     request = GenerationRequest(prompt=(5, 6, 7), max_tokens=20, seed=11, sampling=PENALISED, logprobs=2, min_tokens=12)
     request = attrs.evolve(request, stop_ids=frozenset(range(0, 61, 3)))
@@ -118,6 +130,7 @@ def test_an_answer_with_penalties_resumed_at_any_token_goes_on_with_the_same_bit
         assert alone(attrs.evolve(request, emitted=emitted)) == whole[cut:]
 
 
+@pytest.mark.spec("ENG-38")
 def test_drafts_do_not_change_an_answer_with_penalties_and_some_are_right():
     model = HashModel(pull=12.0)
     requests = [
@@ -133,6 +146,7 @@ def test_drafts_do_not_change_an_answer_with_penalties_and_some_are_right():
     assert 0 < statistics.accepted_tokens_total < statistics.drafted_tokens_total
 
 
+@pytest.mark.spec("ENG-7")
 @pytest.mark.parametrize(
     ("param", "wrong"),
     [

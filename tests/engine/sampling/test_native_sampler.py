@@ -110,6 +110,7 @@ def random_run(rng, size):
     return Run(asked, index, rows, drafts, masks, open_at(asked, rng, size))
 
 
+@pytest.mark.spec("ENG-34")
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("seed", range(20))
 def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
@@ -119,6 +120,7 @@ def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
     agree(logits, runs, threads=rng.choice([1, 2, 3]), widest_bits=rng.choice([128, 256, 512]))
 
 
+@pytest.mark.spec("ENG-34")
 @given(
     arrays.arrays(np.float32, st.integers(1, 200), elements=st.floats(width=32, allow_nan=True)),
     st.builds(
@@ -147,6 +149,7 @@ def test_no_row_that_hypothesis_finds_gives_other_bits(row, sampling, seed, logp
 VOCABULARY = 49_152
 
 
+@pytest.mark.spec("ENG-34")
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999, 0.999999])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
 def test_a_nucleus_of_a_few_and_of_nearly_all_of_a_whole_vocabulary_is_the_one_of_numpy(top_p, spread):
@@ -162,6 +165,7 @@ def test_a_run_of_drafts_goes_on_while_they_are_drawn_and_no_further():
     assert [len(draws) for draws, _ in right + wrong] == [5, 2]
 
 
+@pytest.mark.spec("ENG-34")
 def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
     logits = np.array([[0, 1], [math.nan, 1], [0, 1], [-math.inf, 1]], np.float32)
     nothing, first = np.array([0], np.uint32), np.array([1], np.uint32)
@@ -172,6 +176,7 @@ def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
 PENALISED = {"presence_penalty": 1.0, "frequency_penalty": 0.5, "repetition_penalty": 1.2}
 
 
+@pytest.mark.spec("ENG-34")
 @pytest.mark.parametrize("wanted", [None, 5])
 def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
     logits = np.random.default_rng(9).normal(0, 1, VOCABULARY).astype(np.float32)
@@ -186,6 +191,7 @@ def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
     assert len(set(one_by_one)) == 6
 
 
+@pytest.mark.spec("ENG-34")
 def test_a_constraint_of_nearly_all_of_a_whole_vocabulary_gives_the_bits_of_numpy_in_vectors_of_every_width():
     source = np.random.default_rng(10)
     size = VOCABULARY + 19
@@ -197,6 +203,7 @@ def test_a_constraint_of_nearly_all_of_a_whole_vocabulary_gives_the_bits_of_nump
             agree(logits, runs, threads=2, widest_bits=widest_bits)
 
 
+@pytest.mark.spec("ENG-34")
 def test_calls_that_would_read_outside_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
     row = _pack_row(Run(request(logprobs=2), 0), 0, 4, -1, -1)
@@ -256,6 +263,7 @@ class WithoutVersion:
         """As it was before it had a number."""
 
 
+@pytest.mark.spec("ENG-34")
 @pytest.mark.parametrize("module", [OfAnotherVersion, WithoutVersion, object()])
 def test_numpy_draws_and_says_so_where_the_extension_is_of_another_version(module, monkeypatch, caplog):
     monkeypatch.setattr(native_sampler, "load_native", lambda: module)

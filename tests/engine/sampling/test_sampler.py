@@ -61,6 +61,7 @@ def random_logits(rng, size):
     return np.array([round(v, rng.choice([0, 1, 6])) for v in values], dtype=np.float32)
 
 
+@pytest.mark.spec("ENG-26")
 @pytest.mark.parametrize("seed", range(300))
 def test_a_draw_is_the_one_of_the_naive_sampler(seed):
     rng = random.Random(seed)
@@ -77,6 +78,7 @@ def test_a_draw_is_the_one_of_the_naive_sampler(seed):
     assert got.token == naive.draw_token(edited, sampling, u, allowed)
 
 
+@pytest.mark.spec("ENG-29")
 @pytest.mark.parametrize("seed", range(30))
 def test_logprobs_have_the_bits_of_the_naive_sum_over_the_raw_distribution(seed):
     rng = random.Random(seed)
@@ -90,6 +92,7 @@ def test_logprobs_have_the_bits_of_the_naive_sum_over_the_raw_distribution(seed)
     assert [(t.token, t.logprob) for t in got.top] == [(i, expected[i]) for i in best]
 
 
+@pytest.mark.spec("ENG-29")
 def test_logprobs_are_the_logarithm_of_the_softmax():
     logits = np.random.default_rng(0).normal(0, 3, 5000).astype(np.float32)
     exact = logits.astype(np.float64)
@@ -98,16 +101,19 @@ def test_logprobs_are_the_logarithm_of_the_softmax():
     assert [t.logprob for t in got.top] == pytest.approx([expected[t.token] for t in got.top], abs=1e-12)
 
 
+@pytest.mark.spec("ENG-28")
 @pytest.mark.parametrize(("seed", "choice", "index"), [(0, 0, 0), (2**64 - 1, 1, 7), (12345, 2**20, 100_000)])
 def test_the_random_number_is_philox_keyed_by_seed_choice_and_index(seed, choice, index):
     assert sampler.uniform(seed, choice, index) == naive.uniform(seed, choice, index)
 
 
+@pytest.mark.spec("ENG-28")
 def test_seed_choice_and_index_each_change_the_random_number():
     numbers = {sampler.uniform(s, c, i) for s in range(5) for c in range(5) for i in range(5)}
     assert len(numbers) == 125
 
 
+@pytest.mark.spec("ENG-28")
 def test_a_negative_seed_is_its_64_bits():
     assert sampler.uniform(-1, 0, 0) == sampler.uniform(2**64 - 1, 0, 0)
 
@@ -123,6 +129,7 @@ DISTRIBUTIONS = {
 }
 
 
+@pytest.mark.spec("ENG-26")
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_the_draws_follow_the_filtered_distribution(name):
     """Chi-square over 4000 draws with a fixed seed; the bound is its 99.9th percentile (Wilson and Hilferty)."""
@@ -136,12 +143,14 @@ def test_the_draws_follow_the_filtered_distribution(name):
     assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
+@pytest.mark.spec("ENG-27")
 @pytest.mark.parametrize("fields", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0, "top_k": 1}])
 def test_the_lowest_id_wins_a_tie(fields):
     logits = np.array([0, 3, 1, 3, 3], dtype=np.float32)
     assert {draw(logits, request(**fields, seed=s), 0).token for s in range(20)} == {1}
 
 
+@pytest.mark.spec("ENG-27")
 def test_a_tie_at_the_edge_of_top_k_keeps_the_lower_ids():
     logits = np.zeros(200, dtype=np.float32)
     assert {draw(logits, request(top_k=3, seed=s), 0).token for s in range(60)} == {0, 1, 2}
@@ -152,6 +161,7 @@ def test_a_nucleus_ends_with_the_token_that_reaches_its_share():
     assert {draw(logits, request(top_p=0.5, seed=s), 0).token for s in range(60)} == {0, 1}
 
 
+@pytest.mark.spec("ENG-27")
 def test_best_ids_are_a_stable_sort_for_every_count():
     logits = random_logits(random.Random(3), 700)
     order = sorted(range(700), key=lambda i: (-logits[i], i))
@@ -159,12 +169,14 @@ def test_best_ids_are_a_stable_sort_for_every_count():
         assert sampler.best_ids(logits, count).tolist() == order[:count]
 
 
+@pytest.mark.spec("ENG-26")
 def test_a_tiny_temperature_is_greedy_and_raises_no_warning():
     logits = random_logits(random.Random(4), 100)
     logits[17] = 50
     assert draw(logits, request(temperature=5e-324), 0).token == 17
 
 
+@pytest.mark.spec("ENG-26")
 def test_a_nucleus_that_needs_nearly_all_tokens_is_found():
     logits = np.random.default_rng(6).normal(0, 0.1, 5000).astype(np.float32)
     sampling = SamplingParams(top_p=0.999)
@@ -186,6 +198,7 @@ def test_logits_that_are_all_minus_infinity_are_a_fault():
         draw(np.full(10, -math.inf, dtype=np.float32), request(), 0)
 
 
+@pytest.mark.spec("ENG-29")
 def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
     logits = np.array([5, 1, 0, 4], dtype=np.float32)
     for temperature in (0.0, 1.0):
@@ -195,12 +208,14 @@ def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
         assert got.logprob == pytest.approx(1 - math.log(math.fsum(math.exp(v) for v in (5, 1, 0, 4))))
 
 
+@pytest.mark.spec("ENG-31")
 def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_count():
     logits = np.zeros(4, dtype=np.float32)
     with pytest.raises(ConstraintFailed):
         draw(logits, request(), 0, Mask([30], 64))
 
 
+@pytest.mark.spec("ENG-39")
 def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
     assert all_but([], 40) is None
     assert all_but([40, 99, -1], 40) is None
@@ -209,6 +224,7 @@ def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
     assert [i for i in range(64) if allows(kept, i)] == [i for i in range(39) if i != 3]
 
 
+@pytest.mark.spec("ENG-39")
 def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
     ends, others = Mask([3], 40).words, all_but([3], 40)
     assert narrowed(ends, others) is ends
@@ -217,6 +233,7 @@ def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
     assert narrowed(Mask([2, 3], 40).words, others).tolist() == Mask([2], 40).words.tolist()
 
 
+@pytest.mark.spec("ENG-30")
 def test_the_answer_of_a_fixed_row_is_the_one_it_had_when_this_was_written():
     logits = np.array([(i * 7919 % 2003) / 256 for i in range(5000)], dtype=np.float32)
     drawn = [draw(logits, request(temperature=0.8, top_p=0.9, seed=42, logprobs=0), i) for i in range(4)]

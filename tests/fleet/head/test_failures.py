@@ -67,6 +67,7 @@ def longest_gap(times):
 # --- killed
 
 
+@pytest.mark.spec("HEAD-3")
 async def test_a_node_killed_at_any_token_changes_no_token_and_no_bit(autojump_clock):
     truth = answer(REQUEST)
     for count in range(len(truth) + 1):
@@ -77,6 +78,7 @@ async def test_a_node_killed_at_any_token_changes_no_token_and_no_bit(autojump_c
             assert fleet.placements_of("r") == 2
 
 
+@pytest.mark.spec("HEAD-25")
 async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autojump_clock):
     async with fake_fleet(3) as fleet:
         assert fleet.backend.figures() == FleetFigures(nodes_ready=3)
@@ -84,6 +86,7 @@ async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autoj
         assert fleet.backend.figures() == FleetFigures(nodes_ready=2, nodes_away=1, losses_total=1, moves_total=1)
 
 
+@pytest.mark.spec("HEAD-3")
 async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(autojump_clock):
     truth = answer(REQUEST)
     rich = attrs.evolve(
@@ -107,18 +110,21 @@ async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(aut
         assert attrs.evolve(first, emitted=()) == attrs.evolve(second, emitted=())
 
 
+@pytest.mark.spec("HEAD-3")
 async def test_an_answer_without_stop_ids_goes_on_to_its_length_over_a_move(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).kill()})
         assert len(tokens_of(events)) == REQUEST.max_tokens
 
 
+@pytest.mark.spec("HEAD-7")
 async def test_a_kill_is_noticed_and_the_next_token_there_within_a_tenth_of_a_second(autojump_clock):
     async with fake_fleet(2) as fleet:
         _, times = await read_with_times(fleet.backend, REQUEST, {5: lambda: holder(fleet).kill()})
         assert longest_gap(times) < 0.1
 
 
+@pytest.mark.spec("HEAD-4")
 async def test_a_node_killed_while_its_request_waits_or_its_prompt_is_read_starts_elsewhere_once(autojump_clock):
     slow = attrs.evolve(REQUEST, progress=True, prompt_logprobs=1)
     async with fake_fleet(2, prefill_tokens=8, step_s=0.1) as fleet:
@@ -137,6 +143,7 @@ async def test_a_node_killed_while_its_request_waits_or_its_prompt_is_read_start
         assert done == sorted(set(done))
 
 
+@pytest.mark.spec("HEAD-11")
 async def test_a_session_outlives_as_many_failures_as_the_limit_says_and_then_ends_with_one_error(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=40)
     for moves in (2, 3):
@@ -165,6 +172,7 @@ async def test_a_session_outlives_as_many_failures_as_the_limit_says_and_then_en
 # --- hung, frozen, stalled
 
 
+@pytest.mark.spec("HEAD-7")
 async def test_a_frozen_node_is_noticed_within_two_and_a_half_seconds_and_its_late_tokens_are_not_listened_to(
     autojump_clock,
 ):
@@ -184,6 +192,7 @@ async def test_a_frozen_node_is_noticed_within_two_and_a_half_seconds_and_its_la
         assert not any(member.absence for member in fleet.backend.members)
 
 
+@pytest.mark.spec("HEAD-7")
 async def test_a_frozen_node_that_thaws_in_time_loses_nothing(autojump_clock):
     async with fake_fleet(2) as fleet:
         async with trio.open_nursery() as nursery:
@@ -202,6 +211,7 @@ async def test_a_frozen_node_that_thaws_in_time_loses_nothing(autojump_clock):
         assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-8")
 async def test_an_engine_that_hangs_behind_a_node_that_answers_is_left_and_shunned_until_it_makes_a_step(
     autojump_clock,
 ):
@@ -222,6 +232,7 @@ async def test_an_engine_that_hangs_behind_a_node_that_answers_is_left_and_shunn
         assert all(not member.why_not("hash") for member in fleet.backend.members)
 
 
+@pytest.mark.spec("HEAD-8")
 async def test_a_long_prompt_read_in_one_step_is_no_stall(autojump_clock):
     long = attrs.evolve(REQUEST, prompt=tuple(range(200)) * 2)
     async with fake_fleet(2) as fleet:
@@ -239,6 +250,7 @@ async def test_a_long_prompt_read_in_one_step_is_no_stall(autojump_clock):
         assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-8")
 async def test_a_client_that_reads_nothing_for_long_is_no_stall(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=200)
     async with fake_fleet(2) as fleet:
@@ -249,6 +261,7 @@ async def test_a_client_that_reads_nothing_for_long_is_no_stall(autojump_clock):
         assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-9")
 async def test_an_engine_that_fails_and_says_so_is_replaced(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).fail_engine()})
@@ -258,6 +271,7 @@ async def test_an_engine_that_fails_and_says_so_is_replaced(autojump_clock):
 # --- lost, doubled and late messages
 
 
+@pytest.mark.spec("HEAD-6")
 @pytest.mark.parametrize("fault", ["lost_request", "lost_reply", "hung", "doubled"])
 async def test_a_poll_that_is_lost_hung_or_doubled_moves_nothing_and_loses_nothing(autojump_clock, fault):
     for count in range(8):
@@ -267,6 +281,7 @@ async def test_a_poll_that_is_lost_hung_or_doubled_moves_nothing_and_loses_nothi
             assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-6")
 async def test_two_polls_lost_in_a_row_move_the_session(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(
@@ -276,6 +291,7 @@ async def test_two_polls_lost_in_a_row_move_the_session(autojump_clock):
         assert fleet.placements_of("r") == 2
 
 
+@pytest.mark.spec("HEAD-5")
 async def test_events_that_are_missing_are_the_fault_of_the_node_and_come_from_another(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).faults.poll.append("gap")})
@@ -285,6 +301,7 @@ async def test_events_that_are_missing_are_the_fault_of_the_node_and_come_from_a
         assert [node.sessions for node in fleet.nodes.values()] == [0, 0]
 
 
+@pytest.mark.spec("HEAD-10")
 @pytest.mark.parametrize("fault", ["lost_request", "lost_reply"])
 async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(autojump_clock, fault):
     async with fake_fleet(1) as fleet:
@@ -293,6 +310,7 @@ async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(aut
         assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-10")
 async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
@@ -304,6 +322,7 @@ async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
         assert tokens_of(await events_of(fleet.backend, REQUEST)) == answer(REQUEST)
 
 
+@pytest.mark.spec("HEAD-10")
 async def test_a_node_that_dies_while_it_is_asked_to_place_is_passed_over(autojump_clock):
     async with fake_fleet(2) as fleet, trio.open_nursery() as nursery:
         for node in fleet.nodes.values():
@@ -318,6 +337,7 @@ async def test_a_node_that_dies_while_it_is_asked_to_place_is_passed_over(autoju
             assert tokens_of(await events_of(fleet.backend, REQUEST)) == answer(REQUEST)
 
 
+@pytest.mark.spec("HEAD-10")
 async def test_messages_of_an_old_epoch_start_nothing_and_are_not_listened_to(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
@@ -335,6 +355,7 @@ async def test_messages_of_an_old_epoch_start_nothing_and_are_not_listened_to(au
         assert node.sessions == 0
 
 
+@pytest.mark.spec("HEAD-9")
 async def test_a_session_that_its_node_has_forgotten_goes_on_elsewhere(autojump_clock):
     async with fake_fleet(2) as fleet:
 
@@ -350,6 +371,7 @@ async def test_a_session_that_its_node_has_forgotten_goes_on_elsewhere(autojump_
 # --- started anew, no node left
 
 
+@pytest.mark.spec("HEAD-9")
 async def test_a_node_that_starts_anew_has_none_of_its_sessions_and_gets_them_again(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
@@ -358,6 +380,7 @@ async def test_a_node_that_starts_anew_has_none_of_its_sessions_and_gets_them_ag
         assert fleet.placements_of("r") == 2
 
 
+@pytest.mark.spec("HEAD-11")
 async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
     async with fake_fleet(1) as fleet:
         killed = Moments()
@@ -374,6 +397,7 @@ async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
             await events_of(fleet.backend, REQUEST)
 
 
+@pytest.mark.spec("HEAD-11")
 async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock):
     async with fake_fleet(1) as fleet:
 
@@ -388,6 +412,7 @@ async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock)
         assert tokens_of(await events_of(fleet.backend, REQUEST, {5: kill})) == answer(REQUEST)
 
 
+@pytest.mark.spec("HEAD-11")
 async def test_a_node_of_other_numerics_never_goes_on_with_an_answer(autojump_clock):
     async with fake_fleet(2) as fleet:
         await fleet.add("other", numerics="fp_other")
@@ -404,6 +429,7 @@ async def test_a_node_of_other_numerics_never_goes_on_with_an_answer(autojump_cl
 # --- the wall
 
 
+@pytest.mark.spec("HEAD-12")
 async def test_the_wall_limit_spans_moves_and_a_node_gets_the_remainder(autojump_clock):
     endless = attrs.evolve(REQUEST, max_tokens=2000)
     async with fake_fleet(2, limits=FleetLimits(wall_s=4.0)) as fleet:
@@ -416,6 +442,7 @@ async def test_the_wall_limit_spans_moves_and_a_node_gets_the_remainder(autojump
         assert 1.5 < walls[0] < 2.5
 
 
+@pytest.mark.spec("HEAD-12")
 async def test_a_client_that_does_not_read_cannot_outlast_the_wall(autojump_clock):
     endless = attrs.evolve(REQUEST, max_tokens=2000)
     async with fake_fleet(1, limits=FleetLimits(wall_s=4.0)) as fleet, fleet.backend.generate(endless) as tokens:
@@ -426,6 +453,7 @@ async def test_a_client_that_does_not_read_cannot_outlast_the_wall(autojump_cloc
                 pass
 
 
+@pytest.mark.spec("HEAD-12")
 async def test_waiting_for_a_node_ends_at_the_wall(autojump_clock):
     async with fake_fleet(1, limits=FleetLimits(wall_s=4.0)) as fleet:
         start = trio.current_time()

@@ -25,6 +25,7 @@ def number(nth, **changes):
 # --- what is served
 
 
+@pytest.mark.spec("HEAD-18")
 async def test_the_context_is_the_smallest_among_the_ready_nodes(autojump_clock):
     async with fake_fleet(1, context_tokens=200) as fleet:
         await fleet.add("small", context_tokens=100)
@@ -36,6 +37,7 @@ async def test_the_context_is_the_smallest_among_the_ready_nodes(autojump_clock)
         assert fleet.backend.info().context_tokens == 200
 
 
+@pytest.mark.spec("HEAD-18")
 async def test_an_answer_ends_at_the_smallest_context_whatever_node_has_it(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=500)
     async with fake_fleet(1, context_tokens=100) as fleet:
@@ -48,6 +50,7 @@ async def test_an_answer_ends_at_the_smallest_context_whatever_node_has_it(autoj
             await events_of(fleet.backend, attrs.evolve(REQUEST, prompt=(1,) * 100))
 
 
+@pytest.mark.spec("HEAD-18")
 async def test_without_a_node_the_settings_speak_and_the_reason_names_what_is_known(autojump_clock):
     async with fake_fleet(0, wait_ready=False) as fleet:
         info = fleet.backend.info()
@@ -62,6 +65,7 @@ async def test_without_a_node_the_settings_speak_and_the_reason_names_what_is_kn
             await fleet.backend.embed(INPUTS)
 
 
+@pytest.mark.spec("HEAD-18")
 async def test_a_head_that_does_not_run_is_not_ready(autojump_clock):
     async with fake_fleet(1) as fleet:
         backend = FleetBackend(fleet.directory, MODEL)
@@ -70,6 +74,7 @@ async def test_a_head_that_does_not_run_is_not_ready(autojump_clock):
             await events_of(backend, REQUEST)
 
 
+@pytest.mark.spec("HEAD-19")
 async def test_the_numerics_of_most_nodes_answer_and_two_heads_choose_the_same(autojump_clock):
     async with fake_fleet(0, heads=2, wait_ready=False) as fleet:
         for name, numerics in [("a", "fp_b"), ("b", "fp_a"), ("c", "fp_b"), ("d", "fp_a")]:
@@ -81,6 +86,7 @@ async def test_the_numerics_of_most_nodes_answer_and_two_heads_choose_the_same(a
         assert [head.info().system_fingerprint for head in fleet.heads] == ["fp_b", "fp_b"]
 
 
+@pytest.mark.spec("HEAD-19")
 async def test_settings_may_name_the_numerics_that_answer(autojump_clock):
     model = attrs.evolve(MODEL, numerics="fp_two")
     async with fake_fleet(2, model=model, wait_ready=False) as fleet:
@@ -92,6 +98,7 @@ async def test_settings_may_name_the_numerics_that_answer(autojump_clock):
         assert fleet.nodes["two"].requests
 
 
+@pytest.mark.spec("HEAD-18")
 async def test_a_node_that_is_not_ready_yet_is_met_again_soon(autojump_clock):
     async with fake_fleet(1, wait_ready=False) as fleet:
         fleet.nodes["n0"].backend.ready = False
@@ -102,6 +109,7 @@ async def test_a_node_that_is_not_ready_yet_is_met_again_soon(autojump_clock):
             await fleet.backend.wait_ready()
 
 
+@pytest.mark.spec("HEAD-20")
 async def test_statistics_are_sums_and_counters_never_fall(autojump_clock):
     async with fake_fleet(2) as fleet:
         for nth in range(6):
@@ -128,6 +136,7 @@ async def test_statistics_are_sums_and_counters_never_fall(autojump_clock):
 # --- admission
 
 
+@pytest.mark.spec("HEAD-21")
 async def test_a_full_node_is_passed_over_and_a_full_fleet_refuses_at_once(autojump_clock):
     async with fake_fleet(2, slots=1, queue=0) as fleet, trio.open_nursery() as nursery:
         entered = []
@@ -150,6 +159,7 @@ async def test_a_full_node_is_passed_over_and_a_full_fleet_refuses_at_once(autoj
         assert tokens_of(await events_of(fleet.backend, number(2))) == answer(number(2))
 
 
+@pytest.mark.spec("HEAD-21")
 async def test_a_head_has_a_limit_of_its_own(autojump_clock):
     async with fake_fleet(2, limits=FleetLimits(admission=1)) as fleet, fleet.backend.generate(number(0)):
         assert fleet.backend.admitted == 1
@@ -160,6 +170,7 @@ async def test_a_head_has_a_limit_of_its_own(autojump_clock):
             await fleet.backend.embed(INPUTS)
 
 
+@pytest.mark.spec("HEAD-11")
 async def test_an_answer_under_way_waits_for_room_as_a_queued_request_does(autojump_clock):
     async with fake_fleet(2, slots=1, queue=0) as fleet, trio.open_nursery() as nursery:
         done = []
@@ -178,6 +189,7 @@ async def test_an_answer_under_way_waits_for_room_as_a_queued_request_does(autoj
         assert done == [True, True]
 
 
+@pytest.mark.spec("HEAD-22")
 @pytest.mark.parametrize(
     ("changes", "feature"),
     [
@@ -212,6 +224,7 @@ async def test_what_no_node_can_do_is_refused_by_name_and_no_op_values_are_serve
 # --- clients
 
 
+@pytest.mark.spec("HEAD-13")
 async def test_when_a_client_has_left_its_node_has_nothing_of_it(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
@@ -224,6 +237,7 @@ async def test_when_a_client_has_left_its_node_has_nothing_of_it(autojump_clock)
             assert (node.sessions, len(node.backend.running), fleet.backend.admitted) == (0, 0, 0)
 
 
+@pytest.mark.spec("HEAD-13")
 async def test_an_answer_that_has_ended_is_forgotten_by_its_node_with_the_next_poll(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
@@ -233,6 +247,7 @@ async def test_an_answer_that_has_ended_is_forgotten_by_its_node_with_the_next_p
         assert "cancel" not in fleet.nodes["n0"].link.calls
 
 
+@pytest.mark.spec("HEAD-13")
 async def test_a_client_leaves_a_node_that_does_not_answer_within_a_second(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
@@ -242,6 +257,7 @@ async def test_a_client_leaves_a_node_that_does_not_answer_within_a_second(autoj
         assert trio.current_time() - start <= 1.0
 
 
+@pytest.mark.spec("HEAD-13")
 async def test_a_client_that_is_cancelled_while_it_is_placed_leaves_nothing(autojump_clock):
     async with fake_fleet(1) as fleet:
         fleet.nodes["n0"].faults.place.append("hung")
@@ -251,6 +267,7 @@ async def test_a_client_that_is_cancelled_while_it_is_placed_leaves_nothing(auto
         assert (fleet.nodes["n0"].sessions, fleet.backend.admitted) == (0, 0)
 
 
+@pytest.mark.spec("HEAD-14")
 async def test_a_slow_client_pauses_its_own_session_and_no_other(autojump_clock):
     slow, fast = number(0, max_tokens=400), number(1, max_tokens=400)
     async with fake_fleet(1) as fleet, trio.open_nursery() as nursery:
@@ -265,6 +282,7 @@ async def test_a_slow_client_pauses_its_own_session_and_no_other(autojump_clock)
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("HEAD-17")
 async def test_two_heads_over_the_same_nodes_do_not_meet(autojump_clock):
     async with fake_fleet(2, heads=2) as fleet, trio.open_nursery() as nursery:
         answers = {}
@@ -284,6 +302,7 @@ async def test_two_heads_over_the_same_nodes_do_not_meet(autojump_clock):
 # --- nodes leave
 
 
+@pytest.mark.spec("HEAD-15")
 async def test_a_draining_node_gets_nothing_new_and_finishes_what_it_has_within_the_grace(autojump_clock):
     async with fake_fleet(2) as fleet:
         drained = []
@@ -299,6 +318,7 @@ async def test_a_draining_node_gets_nothing_new_and_finishes_what_it_has_within_
         assert len(drained[0].requests) == 1
 
 
+@pytest.mark.spec("HEAD-15")
 async def test_what_stays_on_a_draining_node_past_the_grace_moves_and_is_no_failure(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=100)
     async with fake_fleet(3, limits=FleetLimits(drain_grace_s=0.5, moves=0)) as fleet:
@@ -312,6 +332,7 @@ async def test_what_stays_on_a_draining_node_past_the_grace_moves_and_is_no_fail
         assert all(node.sessions == 0 for node in fleet.nodes.values())
 
 
+@pytest.mark.spec("HEAD-15")
 async def test_without_another_node_a_session_stays_on_the_draining_one(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=100)
     async with fake_fleet(1, limits=FleetLimits(drain_grace_s=0.1)) as fleet:
@@ -323,6 +344,7 @@ async def test_without_another_node_a_session_stays_on_the_draining_one(autojump
             await events_of(fleet.backend, REQUEST)
 
 
+@pytest.mark.spec("HEAD-15")
 async def test_a_rolling_upgrade_of_all_nodes_cuts_no_stream(autojump_clock):
     async with fake_fleet(3, limits=FleetLimits(drain_grace_s=0.2, moves=0)) as fleet, trio.open_nursery() as nursery:
         answers = {}
@@ -342,6 +364,7 @@ async def test_a_rolling_upgrade_of_all_nodes_cuts_no_stream(autojump_clock):
         assert answers == {nth: answer(number(nth, max_tokens=200)) for nth in range(8)}
 
 
+@pytest.mark.spec("HEAD-16")
 async def test_a_link_that_is_made_anew_to_the_same_node_keeps_its_sessions(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
@@ -351,6 +374,7 @@ async def test_a_link_that_is_made_anew_to_the_same_node_keeps_its_sessions(auto
         assert fleet.placements_of("r") == 1
 
 
+@pytest.mark.spec("HEAD-16")
 async def test_a_node_that_is_taken_from_the_list_is_left(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: fleet.directory.gone(fleet.node_of("r").name)})
@@ -361,6 +385,7 @@ async def test_a_node_that_is_taken_from_the_list_is_left(autojump_clock):
 # --- embeddings
 
 
+@pytest.mark.spec("HEAD-23")
 async def test_embeddings_are_those_of_a_node_and_move_when_it_is_lost(autojump_clock):
     truth = [HashBackend()._embed_one(tokens) for tokens in INPUTS.inputs]
     async with fake_fleet(2, step_s=0.1) as fleet, trio.open_nursery() as nursery:
@@ -379,6 +404,7 @@ async def test_embeddings_are_those_of_a_node_and_move_when_it_is_lost(autojump_
             await fleet.backend.embed(INPUTS)
 
 
+@pytest.mark.spec("HEAD-23")
 async def test_embeddings_go_to_the_node_with_less_to_do(autojump_clock):
     async with fake_fleet(2) as fleet, fleet.backend.generate(REQUEST):
         await fleet.backend.embed(INPUTS)
@@ -386,6 +412,7 @@ async def test_embeddings_go_to_the_node_with_less_to_do(autojump_clock):
         assert "embed" in idle.link.calls
 
 
+@pytest.mark.spec("HEAD-23")
 async def test_embeddings_end_with_the_error_of_the_last_node_that_was_asked(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
@@ -397,6 +424,7 @@ async def test_embeddings_end_with_the_error_of_the_last_node_that_was_asked(aut
 # --- the end of a head
 
 
+@pytest.mark.spec("HEAD-24")
 async def test_a_head_that_drains_finishes_what_it_has_and_leaves_the_nodes_to_others(autojump_clock):
     async with fake_fleet(1, heads=2) as fleet, trio.open_nursery() as nursery:
         async with fleet.backend.generate(REQUEST) as tokens:
@@ -408,6 +436,7 @@ async def test_a_head_that_drains_finishes_what_it_has_and_leaves_the_nodes_to_o
         assert tokens_of(await events_of(fleet.heads[1], number(1))) == answer(number(1))
 
 
+@pytest.mark.spec("HEAD-24")
 async def test_a_head_that_is_cut_tells_every_client(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
@@ -420,6 +449,7 @@ async def test_a_head_that_is_cut_tells_every_client(autojump_clock):
         assert fleet.nodes["n0"].sessions == 0
 
 
+@pytest.mark.spec("HEAD-24")
 async def test_a_head_that_stops_ends_what_is_open_and_admits_nothing(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:

@@ -33,24 +33,29 @@ def test_every_candidate_is_ranked_once():
     assert sorted(rank(candidates, b"x", WEIGHTS), key=lambda candidate: candidate.node) == candidates
 
 
+@pytest.mark.spec("PLACE-1")
 def test_the_node_with_more_of_the_prompt_is_chosen():
     assert best(Candidate("a", 1, 160), Candidate("b", 1, 320), Candidate("c", 1, 0)) == "b"
 
 
+@pytest.mark.spec("PLACE-1")
 def test_of_nodes_with_nothing_of_the_prompt_the_least_loaded_is_chosen():
     assert best(Candidate("a", 6), Candidate("b", 1), Candidate("c", 5)) == "b"
 
 
+@pytest.mark.spec("PLACE-1")
 def test_load_outweighs_a_short_match_and_not_a_long_one():
     assert best(Candidate("a", 6, 32), Candidate("b", 0, 0)) == "b"
     assert best(Candidate("a", 6, 1024), Candidate("b", 0, 0)) == "a"
 
 
+@pytest.mark.spec("PLACE-2")
 def test_no_match_counts_on_a_node_that_is_loaded_far_beyond_another():
     assert best(Candidate("a", 8, 4096), Candidate("b", 0, 0)) == "a"
     assert best(Candidate("a", 9, 4096), Candidate("b", 0, 0)) == "b"
 
 
+@pytest.mark.spec("PLACE-1")
 def test_what_is_equal_is_decided_alike_whatever_the_order():
     candidates = [Candidate(node) for node in NODES]
     for nth in range(50):
@@ -58,11 +63,13 @@ def test_what_is_equal_is_decided_alike_whatever_the_order():
         assert rank(candidates, home, WEIGHTS) == rank(candidates[::-1], home, WEIGHTS)
 
 
+@pytest.mark.spec("PLACE-3")
 def test_conversations_are_spread_over_the_nodes():
     chosen = [best(*(Candidate(node) for node in NODES), home=str(nth).encode()) for nth in range(400)]
     assert all(60 < chosen.count(node) < 140 for node in NODES)
 
 
+@pytest.mark.spec("PLACE-3")
 def test_a_node_that_leaves_moves_no_conversation_but_its_own():
     for nth in range(50):
         home = str(nth).encode()
@@ -71,6 +78,7 @@ def test_a_node_that_leaves_moves_no_conversation_but_its_own():
         assert before in (after, "d")
 
 
+@pytest.mark.spec("PLACE-1")
 def test_a_home_is_worth_a_little_load():
     home = next(
         str(nth).encode() for nth in range(50) if best(Candidate("a"), Candidate("b"), home=str(nth).encode()) == "a"
@@ -82,12 +90,14 @@ def test_a_home_is_worth_a_little_load():
 # --- names of blocks
 
 
+@pytest.mark.spec("PLACE-4")
 def test_sequences_share_the_names_of_what_they_share():
     one, other = chain_of(tokens(0, 64) + (1,) * 16), chain_of(tokens(0, 64) + (2,) * 16)
     assert one[:4] == other[:4]
     assert one[4] != other[4]
 
 
+@pytest.mark.spec("PLACE-4")
 def test_a_block_has_the_name_of_all_before_it():
     assert chain_of(tokens(0, 16) + tokens(5, 16))[1] != chain_of(tokens(1, 16) + tokens(5, 16))[1]
 
@@ -96,14 +106,17 @@ def test_a_block_that_is_not_whole_has_no_name():
     assert [len(chain_of(tokens(0, count))) for count in (0, 15, 16, 31, 32)] == [0, 0, 1, 1, 2]
 
 
+@pytest.mark.spec("PLACE-4")
 def test_salts_share_nothing():
     assert not set(chain_of(tokens(0, 64), "a")) & set(chain_of(tokens(0, 64), "b"))
 
 
+@pytest.mark.spec("PLACE-4")
 def test_names_are_the_same_in_every_process():
     assert chain_of(tokens(0, 16))[0].hex() == "b92f07775a09be85"
 
 
+@pytest.mark.spec("PLACE-4")
 def test_the_home_of_a_conversation_stays_while_it_grows():
     prompt = tokens(0, 70)
     assert (
@@ -123,6 +136,7 @@ def test_what_was_sent_is_matched_block_by_block():
     assert index.matched_tokens(chain_of(tokens(1, 64))) == 0
 
 
+@pytest.mark.spec("PLACE-5")
 def test_the_memory_is_bounded_and_forgets_the_ends_of_the_oldest_first():
     index = PrefixIndex(6)
     old, new = chain_of(tokens(0, 64)), chain_of(tokens(500, 64))
@@ -132,6 +146,7 @@ def test_the_memory_is_bounded_and_forgets_the_ends_of_the_oldest_first():
     assert (index.matched_tokens(old), index.matched_tokens(new)) == (32, 64)
 
 
+@pytest.mark.spec("PLACE-5")
 def test_a_node_that_had_less_than_it_should_have_makes_the_index_forget_the_oldest():
     index = PrefixIndex(100)
     old, new = chain_of(tokens(0, 64)), chain_of(tokens(500, 64))
@@ -146,6 +161,7 @@ def test_a_node_that_had_less_than_it_should_have_makes_the_index_forget_the_old
 # --- what a request needs
 
 
+@pytest.mark.spec("HEAD-22")
 @pytest.mark.parametrize(
     ("changes", "needs"),
     [
@@ -166,6 +182,7 @@ def test_a_request_needs_what_it_uses_and_no_op_values_use_nothing(changes, need
 # --- conversations
 
 
+@pytest.mark.spec("PLACE-6")
 def test_turns_of_conversations_meet_their_caches_where_random_placement_misses_two_fifths():
     affinity = [Conversations(seed).hit_rate(ByAffinity()) for seed in range(3)]
     random = [Conversations(seed).hit_rate(at_random(seed)) for seed in range(3)]
@@ -174,6 +191,7 @@ def test_turns_of_conversations_meet_their_caches_where_random_placement_misses_
     assert max(random) < 0.65
 
 
+@pytest.mark.spec("PLACE-6")
 def test_turns_meet_their_caches_through_two_heads_that_know_nothing_of_each_other():
     for seed in range(3):
         alone = Conversations(seed).hit_rate(ByAffinity())
@@ -181,6 +199,7 @@ def test_turns_meet_their_caches_through_two_heads_that_know_nothing_of_each_oth
         assert through_two > 0.9 * alone
 
 
+@pytest.mark.spec("PLACE-6")
 def test_affinity_leaves_no_node_idle():
     conversations = Conversations(0)
     choose, chosen = ByAffinity(), []

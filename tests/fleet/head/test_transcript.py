@@ -28,6 +28,7 @@ def test_an_answer_on_one_node_is_given_as_it_comes():
     assert transcript.ended
 
 
+@pytest.mark.spec("HEAD-4")
 @pytest.mark.parametrize("cut", range(9))
 def test_what_comes_before_the_first_token_comes_once_wherever_it_is_cut(cut):
     head = [Progress(1), PrefillStarted(4), Progress(done=4), *prompt_logprobs(REQUEST), Progress(done=10)]
@@ -52,6 +53,7 @@ def test_what_comes_before_the_first_token_comes_once_wherever_it_is_cut(cut):
     assert got[-6:] == answer(REQUEST)
 
 
+@pytest.mark.spec("HEAD-4")
 def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token():
     transcript = Transcript(REQUEST)
     [whole] = [PromptLogprobs(1, tuple(token for event in prompt_logprobs(REQUEST) for token in event.tokens))]
@@ -59,6 +61,7 @@ def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token()
     assert got[1:] == [PromptLogprobs(1, whole.tokens[:4]), PromptLogprobs(5, whole.tokens[4:])]
 
 
+@pytest.mark.spec("HEAD-3")
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut):
     transcript = Transcript(REQUEST)
@@ -70,6 +73,7 @@ def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut
     assert given(transcript, [PrefillStarted(12), *answer(continuation)]) == truth[cut:]
 
 
+@pytest.mark.spec("HEAD-3")
 def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
     truth = answer(REQUEST)
     request = attrs.evolve(REQUEST, emitted=tuple(event.token for event in truth[:2]))
@@ -78,6 +82,7 @@ def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
     assert transcript.continuation().emitted == tuple(event.token for event in truth[:4])
 
 
+@pytest.mark.spec("HEAD-5")
 @pytest.mark.parametrize("index", [0, 2, 5])
 def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
     transcript = Transcript(REQUEST)
@@ -86,11 +91,13 @@ def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
         transcript.take(TokenEvent(index, 5))
 
 
+@pytest.mark.spec("HEAD-5")
 def test_no_token_comes_before_the_prefill_has_started():
     with pytest.raises(BrokenAnswer, match="prefill"):
         Transcript(REQUEST).take(TokenEvent(0, 5))
 
 
+@pytest.mark.spec("HEAD-5")
 def test_nothing_follows_the_last_token():
     transcript = Transcript(REQUEST)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *answer(REQUEST)])
@@ -98,6 +105,7 @@ def test_nothing_follows_the_last_token():
         transcript.take(TokenEvent(6, 1))
 
 
+@pytest.mark.spec("HEAD-5")
 def test_missing_prompt_logprobs_are_the_fault_of_the_node():
     transcript = Transcript(REQUEST)
     first, second, third = prompt_logprobs(REQUEST)

@@ -54,6 +54,7 @@ class Watch:
         return [(type(change), change.node) for change in self.seen[before:]]
 
 
+@pytest.mark.spec("DIR-1")
 async def test_a_list_names_each_node_once_and_never_changes(autojump_clock):
     directory = StaticDirectory(["http://a:1", "http://b:2/", "http://a:1"], make_link)
     async with trio.open_nursery() as nursery:
@@ -70,6 +71,7 @@ def test_an_address_that_is_none_is_refused_when_the_directory_is_made():
         DnsDirectory(["a:1"], make_link)
 
 
+@pytest.mark.spec("DIR-2")
 async def test_every_address_of_a_name_is_a_node_and_new_ones_are_seen_in_a_second(autojump_clock):
     names = Names(nodes=["10.0.0.1", "fd00::2"])
     async with trio.open_nursery() as nursery:
@@ -80,6 +82,7 @@ async def test_every_address_of_a_name_is_a_node_and_new_ones_are_seen_in_a_seco
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("DIR-2")
 async def test_an_address_that_is_no_more_listed_stays_until_its_link_fails(autojump_clock):
     names = Names(nodes=["10.0.0.1", "10.0.0.2"])
     async with trio.open_nursery() as nursery:
@@ -96,6 +99,7 @@ async def test_an_address_that_is_no_more_listed_stays_until_its_link_fails(auto
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("DIR-2")
 async def test_a_link_that_fails_while_its_address_is_listed_stays(autojump_clock):
     async with trio.open_nursery() as nursery:
         watch = Watch(by_names(Names(nodes=["10.0.0.1"])), nursery)
@@ -106,6 +110,7 @@ async def test_a_link_that_fails_while_its_address_is_listed_stays(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("DIR-3")
 @pytest.mark.parametrize("nothing", [None, []], ids=["silent", "no such name"])
 async def test_a_name_server_that_fails_ends_no_node_and_is_told_of_once(autojump_clock, caplog, nothing):
     names = Names(nodes=["10.0.0.1"], others=["10.0.0.2"])

@@ -25,6 +25,7 @@ WALL_S = 600.0
 # --- what crosses -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("LINK-1")
 async def test_a_session_over_http_is_the_one_in_the_process(autojump_clock):
     async with http_node() as at:
         assert await follow(at.link(), REQUEST) == await follow(at.service, REQUEST)
@@ -66,6 +67,7 @@ async def test_a_drain_crosses(autojump_clock):
 # --- connections ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("LINK-2")
 async def test_connections_are_kept_and_a_waiting_poll_has_one_of_its_own(autojump_clock):
     async with http_node(Script(queue_s=3)) as at, trio.open_nursery() as nursery:
         link = at.link()
@@ -97,6 +99,7 @@ async def test_an_abandoned_poll_loses_nothing_and_its_connection_is_not_used_ag
         assert at.server.server.open_connections == 1
 
 
+@pytest.mark.spec("LINK-2")
 async def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(autojump_clock):
     async with http_node(idle_timeout_ms=1000) as at:
         link = at.link()
@@ -107,6 +110,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(autoju
         assert not link.is_lost
 
 
+@pytest.mark.spec("LINK-2")
 async def test_a_connection_that_is_cut_under_a_poll_costs_nothing_while_the_node_lives(autojump_clock):
     async with http_node(Script(queue_s=3)) as at, trio.open_nursery() as nursery:
         link, at_key, got = at.link(), fresh_key(), []
@@ -125,6 +129,7 @@ async def test_a_connection_that_is_cut_under_a_poll_costs_nothing_while_the_nod
 # --- a loss -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("LINK-3")
 async def test_a_node_that_dies_under_a_poll_is_lost_at_once(autojump_clock):
     async with http_node() as at, trio.open_nursery() as nursery:
         link, lost = at.link(), []
@@ -155,6 +160,7 @@ async def test_a_node_that_is_back_is_reached_again(autojump_clock):
         assert not link.is_lost
 
 
+@pytest.mark.spec("LINK-3")
 @pytest.mark.parametrize(
     ("call", "within_s"),
     [
@@ -192,6 +198,7 @@ async def say_nothing(*_):
     await trio.sleep_forever()
 
 
+@pytest.mark.spec("LINK-3")
 async def test_a_peer_that_falls_silent_on_a_kept_connection_is_lost_at_the_deadline(autojump_clock):
     async with http_node() as at:
         link = at.link()
@@ -203,6 +210,7 @@ async def test_a_peer_that_falls_silent_on_a_kept_connection_is_lost_at_the_dead
         assert trio.current_time() - began == pytest.approx(1.5)
 
 
+@pytest.mark.spec("LINK-4")
 @pytest.mark.parametrize(
     "said", [b"", b"220 mail.example ESMTP\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc"]
 )
@@ -220,6 +228,7 @@ async def test_a_peer_that_speaks_something_else_is_lost(autojump_clock, said):
 # --- the routes -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("LINK-5", "LINK-7")
 async def test_without_its_key_no_call_is_answered(autojump_clock, caplog):
     async with http_node(key=KEY) as at:
         await at.link(KEY).hello()
@@ -232,6 +241,7 @@ async def test_without_its_key_no_call_is_answered(autojump_clock, caplog):
     assert KEY not in caplog.text
 
 
+@pytest.mark.spec("LINK-7")
 async def test_the_key_is_in_no_word_of_a_link(autojump_clock):
     async with http_node(key="another-key-of-no-use") as at:
         link = at.link(KEY)
@@ -240,6 +250,7 @@ async def test_the_key_is_in_no_word_of_a_link(autojump_clock):
         assert KEY not in f"{caught.value!r} {link!r} {caught.value.__cause__!r} {caught.value.__context__!r}"
 
 
+@pytest.mark.spec("LINK-9")
 @pytest.mark.parametrize(
     ("method", "path", "body", "status"),
     [
@@ -259,6 +270,7 @@ async def test_what_is_no_call_is_refused_and_the_rest_is_the_apis(autojump_cloc
         assert (await at.server.request(method, path, (), body)).status == status
 
 
+@pytest.mark.spec("WIRE-4")
 async def test_a_head_of_another_version_is_told_so(autojump_clock, monkeypatch):
     async with http_node() as at:
         link = at.link()

@@ -41,6 +41,7 @@ async def local_answer(server, request_):
         return [event async for batch in stream for event in batch if isinstance(event, TokenEvent)]
 
 
+@pytest.mark.spec("LINK-1")
 async def test_a_session_over_a_socket_is_the_engines_own_answer_to_the_bit():
     async with serve(settings=NODE) as server:
         link = link_to(server)
@@ -64,6 +65,7 @@ async def test_many_sessions_at_once_each_get_their_own_answer():
         await link.aclose()
 
 
+@pytest.mark.spec("LINK-4", "LINK-5")
 async def test_the_routes_are_not_there_unless_they_are_asked_for():
     async with serve() as server:
         link = link_to(server, "")
@@ -72,6 +74,7 @@ async def test_the_routes_are_not_there_unless_they_are_asked_for():
         await link.aclose()
 
 
+@pytest.mark.spec("LINK-5")
 async def test_the_key_of_the_fleet_and_those_of_the_api_open_their_own_doors_alone():
     async with serve(settings={**NODE, "access.api_key": API_KEY}) as server:
         await (mine := link_to(server)).hello()
@@ -85,6 +88,7 @@ async def test_the_key_of_the_fleet_and_those_of_the_api_open_their_own_doors_al
             assert (await trio.to_thread.run_sync(ask)).status == status
 
 
+@pytest.mark.spec("LINK-8")
 async def test_a_node_is_reached_over_tls_by_who_trusts_it(tmp_path):
     made = Certificates(tmp_path)
     tls = {"tls.certificate": str(made.certificate), "tls.key": str(made.key)}
@@ -104,6 +108,7 @@ async def test_a_node_is_reached_over_tls_by_who_trusts_it(tmp_path):
         await named.aclose()
 
 
+@pytest.mark.spec("LINK-3")
 async def test_a_silent_network_is_noticed_by_the_deadline_of_the_poll():
     async with serve(settings=NODE) as server:
         with StallingProxy(server.address) as proxy:
@@ -122,6 +127,7 @@ async def test_a_silent_network_is_noticed_by_the_deadline_of_the_poll():
 # --- the drain ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-13")
 async def test_a_node_that_drains_lets_its_heads_fetch_the_rest_and_ends_well():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
@@ -145,6 +151,7 @@ async def drain_twice(server):
     server.drain()
 
 
+@pytest.mark.spec("NODE-13")
 async def test_a_node_that_is_cut_tells_its_heads():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
@@ -205,6 +212,7 @@ async def test_a_head_over_two_servers_moves_what_one_of_them_drops():
 # --- what is refused ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("LINK-6")
 @pytest.mark.parametrize(
     ("bound", "fleet", "words"),
     [
@@ -220,6 +228,7 @@ def test_a_node_that_is_not_safe_does_not_start(bound, fleet, words):
     assert API_KEY not in str(caught.value)
 
 
+@pytest.mark.spec("LINK-6")
 @pytest.mark.parametrize(
     ("bound", "fleet"),
     [
@@ -233,6 +242,7 @@ def test_a_node_that_is_safe_starts(bound, fleet):
     check_node(Settings(fleet=fleet), [bound], None)
 
 
+@pytest.mark.spec("LINK-6")
 def test_a_node_serves_one_model():
     settings = Settings(fleet=FleetSettings(internal=True), models=(EngineSettings(model_dir="succ"),))
     with pytest.raises(SettingsError, match="a node serves one model"):

@@ -1,5 +1,6 @@
 """What a head reads of a placement is what was written, whatever it acknowledges and however often it asks."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,6 +11,7 @@ from tlserve.fleet.node.event_buffer import EventBuffer
 from tlserve.generation import TokenEvent
 
 
+@pytest.mark.spec("NODE-1")
 @given(st.lists(st.tuples(st.integers(0, 5), st.floats(0, 1), st.booleans()), max_size=20), st.booleans())
 def test_every_event_is_read_once_and_in_order(steps: list[tuple[int, float, bool]], fails: bool) -> None:
     buffer, written, read = EventBuffer(key()), list[TokenEvent](), list[TokenEvent]()

@@ -52,6 +52,7 @@ def tokens(events):
 # --- a session --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-1")
 async def test_a_session_is_what_the_backend_gives(autojump_clock):
     async with running() as (_, node):
         first, *rest = await follow(node, REQUEST)
@@ -61,6 +62,7 @@ async def test_a_session_is_what_the_backend_gives(autojump_clock):
         assert node.open_sessions == 0
 
 
+@pytest.mark.spec("NODE-3")
 async def test_placing_a_key_again_changes_nothing(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -70,6 +72,7 @@ async def test_placing_a_key_again_changes_nothing(autojump_clock):
         assert len(backend.requests) == 1
 
 
+@pytest.mark.spec("NODE-3")
 async def test_an_older_epoch_is_refused_and_a_newer_one_ends_the_older(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         await node.place(key(epoch=1), REQUEST, WALL_S)
@@ -80,6 +83,7 @@ async def test_an_older_epoch_is_refused_and_a_newer_one_ends_the_older(autojump
         assert (backend.counts.aborted, backend.counts.finished) == (1, 1)
 
 
+@pytest.mark.spec("NODE-8")
 async def test_an_older_placement_is_unknown_once_a_newer_one_is_there(autojump_clock):
     async with running(Script(token_s=1)) as (_, node):
         await node.place(key(epoch=0), REQUEST, WALL_S)
@@ -88,6 +92,7 @@ async def test_an_older_placement_is_unknown_once_a_newer_one_is_there(autojump_
         assert reply.unknown == (key(epoch=0),)
 
 
+@pytest.mark.spec("NODE-3")
 async def test_a_placement_that_has_ended_is_not_begun_again(autojump_clock):
     async with running() as (backend, node):
         await follow(node, REQUEST, key())
@@ -96,6 +101,7 @@ async def test_a_placement_that_has_ended_is_not_begun_again(autojump_clock):
         assert len(backend.requests) == 1
 
 
+@pytest.mark.spec("NODE-2")
 @pytest.mark.parametrize(
     "error",
     [Overloaded("full", retry_after_s=7), ContextLengthExceeded("long", param="messages"), Draining("going")],
@@ -109,6 +115,7 @@ async def test_what_the_backend_refuses_comes_out_of_the_placing_as_itself(error
         assert node.open_sessions == 0
 
 
+@pytest.mark.spec("NODE-2")
 async def test_a_key_that_was_refused_may_come_again(autojump_clock):
     scripts = [Script(refusal=Overloaded("full")), Script()]
     async with running(lambda _: scripts.pop(0)) as (_, node):
@@ -117,6 +124,7 @@ async def test_a_key_that_was_refused_may_come_again(autojump_clock):
         assert len(await follow(node, REQUEST, key())) == 5
 
 
+@pytest.mark.spec("NODE-14")
 @pytest.mark.parametrize("request_", [{"prompt": (256,)}, {"prompt": (-1,)}, {"emitted": (7, 1000)}], ids=str)
 async def test_an_id_that_the_model_does_not_have_is_refused(request_, autojump_clock):
     async with running() as (backend, node):
@@ -131,6 +139,7 @@ async def test_a_node_that_does_not_run_places_nothing(autojump_clock):
         await node.place(key(), REQUEST, WALL_S)
 
 
+@pytest.mark.spec("NODE-15")
 async def test_a_finished_answer_leaves_the_backend_before_anybody_reads_it(autojump_clock):
     async with running() as (backend, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -141,6 +150,7 @@ async def test_a_finished_answer_leaves_the_backend_before_anybody_reads_it(auto
 # --- how it ends otherwise --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-9")
 async def test_an_error_comes_behind_the_events_before_it_and_counts_as_one(autojump_clock):
     async with running(Script(failure=NoCapacity("no room"), fail_before=2)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -153,6 +163,7 @@ async def test_an_error_comes_behind_the_events_before_it_and_counts_as_one(auto
         assert (reply.sessions, reply.unknown, node.open_sessions) == ((), (), 0)
 
 
+@pytest.mark.spec("NODE-9")
 async def test_a_backend_that_breaks_ends_its_session_and_no_other(caplog, autojump_clock):
     scripts = [Script(failure=ZeroDivisionError("odd"), fail_before=1), Script()]
     async with running(lambda _: scripts.pop(0)) as (_, node):
@@ -162,6 +173,7 @@ async def test_a_backend_that_breaks_ends_its_session_and_no_other(caplog, autoj
     assert "odd" in caplog.text
 
 
+@pytest.mark.spec("NODE-9")
 async def test_an_answer_that_ends_without_a_reason_is_an_error(autojump_clock):
     class Silent(ScriptedBackend):
         @asynccontextmanager
@@ -180,6 +192,7 @@ async def test_an_answer_that_ends_without_a_reason_is_an_error(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
+@pytest.mark.spec("NODE-11")
 async def test_the_wall_limit_ends_a_session_behind_its_events(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         with pytest.raises(DeadlineExceeded):
@@ -188,6 +201,7 @@ async def test_the_wall_limit_ends_a_session_behind_its_events(autojump_clock):
         assert backend.counts.aborted == 1
 
 
+@pytest.mark.spec("NODE-11")
 async def test_the_wall_limit_of_nothing_is_no_answer(autojump_clock):
     async with running(Script(queue_s=1)) as (_, node):
         for wall_s in (0.0, -1.0, math.nan):
@@ -195,6 +209,7 @@ async def test_the_wall_limit_of_nothing_is_no_answer(autojump_clock):
                 await follow(node, REQUEST, wall_s=wall_s)
 
 
+@pytest.mark.spec("NODE-12")
 async def test_a_cancel_ends_a_session_at_once_and_unknown_keys_do_no_harm(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         await node.place(key(), LONG, WALL_S)
@@ -203,6 +218,7 @@ async def test_a_cancel_ends_a_session_at_once_and_unknown_keys_do_no_harm(autoj
         assert (backend.counts.aborted, node.open_sessions) == (1, 0)
 
 
+@pytest.mark.spec("NODE-12")
 async def test_a_cancel_that_overtakes_its_placing_holds(autojump_clock):
     async with running() as (backend, node):
         await node.cancel([key(epoch=3)])
@@ -212,6 +228,7 @@ async def test_a_cancel_that_overtakes_its_placing_holds(autojump_clock):
         assert len(backend.requests) == 1
 
 
+@pytest.mark.spec("NODE-12")
 async def test_a_cancel_of_an_older_placement_leaves_the_newer_one(autojump_clock):
     async with running(Script(token_s=1)) as (_, node):
         await node.place(key(epoch=1), REQUEST, WALL_S)
@@ -222,6 +239,7 @@ async def test_a_cancel_of_an_older_placement_leaves_the_newer_one(autojump_cloc
 # --- polls ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-4")
 async def test_a_poll_waits_for_the_first_event_and_no_longer(autojump_clock):
     async with running(Script(queue_s=0.7)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -230,6 +248,7 @@ async def test_a_poll_waits_for_the_first_event_and_no_longer(autojump_clock):
         assert trio.current_time() == pytest.approx(0.7, abs=0.01)
 
 
+@pytest.mark.spec("NODE-4")
 @pytest.mark.parametrize(("wait_s", "waited_s"), [(1.5, 1.5), (0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1e9, 5.0)])
 async def test_a_poll_that_finds_nothing_comes_back_in_time(wait_s, waited_s, autojump_clock):
     async with running(longest_poll_s=5.0) as (_, node):
@@ -239,6 +258,7 @@ async def test_a_poll_that_finds_nothing_comes_back_in_time(wait_s, waited_s, au
         assert trio.current_time() - began == pytest.approx(waited_s)
 
 
+@pytest.mark.spec("NODE-5")
 async def test_one_reply_has_what_one_step_gave_to_all_sessions_of_the_head(autojump_clock):
     async with running(Script(token_s=1.0)) as (_, node):
         keys = [key(session) for session in range(20)]
@@ -253,6 +273,7 @@ async def test_one_reply_has_what_one_step_gave_to_all_sessions_of_the_head(auto
         assert [{len(each.events) for each in reply.sessions} for reply in replies[1:]] == [{1}] * 3
 
 
+@pytest.mark.spec("NODE-17")
 async def test_quick_tokens_come_together_and_the_first_and_the_last_do_not_wait(autojump_clock):
     async with running(Script(token_s=0.004), pace_s=0.016) as (_, node):
         began, got, times = trio.current_time(), [], []
@@ -269,6 +290,7 @@ async def test_quick_tokens_come_together_and_the_first_and_the_last_do_not_wait
         assert counts[-1][0] == pytest.approx(counts[0][0] + 11 * 0.004), "the end goes out when it is there"
 
 
+@pytest.mark.spec("NODE-4")
 async def test_a_session_that_is_placed_under_a_waiting_poll_ends_the_wait(autojump_clock):
     async with running() as (_, node), trio.open_nursery() as nursery:
         replies = []
@@ -283,6 +305,7 @@ async def test_a_session_that_is_placed_under_a_waiting_poll_ends_the_wait(autoj
         assert [session.key for session in replies[0].sessions] == [key()]
 
 
+@pytest.mark.spec("NODE-6")
 async def test_what_is_not_acknowledged_is_said_again(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -292,6 +315,7 @@ async def test_what_is_not_acknowledged_is_said_again(autojump_clock):
         assert (await poll_once(node, key(), 2))[0] == first[0][2:]
 
 
+@pytest.mark.spec("NODE-6")
 async def test_abandoned_polls_lose_nothing(autojump_clock):
     async with running(Script(token_s=1)) as (_, node):
         await node.place(key(), attrs.evolve(REQUEST, max_tokens=30), WALL_S)
@@ -303,6 +327,7 @@ async def test_abandoned_polls_lose_nothing(autojump_clock):
         assert [event.index for event in events[1:]] == list(range(30))
 
 
+@pytest.mark.spec("NODE-6")
 async def test_two_polls_at_once_get_the_same(autojump_clock):
     async with running(Script(queue_s=1)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -319,6 +344,7 @@ async def test_two_polls_at_once_get_the_same(autojump_clock):
         assert one[:common] == other[:common] != []
 
 
+@pytest.mark.spec("NODE-8")
 async def test_more_than_there_ever_was_cannot_be_acknowledged(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -327,6 +353,7 @@ async def test_more_than_there_ever_was_cannot_be_acknowledged(autojump_clock):
         assert reply.unknown == (key(),)
 
 
+@pytest.mark.spec("NODE-16")
 async def test_two_heads_do_not_see_each_other(autojump_clock):
     async with running() as (_, node):
         one, other = key(head="one"), key(head="other")
@@ -343,6 +370,7 @@ async def test_two_heads_do_not_see_each_other(autojump_clock):
 # --- the window ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-7")
 async def test_a_session_that_nobody_takes_stops_at_its_window_and_the_others_go_on(autojump_clock):
     async with running(Script(token_s=0.01)) as (backend, node):
         slow, fast = key(1), key(2)
@@ -357,6 +385,7 @@ async def test_a_session_that_nobody_takes_stops_at_its_window_and_the_others_go
         assert (backend.counts.open, backend.counts.finished) == (1, 1)
 
 
+@pytest.mark.spec("NODE-7")
 async def test_a_window_that_moves_lets_the_session_go_on(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)
@@ -366,6 +395,7 @@ async def test_a_window_that_moves_lets_the_session_go_on(autojump_clock):
         assert len(await read_on(node, key(), events)) == 1001
 
 
+@pytest.mark.spec("NODE-7")
 async def test_what_is_received_and_not_taken_is_not_said_again(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)
@@ -375,6 +405,7 @@ async def test_what_is_received_and_not_taken_is_not_said_again(autojump_clock):
         assert trio.current_time() == pytest.approx(3)
 
 
+@pytest.mark.spec("NODE-7")
 async def test_a_window_never_moves_back(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)
@@ -387,6 +418,7 @@ async def test_a_window_never_moves_back(autojump_clock):
 # --- leases -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-10")
 async def test_a_session_that_nobody_acknowledges_is_dropped_after_its_lease(autojump_clock):
     async with running(Script(token_s=1), lease_s=10) as (backend, node):
         await node.place(key(1), LONG, WALL_S)
@@ -399,6 +431,7 @@ async def test_a_session_that_nobody_acknowledges_is_dropped_after_its_lease(aut
         assert reply.unknown == (key(1),)
 
 
+@pytest.mark.spec("NODE-10")
 async def test_acknowledging_keeps_a_session_although_nothing_comes(autojump_clock):
     async with running(Script(queue_s=100), lease_s=10) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -406,6 +439,7 @@ async def test_acknowledging_keeps_a_session_although_nothing_comes(autojump_clo
         assert trio.current_time() == pytest.approx(100)
 
 
+@pytest.mark.spec("NODE-10")
 async def test_an_answer_that_nobody_fetches_is_forgotten_after_its_lease(autojump_clock):
     async with running(lease_s=10) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
@@ -413,6 +447,7 @@ async def test_an_answer_that_nobody_fetches_is_forgotten_after_its_lease(autoju
         assert node.open_sessions == 0
 
 
+@pytest.mark.spec("NODE-10")
 async def test_a_session_whose_placing_was_abandoned_is_left_to_its_lease(autojump_clock):
     class Slow(ScriptedBackend):
         @asynccontextmanager
@@ -437,6 +472,7 @@ async def test_a_session_whose_placing_was_abandoned_is_left_to_its_lease(autoju
 # --- the rest -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("NODE-13")
 async def test_a_draining_node_takes_nothing_new_says_so_at_once_and_goes_on(autojump_clock):
     async with running(Script(token_s=1)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)

@@ -32,6 +32,7 @@ def kinds(changes):
     return [(type(change), change.node) for change in changes]
 
 
+@pytest.mark.spec("RAY-4")
 def test_a_node_is_up_when_its_actor_answers_for_the_first_time():
     sightings, actor = Sightings(), Actor()
     assert sightings.look({"a": actor}) == []
@@ -40,6 +41,7 @@ def test_a_node_is_up_when_its_actor_answers_for_the_first_time():
     assert sightings.look({"a": actor}) == []
 
 
+@pytest.mark.spec("RAY-4")
 def test_an_actor_that_is_not_listed_any_more_is_gone():
     sightings, actor = Sightings(), Actor().ready()
     sightings.look({"a": actor})
@@ -47,12 +49,14 @@ def test_an_actor_that_is_not_listed_any_more_is_gone():
     assert sightings.look({}) == []
 
 
+@pytest.mark.spec("RAY-4")
 def test_another_actor_of_the_same_name_is_another_node():
     sightings = Sightings()
     sightings.look({"a": Actor().ready()})
     assert kinds(sightings.look({"a": Actor().ready()})) == [(NodeGone, "a"), (NodeUp, "a")]
 
 
+@pytest.mark.spec("RAY-4")
 def test_an_actor_that_fails_to_start_is_told_once_in_the_log_and_was_never_there(caplog):
     sightings, actor = Sightings(), Actor()
     actor.answer.set_exception(OSError("no model"))

@@ -47,6 +47,7 @@ def keep(keeper_of):
     return start
 
 
+@pytest.mark.spec("RAY-11")
 def test_it_ends_every_process_and_removes_the_directory_when_it_is_told_to(keep):
     keeper, said, directory = keep("sh", "-c", "sleep 1000 & sleep 1000 & exit 0")
     assert said == b"0"
@@ -57,6 +58,7 @@ def test_it_ends_every_process_and_removes_the_directory_when_it_is_told_to(keep
     assert not directory.exists()
 
 
+@pytest.mark.spec("RAY-11")
 def test_it_does_the_same_when_whoever_started_it_has_gone(keep):
     keeper, _, directory = keep("sh", "-c", "sleep 1000 & exit 0")
     keeper.stdin.close()
@@ -65,6 +67,7 @@ def test_it_does_the_same_when_whoever_started_it_has_gone(keep):
     assert not directory.exists()
 
 
+@pytest.mark.spec("RAY-11")
 def test_what_does_not_obey_is_killed(keep, tmp_path):
     os.mkfifo(tmp_path / "up")
     keeper, _, _ = keep("sh", "-c", f'{sys.executable} -c "{STUBBORN}" >{tmp_path}/up & read line <{tmp_path}/up')
@@ -81,6 +84,7 @@ def test_a_command_that_fails_is_told_by_its_code_and_what_it_started_ends(keep)
     assert session_pids(keeper.pid) == []
 
 
+@pytest.mark.spec("RAY-11")
 def test_it_can_be_ended_while_the_command_still_runs(keeper_of, tmp_path):
     os.mkfifo(tmp_path / "up")
     keeper, _ = keeper_of("sh", "-c", f"echo up >{tmp_path}/up; sleep 1000")

@@ -125,6 +125,7 @@ def node_here(name):
         host.end()
 
 
+@pytest.mark.spec("RAY-1")
 async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(cluster):
     with node_here("here") as near:
         async with standing_link(cluster) as far:
@@ -138,6 +139,7 @@ async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(clust
                 await far.place(fresh_key(), attrs.evolve(ANSWER, prompt=(-1,)), 60)
 
 
+@pytest.mark.spec("RAY-2")
 async def test_an_abandoned_poll_loses_nothing(cluster):
     async with standing_link(cluster) as link:
         key = fresh_key()
@@ -174,6 +176,7 @@ async def has_ended(cluster, pid):
     return pid not in cluster.pids()
 
 
+@pytest.mark.spec("RAY-2")
 async def test_a_cancel_frees_the_node_within_a_second(cluster):
     async with standing_link(cluster) as link:
         keys = [fresh_key() for _ in range(24)]  # some run, the others wait: more than the engine makes in a second
@@ -186,6 +189,7 @@ async def test_a_cancel_frees_the_node_within_a_second(cluster):
         assert (await link.poll("head", [Ack(keys[0], 0, 8)], 0)).unknown == (keys[0],)
 
 
+@pytest.mark.spec("RAY-2")
 async def test_the_death_of_a_node_is_noticed_at_once_and_its_name_can_be_taken_again(cluster):
     async with joined(cluster) as changes:
         async with actors(["a"]) as pids:
@@ -212,6 +216,7 @@ async def test_the_death_of_a_node_is_noticed_at_once_and_its_name_can_be_taken_
                 await link.hello()
 
 
+@pytest.mark.spec("RAY-2")
 async def test_a_node_that_hangs_is_noticed_by_the_deadline_of_its_poll(cluster):
     async with joined(cluster) as changes, actors(["a"]) as pids:
         link = (await links_of(changes, ["a"]))["a"]
@@ -226,6 +231,7 @@ async def test_a_node_that_hangs_is_noticed_by_the_deadline_of_its_poll(cluster)
             await link.poll("head", [], 0)
 
 
+@pytest.mark.spec("RAY-5")
 async def test_a_name_is_one_node_s_and_a_node_that_cannot_start_says_why(cluster):
     async with joined(cluster):
         with pytest.raises(ClusterRefused, match="give this one another name"):
@@ -236,6 +242,7 @@ async def test_a_name_is_one_node_s_and_a_node_that_cannot_start_says_why(cluste
                 pass
 
 
+@pytest.mark.spec("RAY-7")
 async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_address(cluster):
     async with standing_link(cluster) as link:
         await link.hello()
@@ -245,6 +252,7 @@ async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_a
         assert listening_addresses(everybody) <= LOOPBACK
 
 
+@pytest.mark.spec("RAY-10")
 async def test_joining_leaves_the_stop_signals_to_us(cluster, capfd):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with joined(cluster):
@@ -255,6 +263,7 @@ async def test_joining_leaves_the_stop_signals_to_us(cluster, capfd):
     assert "SIGTERM received" not in capfd.readouterr().err
 
 
+@pytest.mark.spec("RAY-10")
 async def test_a_second_cluster_is_refused_while_this_process_is_in_one(cluster):
     async with joined(cluster):
         with pytest.raises(ClusterRefused, match="in one only"):
@@ -262,18 +271,21 @@ async def test_a_second_cluster_is_refused_while_this_process_is_in_one(cluster)
                 pass
 
 
+@pytest.mark.spec("RAY-12")
 async def test_an_address_where_nothing_answers_is_told(cluster):
     with pytest.raises(ClusterRefused, match="nothing answers"):
         async with join_cluster(cluster.settings, "127.0.0.1:1"):
             pass
 
 
+@pytest.mark.spec("RAY-8")
 def test_who_has_another_token_or_none_is_not_let_in(outsiders):
     of_another, of_none = outsiders()
     assert "has it the token of" in of_another
     assert of_none in {"AuthenticationError", "ConnectionError", "RuntimeError"}
 
 
+@pytest.mark.spec("RAY-6")
 async def test_a_node_drains_and_ends_its_process_when_it_is_stopped(cluster):
     async with trio.open_nursery() as nursery:
         start = partial(serve_node, Settings(engine=SUCC), cluster.settings, cluster.address, "a", handle_signals=False)
@@ -288,6 +300,7 @@ async def test_a_node_drains_and_ends_its_process_when_it_is_stopped(cluster):
     await until(lambda: has_ended(cluster, node.pid))
 
 
+@pytest.mark.spec("RAY-3")
 async def test_32_streams_through_a_head_outlive_a_killed_node_with_the_same_tokens_and_bits(cluster, tmp_path):
     engine = EngineSettings(model_dir=str(write_tiny_gguf(tmp_path / "tiny.gguf")), max_num_seqs=32, context_tokens=256)
     requests = [

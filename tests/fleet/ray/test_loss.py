@@ -22,18 +22,22 @@ def loss():
     return json.loads(done.stdout)
 
 
+@pytest.mark.spec("RAY-9")
 def test_the_loss_of_the_control_process_is_told_within_five_seconds(loss):
     assert loss["noticed_s"] < 5
     assert "is gone" in loss["lost"]
 
 
+@pytest.mark.spec("RAY-9")
 def test_a_stream_that_is_open_then_is_finished_and_the_process_ends_cleanly(loss):
     assert loss["events"] == 501
 
 
+@pytest.mark.spec("RAY-9")
 def test_the_control_program_leaves_the_nodes_alone_until_they_have_ended_and_then_says_why_it_ends(loss):
     assert "has ended by itself" in loss["control_said"]
 
 
+@pytest.mark.spec("RAY-9")
 def test_the_head_does_not_spin_when_the_control_process_is_gone(loss):
     assert loss["cpu_s"] < 0.5

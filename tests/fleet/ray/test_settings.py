@@ -23,6 +23,7 @@ def test_a_token_is_made_once_and_is_for_its_owner_alone(token):
     RaySettings(token_file=token).check()
 
 
+@pytest.mark.spec("RAY-7")
 @pytest.mark.parametrize(
     ("node_ip", "reason"),
     [
@@ -37,12 +38,14 @@ def test_an_address_that_ray_cannot_keep_to_is_refused(token, node_ip, reason):
         RaySettings(token_file=token, node_ip=node_ip).check()
 
 
+@pytest.mark.spec("RAY-8")
 @pytest.mark.parametrize("node_ip", ["127.0.0.1", "192.0.2.7"])
 def test_nothing_starts_without_a_token(tmp_path, node_ip):
     with pytest.raises(SettingsError, match="cannot be read"):
         start_control(RaySettings(token_file=tmp_path / "none", node_ip=node_ip))
 
 
+@pytest.mark.spec("RAY-8")
 def test_a_weak_token_and_one_that_others_may_read_are_refused(token):
     token.chmod(0o640)
     with pytest.raises(SettingsError, match="chmod 600"):
@@ -58,6 +61,7 @@ def test_every_refusal_is_told_at_once(tmp_path):
     assert len(error.value.refusals) == 2
 
 
+@pytest.mark.spec("RAY-9")
 def test_the_variables_ask_for_the_token_and_outlast_the_longest_answer(token):
     variables = RaySettings(token_file=token, wall_s=600).variables()
     assert variables["RAY_AUTH_MODE"] == "token"
@@ -76,6 +80,7 @@ def test_on_the_loopback_address_no_second_machine_takes_part(token):
         start_member(RaySettings(token_file=token), "127.0.0.1:6379", "a")
 
 
+@pytest.mark.spec("RAY-12")
 def test_without_ray_or_linux_the_remedy_is_told(token, monkeypatch):
     monkeypatch.setattr(ray_processes, "find_spec", lambda name: None)
     with pytest.raises(ClusterRefused, match=r"pip install 'tlserve\[fleet\]'"):
@@ -85,6 +90,7 @@ def test_without_ray_or_linux_the_remedy_is_told(token, monkeypatch):
         start_control(RaySettings(token_file=token))
 
 
+@pytest.mark.spec("RAY-12")
 def test_ray_s_own_reason_is_told_when_it_does_not_start(token):
     with pytest.raises(ClusterRefused, match="did not start"):
         start_control(RaySettings(token_file=token, object_store_bytes=1))

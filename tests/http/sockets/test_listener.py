@@ -48,6 +48,7 @@ async def test_a_name_is_bound_on_one_port_for_all_its_addresses() -> None:
     await close_all(listeners)
 
 
+@pytest.mark.spec("HTTP-43")
 async def test_an_address_in_use_is_one_line_with_the_address_and_the_remedy() -> None:
     listeners = await open_listeners("127.0.0.1:0")
     (address,) = bound_addresses(listeners)

@@ -57,6 +57,7 @@ async def test_small_writes_are_not_delayed() -> None:
         await stream.aclose()
 
 
+@pytest.mark.spec("HTTP-30")
 @pytest.mark.parametrize("leave", ["close", "half-close", "reset"])
 async def test_leaving_is_noticed_while_nothing_is_sent(leave: str) -> None:
     started, cancelled = trio.Event(), trio.Event()
@@ -82,6 +83,7 @@ async def test_leaving_is_noticed_while_nothing_is_sent(leave: str) -> None:
         await stream.aclose()
 
 
+@pytest.mark.spec("HTTP-26")
 async def test_a_cut_stream_is_a_reset_even_for_a_client_of_http_1_0() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with responder.stream(200) as body:
@@ -100,6 +102,7 @@ async def test_a_cut_stream_is_a_reset_even_for_a_client_of_http_1_0() -> None:
         await stream.aclose()
 
 
+@pytest.mark.spec("HTTP-27")
 async def test_a_client_that_sends_a_large_body_before_it_reads_still_gets_its_413() -> None:
     async with (
         socket_server(echo, HttpSettings(max_body_bytes=1000)) as (_, port),

@@ -69,6 +69,7 @@ async def test_requests_are_answered_and_the_peer_is_known(made: Certificates) -
             assert answer.headers.get("x-peer") == f"{host}:{own_port}"
 
 
+@pytest.mark.spec("HTTP-60")
 async def test_http_1_1_and_the_newest_version_are_agreed_on(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, _):
         context = made.client_context()
@@ -77,6 +78,7 @@ async def test_http_1_1_and_the_newest_version_are_agreed_on(made: Certificates)
             assert (stream.version(), stream.selected_alpn_protocol()) == ("TLSv1.3", "http/1.1")
 
 
+@pytest.mark.spec("HTTP-60")
 async def test_tls_1_2_is_spoken(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, _):
         context = made.client_context()
@@ -85,6 +87,7 @@ async def test_tls_1_2_is_spoken(made: Certificates) -> None:
             assert stream.version() == "TLSv1.2"
 
 
+@pytest.mark.spec("HTTP-60")
 async def test_tls_1_1_is_not_even_to_a_client_that_knows_nothing_newer(made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
         context = made.client_context()
@@ -96,6 +99,7 @@ async def test_tls_1_1_is_not_even_to_a_client_that_knows_nothing_newer(made: Ce
         await until_nobody_is_connected(server)
 
 
+@pytest.mark.spec("HTTP-61")
 async def test_a_client_that_speaks_in_clear_is_told_and_closed(made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
@@ -109,6 +113,7 @@ async def test_a_client_that_speaks_in_clear_is_told_and_closed(made: Certificat
         await until_nobody_is_connected(server)
 
 
+@pytest.mark.spec("HTTP-61")
 @pytest.mark.parametrize("what", [b"", b"\x16\x03\x01", b"\0" * 100, bytes(range(256)), b"SSH-2.0-x\r\n"])
 async def test_a_handshake_of_garbage_or_none_does_no_harm(what: bytes, made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
@@ -122,6 +127,7 @@ async def test_a_handshake_of_garbage_or_none_does_no_harm(what: bytes, made: Ce
         await stream.aclose()
 
 
+@pytest.mark.spec("HTTP-61")
 async def test_a_handshake_that_takes_too_long_is_closed(made: Certificates) -> None:
     async with tls_server(echo, made, HttpSettings(handshake_timeout_ms=20)) as (server, port, _):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
@@ -129,6 +135,7 @@ async def test_a_handshake_that_takes_too_long_is_closed(made: Certificates) -> 
         await until_nobody_is_connected(server)
 
 
+@pytest.mark.spec("HTTP-61")
 async def test_a_drain_ends_a_handshake_and_an_idle_connection_and_finishes_a_stream(made: Certificates) -> None:
     release = trio.Event()
 
@@ -153,6 +160,7 @@ async def test_a_drain_ends_a_handshake_and_an_idle_connection_and_finishes_a_st
             assert await answer.read() == b"ended"
 
 
+@pytest.mark.spec("HTTP-63")
 @pytest.mark.parametrize("leave", ["close_notify", "end of the transport", "reset"])
 async def test_leaving_is_noticed_while_nothing_is_sent(leave: str, made: Certificates) -> None:
     started, cancelled = trio.Event(), trio.Event()
@@ -177,6 +185,7 @@ async def test_leaving_is_noticed_while_nothing_is_sent(leave: str, made: Certif
         await cancelled.wait()
 
 
+@pytest.mark.spec("HTTP-62")
 async def test_a_whole_answer_to_http_1_0_ends_by_close_notify_and_a_cut_one_does_not(made: Certificates) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with responder.stream(200) as body:
@@ -199,6 +208,7 @@ async def test_a_whole_answer_to_http_1_0_ends_by_close_notify_and_a_cut_one_doe
         await trio.aclose_forcefully(cut)
 
 
+@pytest.mark.spec("HTTP-63")
 async def test_a_client_that_sends_a_large_body_before_it_reads_still_gets_its_413(made: Certificates) -> None:
     async with (
         tls_server(echo, made, HttpSettings(max_body_bytes=1000)) as (_, port, _),
@@ -208,6 +218,7 @@ async def test_a_client_that_sends_a_large_body_before_it_reads_still_gets_its_4
         assert (answer.status, answer.headers.get("connection")) == (413, "close")
 
 
+@pytest.mark.spec("HTTP-63")
 async def test_a_reader_that_does_not_read_is_cut(made: Certificates) -> None:
     cancelled = trio.Event()
 
@@ -229,6 +240,7 @@ async def test_a_reader_that_does_not_read_is_cut(made: Certificates) -> None:
 # --- certificates
 
 
+@pytest.mark.spec("HTTP-64")
 async def test_new_connections_get_a_renewed_certificate_and_open_ones_go_on(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, certificate):
         old = await made.connect(port)
@@ -242,6 +254,7 @@ async def test_new_connections_get_a_renewed_certificate_and_open_ones_go_on(mad
                 assert (await client.request("GET", "/")).status == 200
 
 
+@pytest.mark.spec("HTTP-64")
 async def test_files_that_are_broken_leave_the_old_certificate(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, certificate):
         before = ssl.PEM_cert_to_DER_cert(first_certificate(made))
@@ -279,6 +292,7 @@ def break_encrypted(made: Certificates) -> None:
     made.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
 
 
+@pytest.mark.spec("HTTP-64")
 @pytest.mark.parametrize(
     ("broken", "words"),
     [

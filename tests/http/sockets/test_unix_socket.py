@@ -28,6 +28,7 @@ async def show_peer(request: Request, responder: Responder) -> None:
     await responder.send(Response(200, request.peer.encode() + b"|" + await request.read_body()))
 
 
+@pytest.mark.spec("HTTP-65")
 async def test_requests_are_answered_and_there_is_no_peer_address(path: Path) -> None:
     listeners = await open_listeners(f"unix:{path}")
     assert bound_addresses(listeners) == (f"unix:{path}",)
@@ -42,6 +43,7 @@ async def test_requests_are_answered_and_there_is_no_peer_address(path: Path) ->
     assert not path.exists()
 
 
+@pytest.mark.spec("HTTP-65")
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
 async def test_the_file_has_the_permissions_that_were_asked_for(mode: int, path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}", unix_mode=mode)
@@ -49,6 +51,7 @@ async def test_the_file_has_the_permissions_that_were_asked_for(mode: int, path:
     await listener.aclose()
 
 
+@pytest.mark.spec("HTTP-65")
 async def test_a_socket_that_a_killed_server_left_is_replaced(path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
@@ -60,6 +63,7 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(path: Path) -> Non
     await listener.aclose()
 
 
+@pytest.mark.spec("HTTP-65")
 async def test_a_socket_that_somebody_listens_on_is_refused_and_stays(path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}")
     with pytest.raises(AddressInUse, match="in use by another process") as caught:
@@ -87,6 +91,7 @@ async def test_a_socket_whose_queue_is_full_counts_as_listened_on(path: Path) ->
             one.close()
 
 
+@pytest.mark.spec("HTTP-65")
 async def test_a_file_that_is_no_socket_is_refused_and_stays(path: Path) -> None:
     path.write_text("precious", encoding="utf-8")
     with pytest.raises(OperatorError, match="not a socket"):

@@ -57,6 +57,7 @@ WRONG_VALUES = {
 }
 
 
+@pytest.mark.spec("KER-13")
 @pytest.mark.parametrize("name", WRONG_VALUES)
 def test_a_step_with_wrong_values_is_refused(model, name):
     with pytest.raises(ValueError, match=REASON):
@@ -72,6 +73,7 @@ WRONG_TYPES = {
 }
 
 
+@pytest.mark.spec("KER-13")
 @pytest.mark.parametrize("name", WRONG_TYPES)
 def test_a_step_with_arrays_of_a_wrong_type_is_refused(model, name):
     with pytest.raises(TypeError):
@@ -93,6 +95,7 @@ def test_a_store_of_another_model_is_refused(model):
         model.forward(good_batch(), NativeKvStore(SHAPE, 3, 16, "f32"))
 
 
+@pytest.mark.spec("KER-13")
 def test_a_refused_step_writes_nothing_and_the_next_one_runs(model):
     kv = model.new_kv_store(3, 16)
     with pytest.raises(ValueError, match=REASON):
@@ -102,6 +105,7 @@ def test_a_refused_step_writes_nothing_and_the_next_one_runs(model):
     assert kv.keys.any()
 
 
+@pytest.mark.spec("KER-13")
 @given(data=st.data())
 @settings(max_examples=300, database=None)
 def test_a_step_of_any_numbers_is_run_or_refused_and_nothing_else(model, data):
@@ -172,6 +176,7 @@ def test_threads_beyond_the_bound_and_unknown_instruction_sets_are_refused():
         native(SHAPE, stored(SHAPE), isa="abacus")
 
 
+@pytest.mark.spec("KER-14")
 def test_logits_that_are_still_held_are_not_overwritten_by_the_next_step(model):
     first = run_whole(model, [1, 2, 3])
     before = first.logits.copy()
@@ -185,6 +190,7 @@ def test_logits_that_nobody_holds_are_written_into_the_same_memory_again(model):
     assert run_whole(model, [4, 5, 6]).logits.ctypes.data == where
 
 
+@pytest.mark.spec("KER-15")
 def test_two_steps_of_one_model_at_the_same_time_are_refused_and_the_model_goes_on():
     shape = block_shape(context_tokens=512)
     busy = native(shape, stored(shape), threads=2)
@@ -208,6 +214,7 @@ def test_two_steps_of_one_model_at_the_same_time_are_refused_and_the_model_goes_
     assert all(np.array_equal(r, expected) for r in results if not isinstance(r, str))
 
 
+@pytest.mark.spec("KER-15")
 def test_models_come_and_go_with_their_threads():
     def tasks():
         return len(list(Path("/proc/self/task").iterdir()))

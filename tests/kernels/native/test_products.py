@@ -37,6 +37,7 @@ def same(a, b):
     return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
 
 
+@pytest.mark.spec("KER-3")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCKS, ids=names)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (16, 64), (33, 96), (100, 576)])
@@ -49,6 +50,7 @@ def test_products_with_int8_activations_have_the_bits_of_numpy(isa, kind, output
         assert same(multiply(matrix, x, int8=True, isa=isa), expected)
 
 
+@pytest.mark.spec("KER-20")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (33, 512), (70, 768)])
@@ -62,6 +64,7 @@ def test_products_with_super_blocks_have_the_bits_of_numpy_with_both_activations
     assert same(multiply(matrix, x[:3], int8=False, isa=isa), linear_f32(x[:3], weights))
 
 
+@pytest.mark.spec("KER-20")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
@@ -81,6 +84,7 @@ def test_the_greatest_quants_parts_and_activations_stay_exact(isa, kind, byte):
     assert got == pytest.approx(truth.T, rel=2e-6, abs=np.abs(truth).max() * 2e-6)
 
 
+@pytest.mark.spec("KER-5")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", [*BLOCKS, F16, BF16, F32], ids=names)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (33, 96)])
@@ -102,6 +106,7 @@ def test_inputs_of_an_f32_matrix_need_not_be_whole_blocks():
 STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 1e30, 3.4e38, np.inf, -np.inf, np.nan]
 
 
+@pytest.mark.spec("KER-4")
 @pytest.mark.parametrize("isa", ISAS)
 @given(picks=st.lists(st.integers(0, len(STRANGE) - 1), min_size=1, max_size=64), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, database=None)
@@ -117,6 +122,7 @@ def test_strange_activations_quantise_alike(isa, picks, seed):
     assert np.isfinite(got[1]).all()
 
 
+@pytest.mark.spec("KER-9")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCKS, ids=names)
 def test_every_half_precision_scale_is_read_exactly(isa, kind):
@@ -130,6 +136,7 @@ def test_every_half_precision_scale_is_read_exactly(isa, kind):
     assert same(multiply(matrix, x, int8=True, isa=isa), expected)
 
 
+@pytest.mark.spec("KER-9")
 @pytest.mark.parametrize("kind", [*BLOCKS, *SUPER, F16, BF16, F32], ids=names)
 def test_blocks_taken_apart_hold_what_the_gguf_package_reads(kind):
     matrix = random_matrix(np.random.default_rng(kind), kind, 40, 768)
@@ -144,6 +151,7 @@ def test_block_sizes_are_those_of_the_gguf_package():
         assert sizes == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
 
 
+@pytest.mark.spec("KER-4")
 def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():
     x = np.random.default_rng(1).standard_normal((50, 64)).astype(np.float32)
     rows = quantise_rows(x)
@@ -159,6 +167,7 @@ def rounded(value):
     return min(candidates, key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1))
 
 
+@pytest.mark.spec("KER-5")
 @given(st.lists(st.floats(width=32, min_value=-(2.0**40), max_value=2.0**40), min_size=3, max_size=3))
 @settings(max_examples=300, database=None)
 def test_fused_multiply_add_in_numpy_is_the_exact_result_rounded_once(numbers):

@@ -45,6 +45,7 @@ def test_blocks_that_follow_one_another_are_one_segment_and_nothing_is_gathered(
     assert (piece.segment.first, piece.segment.count, piece.segment.slot) == (0, 4, 80)
 
 
+@pytest.mark.spec("MOD-8")
 def test_only_a_tile_whose_blocks_are_apart_is_gathered():
     table = [0, 1, 2, 3, 8, 20, 9, 21, 12, 13]
     made = plan(Rows([1], 159, table))
@@ -57,6 +58,7 @@ def test_only_a_tile_whose_blocks_are_apart_is_gathered():
     assert made.gathered_slots.tolist() == [16 * b + i for b in (8, 20, 9, 21) for i in range(16)]
 
 
+@pytest.mark.spec("MOD-8")
 @pytest.mark.parametrize("block_size", [1, 5, 16, 64, 100])
 def test_every_key_of_every_unit_is_read_from_the_slot_of_its_position(block_size):
     random = np.random.default_rng(block_size)
@@ -82,6 +84,7 @@ def test_every_row_and_head_of_a_group_has_one_lane():
     assert all((b.lane % LANES < b.live).all() for b in made.batches)
 
 
+@pytest.mark.spec("MOD-8")
 def test_a_lane_sees_exactly_the_keys_up_to_its_row():
     positions = [*range(60, 70), 5]
     made = plan(Rows(range(10), 60, range(8)), Rows([1], 5, [9]))
@@ -94,6 +97,7 @@ def test_a_lane_sees_exactly_the_keys_up_to_its_row():
             assert np.flatnonzero(row_sees).tolist() == list(range(positions[row] + 1))
 
 
+@pytest.mark.spec("MOD-22")
 @pytest.mark.parametrize(("window", "first_tile"), [(1, 3), (8, 3), (9, 3), (10, 2), (100, 1), (138, 0), (500, 0)])
 def test_with_a_window_a_lane_sees_its_last_keys_and_earlier_tiles_are_left_out(window, first_tile):
     made = plan(Rows(range(10), 200, range(20)), window=window)
@@ -105,6 +109,7 @@ def test_with_a_window_a_lane_sees_its_last_keys_and_earlier_tiles_are_left_out(
     assert {piece.segment.slot for piece in batch.pieces} == {first_tile * KEY_TILE}
 
 
+@pytest.mark.spec("MOD-22")
 def test_tiles_before_every_window_are_not_gathered():
     table = np.random.default_rng(0).permutation(40)[:20]
     made = plan(Rows([1], 300, table), window=20)

@@ -20,6 +20,7 @@ def sum_in_halves_by_hand(terms):
     return terms[0]
 
 
+@pytest.mark.spec("MOD-6")
 @pytest.mark.parametrize("count", [1, 2, 3, 5, 8, 9, 27, 64, 576])
 def test_sum_in_halves_adds_in_the_stated_order(count):
     terms = np.random.default_rng(count).standard_normal((3, count)).astype(F32)
@@ -32,17 +33,20 @@ def test_sum_in_halves_does_not_change_its_terms():
     assert terms.tolist() == list(range(9))
 
 
+@pytest.mark.spec("MOD-7")
 def test_exp2_is_within_two_ten_millionths_of_the_truth():
     x = np.linspace(-126, 126, 200_001, dtype=F32)
     truth = np.exp2(x.astype(np.float64))
     assert (np.abs(exp2(x.copy()) - truth) / truth).max() < 2e-7
 
 
+@pytest.mark.spec("MOD-7")
 def test_exp2_of_whole_numbers_is_exact():
     n = np.arange(-126, 127, dtype=F32)
     assert np.array_equal(exp2(n.copy()).astype(np.float64), 2.0 ** np.arange(-126, 127))
 
 
+@pytest.mark.spec("MOD-7")
 def test_exp2_of_what_is_masked_is_exactly_zero_and_of_nan_is_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -77,6 +81,7 @@ def test_silu_times_is_within_float32_of_the_truth_and_survives_large_gates():
     assert np.allclose(out, truth, rtol=4e-7, atol=1e-30)
 
 
+@pytest.mark.spec("MOD-35")
 def test_gelu_is_within_eight_ten_millionths_of_the_truth():
     x = np.concatenate([np.linspace(-12, 12, 200_001), np.geomspace(1e-30, 1e3, 999), -np.geomspace(1e-30, 1e3, 999)])
     got = x.astype(F32)
@@ -87,6 +92,7 @@ def test_gelu_is_within_eight_ten_millionths_of_the_truth():
     assert (np.abs(got - truth)[~near] <= np.maximum(8e-7, 6e-8 * np.abs(x[~near]))).all()
 
 
+@pytest.mark.spec("MOD-35")
 def test_gelu_keeps_what_is_large_drops_what_is_very_negative_and_passes_nan_on():
     x = np.array([np.inf, 1e30, 100, -np.inf, -1e30, -100, np.nan], F32)
     gelu(x)

@@ -33,6 +33,7 @@ def product(rows, lanes, threads=1, activate=None):
     return from_lanes(out, len(rows))
 
 
+@pytest.mark.spec("MOD-33")
 @pytest.mark.parametrize("lanes", LANE_COUNTS)
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 15, 16, 17, 203])
 def test_rows_come_back_from_the_layout_as_they_went_in(rows, lanes):
@@ -47,6 +48,7 @@ def test_the_product_is_within_float32_of_the_truth(lanes):
     assert np.abs(product(ROWS, lanes) - (ROWS.astype(np.float64) @ WEIGHT.T + BIAS)).max() < 1e-5
 
 
+@pytest.mark.spec("MOD-33")
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_every_row_has_the_bits_that_it_has_alone(threads):
     lanes = choose_lane_count(weight_shapes(WEIGHT))
@@ -69,6 +71,7 @@ def test_work_on_tiles_reaches_every_tile_once(threads):
     assert (map_tiles(x, lambda tiles: tiles + 1, Lanes(8, ThreadPool(threads))) == x + 1).all()
 
 
+@pytest.mark.spec("MOD-33")
 def test_the_probe_falls_to_fewer_lanes_until_they_are_exact():
     shapes = weight_shapes(WEIGHT)
     assert choose_lane_count(shapes, lambda shape, lanes: True) == 16
@@ -76,6 +79,7 @@ def test_the_probe_falls_to_fewer_lanes_until_they_are_exact():
     assert choose_lane_count(shapes, lambda shape, lanes: shape != shapes[-1]) == 1
 
 
+@pytest.mark.spec("MOD-33")
 def test_the_probe_sees_that_a_row_differs_in_one_lane(monkeypatch):
     shape = blas.ProductShape(24, 16)
     assert lanes_are_exact(shape, 1)

@@ -37,6 +37,7 @@ def test_row_chunks_cover_every_row_once_in_whole_tiles(rows, threads):
     assert all(chunk.start % 8 == 0 for chunk in chunks)
 
 
+@pytest.mark.spec("MOD-9")
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_linear_gives_each_tile_of_rows_the_bits_it_has_alone(threads):
     together = linear(X, WEIGHT, tiles(threads))
@@ -70,6 +71,7 @@ def test_tiles_of_a_single_row_are_exact_for_any_shape():
     assert blas.rows_are_exact(blas.ProductShape(27, 13, transposed=True), 1)
 
 
+@pytest.mark.spec("MOD-4")
 def test_probe_falls_to_single_rows_when_one_shape_is_not_exact():
     shapes = [blas.ProductShape(16, 16), blas.ProductShape(16, 17)]
     assert blas.choose_tile_rows(shapes, lambda shape, rows: rows == 8) == 8
@@ -83,6 +85,7 @@ def test_pad_rows_adds_zero_rows_up_to_a_whole_tile():
     assert not padded[3:].any()
 
 
+@pytest.mark.spec("MOD-4")
 def test_blas_runs_on_one_thread_once_pinned():
     from threadpoolctl import threadpool_info
 

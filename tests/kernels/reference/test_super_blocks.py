@@ -26,6 +26,7 @@ def loaded(path, **wishes):
     return load_model(path, threads=1, kernels=KernelChoice(**wishes))
 
 
+@pytest.mark.spec("KER-21")
 def test_q4_k_m_is_served_with_int8_activations_by_every_kind_of_kernel_with_the_same_bits(path):
     ours, numpy = loaded(path), loaded(path, kernels="reference")
     assert "int8 activations" in ours.model.spec.kernels
@@ -34,12 +35,14 @@ def test_q4_k_m_is_served_with_int8_activations_by_every_kind_of_kernel_with_the
     assert np.array_equal(run_whole(ours.model, tokens).logits, run_whole(numpy.model, tokens).logits)
 
 
+@pytest.mark.spec("KER-21")
 def test_weights_in_memory_take_what_they_take_in_the_file(path):
     model = loaded(path, kernels="auto")
     if model.model.spec.kernels.startswith("native"):
         assert model.weights_bytes < 1.05 * path.stat().st_size
 
 
+@pytest.mark.spec("KER-21")
 def test_with_f32_activations_the_logits_are_the_float64_truth_of_what_the_gguf_package_reads(path):
     arrays = {}
     for tensor in gguf.GGUFReader(path).tensors:

@@ -37,6 +37,7 @@ def naive(qkv):
     return (p / p.sum(axis=-1, keepdims=True) @ v).transpose(1, 0, 2).reshape(len(qkv), -1)
 
 
+@pytest.mark.spec("MOD-34")
 def test_every_row_lies_at_one_place_of_its_own_sequence():
     seen = []
     for group in plan_whole(starts(LENGTHS)):
@@ -50,6 +51,7 @@ def test_every_row_lies_at_one_place_of_its_own_sequence():
     assert sorted(seen) == list(range(sum(LENGTHS)))
 
 
+@pytest.mark.spec("MOD-34")
 def test_every_sequence_gets_its_softmax():
     qkv = draw(LENGTHS)
     got = np.split(attend(qkv, LENGTHS), starts(LENGTHS)[1:-1])
@@ -57,6 +59,7 @@ def test_every_sequence_gets_its_softmax():
         np.testing.assert_allclose(own, naive(rows), atol=1e-5)
 
 
+@pytest.mark.spec("MOD-34")
 @pytest.mark.parametrize("threads", [1, 2, 5])
 def test_a_sequence_has_the_bits_that_it_has_alone(threads):
     qkv = draw(LENGTHS, seed=threads)

@@ -1,7 +1,7 @@
 """The sampler in plain Python floats, one token after the other: slow, and the truth for the fast one.
 
-`exp` and the order of sums repeat what `tlserve.engine.sampling.fixed_math` states, so the bits must agree; the filters are written
-from their definitions alone (sort everything, walk down the list).
+`exp` and the order of sums repeat what `tlserve.engine.sampling.fixed_math` states, so the bits must agree; the filters are
+written from their definitions alone (sort everything, walk down the list).
 """
 
 from __future__ import annotations

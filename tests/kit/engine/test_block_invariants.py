@@ -46,6 +46,7 @@ def keep_an_old_array(engine):
     engine.scheduler.running[0].table.as_array()[0] += 1
 
 
+@pytest.mark.spec("ENG-20")
 @pytest.mark.parametrize(
     "damage",
     [leak, share_without_counting, forget_a_cached_block, free_a_held_block, evict_a_parent_first, keep_an_old_array],

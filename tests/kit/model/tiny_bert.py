@@ -1,6 +1,6 @@
 """A tiny random BERT sentence encoder: its tensors, its directory as sentence-transformers saves one, and its naive forward.
 
-The naive forward is the truth that `tlserve.model.bert.encoder` is held against: float64, one sequence, a loop over heads, `math.erf`; it
+The naive forward is the truth for `tlserve.model.bert.encoder`: float64, one sequence, a loop over heads, `math.erf`; it
 shares no code with the package.
 """
 

@@ -62,6 +62,7 @@ def random_sequences(rng, count, longest=MAX_SEQ_LENGTH):
 # --- numbers -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-36")
 @pytest.mark.parametrize("length", [1, 2, 15, 16, 17, 40, 64])
 def test_hidden_states_agree_with_the_naive_forward(length):
     tokens = [(7 * i) % len(VOCABULARY) for i in range(length)]
@@ -69,6 +70,7 @@ def test_hidden_states_agree_with_the_naive_forward(length):
     np.testing.assert_allclose(hidden, naive_hidden(TENSORS, tokens), atol=2e-5)
 
 
+@pytest.mark.spec("MOD-32")
 @pytest.mark.parametrize("lanes", [0, 8, 1])
 @pytest.mark.parametrize("seed", range(6))
 def test_a_sequence_has_the_same_bits_whatever_its_neighbours_and_threads(seed, lanes):
@@ -81,6 +83,7 @@ def test_a_sequence_has_the_same_bits_whatever_its_neighbours_and_threads(seed, 
         assert hidden.tobytes() == hidden_of(alone, tokens)[0].tobytes()
 
 
+@pytest.mark.spec("MOD-32")
 def test_a_sequence_of_nans_does_not_reach_its_neighbours():
     poisoned = {**TENSORS, "embeddings.word_embeddings.weight": TENSORS["embeddings.word_embeddings.weight"].copy()}
     poisoned["embeddings.word_embeddings.weight"][9] = np.nan
@@ -152,6 +155,7 @@ def test_numbers_of_positions_and_a_pooler_may_lie_in_the_file(tmp_path):
     load_model(write_tiny_bert(tmp_path, {**TENSORS, **more}), threads=1)
 
 
+@pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -167,6 +171,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_names(tmp_pa
         load_model(write_tiny_bert(tmp_path, tensors))
 
 
+@pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -189,12 +194,14 @@ def test_what_is_not_served_of_a_config_is_refused_by_name(tmp_path, change, wor
         load_model(write_tiny_bert(tmp_path, **change))
 
 
+@pytest.mark.spec("MOD-37")
 @given(st.dictionaries(st.sampled_from([*CONFIG, "is_decoder", "quantization_config"]), NASTY, min_size=1, max_size=3))
 def test_any_config_is_a_shape_or_a_refusal_and_nothing_else(change):
     with contextlib.suppress(ModelRefused):
         assert bert_shape({**CONFIG, **change}).hidden > 0
 
 
+@pytest.mark.spec("MOD-38")
 def test_native_kernels_and_a_longer_context_are_refused(tmp_path):
     write_tiny_bert(tmp_path)
     with pytest.raises(SettingsError, match="the native kernels have no encoder"):
@@ -210,6 +217,7 @@ def test_the_context_may_be_cut(tmp_path):
 # --- the sentence encoder's own files ----------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(
     ("files", "pooling"),
     [
@@ -230,6 +238,7 @@ def test_pooling_and_length_are_what_the_files_say(tmp_path, files, pooling):
     assert load_model(tmp_path).model.spec.pooling == pooling
 
 
+@pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(
     ("name", "document", "words"),
     [
@@ -254,6 +263,7 @@ def test_what_is_not_served_of_a_sentence_encoder_is_refused_by_file(tmp_path, n
         load_model(tmp_path)
 
 
+@pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(("said", "context"), [({}, 96), ({"max_seq_length": None}, 96), ({"max_seq_length": 500}, 96)])
 def test_the_positions_bound_the_length_where_the_files_do_not(tmp_path, said, context):
     write_tiny_bert(tmp_path)

@@ -39,6 +39,7 @@ def tiny_bytes(tmp_path_factory):
     return write_tiny_gguf(tmp_path_factory.mktemp("gguf") / "tiny.gguf").read_bytes()
 
 
+@pytest.mark.spec("MOD-16")
 def test_metadata_and_directory_are_what_the_gguf_package_reads(tmp_path):
     path = tmp_path / "all.gguf"
     writer = gguf.GGUFWriter(path, "llama")
@@ -134,6 +135,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.spec("MOD-15")
 @pytest.mark.parametrize("name", REFUSED)
 def test_hostile_header_is_refused_with_its_reason_in_little_memory(name):
     data, reason = REFUSED[name]
@@ -146,6 +148,7 @@ def test_hostile_header_is_refused_with_its_reason_in_little_memory(name):
         tracemalloc.stop()
 
 
+@pytest.mark.spec("MOD-15")
 def test_every_truncation_of_a_header_is_refused(tiny_bytes):
     end = read_header_end(tiny_bytes)
     for size in range(end):
@@ -161,6 +164,7 @@ def read_header_end(data):
     return last + 4 + 8 * dimensions + 4 + 8
 
 
+@pytest.mark.spec("MOD-15")
 @given(flips=st.lists(st.tuples(st.integers(0, 1 << 11), st.integers(0, 255)), min_size=1, max_size=8))
 def test_a_damaged_header_is_read_or_refused_and_nothing_else(tiny_bytes, flips):
     damaged = bytearray(tiny_bytes)

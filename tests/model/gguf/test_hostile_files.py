@@ -91,6 +91,7 @@ NASTY_JSON = {
 }
 
 
+@pytest.mark.spec("MOD-31")
 @pytest.mark.parametrize("name", NASTY_JSON)
 def test_nasty_json_in_the_place_of_any_file_is_refused_or_harmless(directory, name):
     whole = {path: path.read_bytes() for path in directory.glob("*.json")}
@@ -156,6 +157,7 @@ HOSTILE_TOKENIZERS = {
 }
 
 
+@pytest.mark.spec("MOD-31", "TEXT-20")
 @pytest.mark.parametrize("name", HOSTILE_TOKENIZERS)
 def test_a_hostile_tokenizer_is_refused_with_its_reason(directory, name):
     document, reason = HOSTILE_TOKENIZERS[name]
@@ -164,6 +166,7 @@ def test_a_hostile_tokenizer_is_refused_with_its_reason(directory, name):
         use(directory)
 
 
+@pytest.mark.spec("TEXT-20")
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"((a*)*)*c"])
 def test_a_pattern_that_never_ends_fails_one_request_and_not_the_server(directory, pattern):
     parts = [split(pattern), BYTES]
@@ -190,6 +193,7 @@ HOSTILE_TEMPLATES = {
 }
 
 
+@pytest.mark.spec("MOD-31")
 @pytest.mark.parametrize("name", HOSTILE_TEMPLATES)
 def test_a_hostile_template_is_refused_at_load_or_fails_its_request(directory, name):
     (directory / "chat_template.jinja").write_text(HOSTILE_TEMPLATES[name])
@@ -217,6 +221,7 @@ def mutated(data, mutation):
     return bytes(damaged)
 
 
+@pytest.mark.spec("MOD-31")
 @given(name=st.sampled_from(["config.json", "tokenizer.json", "model.safetensors", *FILES]), mutation=MUTATION)
 @settings(max_examples=120, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_damaged_file_is_used_or_refused_and_nothing_else(directory, name, mutation):

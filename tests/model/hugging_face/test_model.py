@@ -40,6 +40,7 @@ def shape_of(case, context_tokens=0, **changes):
     return hf_shape({**case.config, **changes}, context_tokens)
 
 
+@pytest.mark.spec("MOD-12")
 def test_a_directory_loads_under_its_own_name(llama):
     loaded = load_model(llama, threads=1)
     assert (loaded.name, loaded.model.spec.architecture) == ("tiny-llama", "llama")
@@ -51,6 +52,7 @@ def test_a_directory_loads_under_its_own_name(llama):
 # --- which file says what --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-29")
 @pytest.mark.parametrize("name", ["tokenizer_config.json", "special_tokens_map.json"])
 @pytest.mark.parametrize("spell", [lambda token: token, lambda token: {"content": token, "lstrip": False}])
 def test_begin_and_end_are_named_by_their_spelling(llama, name, spell):
@@ -61,11 +63,13 @@ def test_begin_and_end_are_named_by_their_spelling(llama, name, spell):
     assert loaded.eos_ids == {2, 5}  # the config's own number, and the tokenizer's
 
 
+@pytest.mark.spec("MOD-29")
 def test_without_a_spelling_the_numbers_of_the_config_hold(llama):
     loaded = load_model(llama, threads=1)
     assert (loaded.bos_id, loaded.eos_ids) == (1, {2})
 
 
+@pytest.mark.spec("MOD-29")
 def test_generation_config_wins_over_config_about_what_ends_an_answer(llama):
     put(llama, "generation_config.json", {"eos_token_id": [7, 9]})
     put(llama, "tokenizer.json", TOKENIZER)
@@ -73,6 +77,7 @@ def test_generation_config_wins_over_config_about_what_ends_an_answer(llama):
     assert load_model(llama, threads=1).eos_ids == {7, 9, 6}
 
 
+@pytest.mark.spec("MOD-29")
 def test_a_config_may_name_several_ends(tmp_path):
     assert load_model(write_kin(tmp_path, LLAMA, eos_token_id=[3, 4]), threads=1).eos_ids == {3, 4}
 
@@ -97,6 +102,7 @@ def test_a_directory_without_a_template_says_none(llama):
 # --- sampling --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-30")
 @pytest.mark.parametrize(
     ("document", "sampling"),
     [
@@ -118,6 +124,7 @@ def test_the_makers_sampling_is_the_default(llama, document, sampling):
     assert load_model(llama, threads=1).default_sampling == sampling
 
 
+@pytest.mark.spec("MOD-30")
 def test_wishes_that_are_not_served_are_noted_and_harmless_ones_are_not(llama):
     wishes = {
         "encoder_repetition_penalty": 1.1,
@@ -159,6 +166,7 @@ def test_sampling_out_of_bounds_is_refused_by_name(llama, name, value):
 # --- the context -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-24")
 @pytest.mark.parametrize(
     ("name", "trained", "longest"),
     [
@@ -177,6 +185,7 @@ def test_scaling_says_how_long_a_context_may_be_asked_for(name, trained, longest
         shape_of(CASES[name], longest + 1)
 
 
+@pytest.mark.spec("MOD-24")
 def test_both_ways_to_write_a_rotation_mean_the_same():
     numbers = {"rope_type": "linear", "factor": 2.0}
     old = shape_of(LLAMA, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
@@ -187,6 +196,7 @@ def test_both_ways_to_write_a_rotation_mean_the_same():
 # --- layers that differ ----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-26")
 @pytest.mark.parametrize(
     ("case", "changes", "windows"),
     [
@@ -208,16 +218,19 @@ def test_windows_are_read_as_each_architecture_writes_them(case, changes, window
     assert shape_of(case, **changes).windows == windows
 
 
+@pytest.mark.spec("MOD-26")
 def test_a_mistral_that_leaves_its_window_out_has_the_one_of_its_class():
     config = {name: value for name, value in MISTRAL.config.items() if name != "sliding_window"}
     assert hf_shape(config).windows == (4096, 4096)
 
 
+@pytest.mark.spec("MOD-26")
 def test_layers_that_do_not_turn_are_listed_or_every_fourth():
     assert shape_of(SMOLLM3, no_rope_layers=[0, 1]).unrotated_layers == (0,)
     assert shape_of(SMOLLM3, no_rope_layer_interval=4, num_hidden_layers=9).unrotated_layers == (3, 7)
 
 
+@pytest.mark.spec("MOD-23")
 def test_features_name_what_other_kernels_must_know():
     assert shape_of(LLAMA).features == frozenset()
     assert shape_of(LLAMA, attention_bias=True).features == {"qkv_bias", "output_bias"}
@@ -230,6 +243,7 @@ def test_features_name_what_other_kernels_must_know():
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.spec("MOD-25")
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
@@ -292,6 +306,7 @@ def test_a_config_that_is_not_served_is_refused_by_field_and_value(changes, reas
         shape_of(LLAMA, **changes)
 
 
+@pytest.mark.spec("MOD-25")
 @pytest.mark.parametrize(
     ("case", "changes", "reason"),
     [
@@ -317,6 +332,7 @@ def rewritten(directory, change):
     return directory
 
 
+@pytest.mark.spec("MOD-28")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -362,6 +378,7 @@ def test_every_byte_of_every_shard_is_in_the_numerics(tmp_path):
     assert load_model(tmp_path / "a", threads=2).model.spec.numerics == first
 
 
+@pytest.mark.spec("MOD-28")
 @pytest.mark.parametrize(
     ("index", "reason"),
     [
@@ -382,6 +399,7 @@ def test_an_index_that_lies_is_refused(tmp_path, index, reason):
         load_model(directory, threads=1)
 
 
+@pytest.mark.spec("MOD-28")
 def test_a_tensor_in_two_shards_is_refused(tmp_path):
     directory = write_kin(tmp_path, MISTRAL)
     shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "third.safetensors")
@@ -402,6 +420,7 @@ def test_a_cut_shard_is_refused(tmp_path):
         load_model(directory, threads=1)
 
 
+@pytest.mark.spec("MOD-28")
 def test_weights_that_are_only_a_pickle_are_refused_and_not_opened(llama):
     (llama / "model.safetensors").unlink()
     (llama / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'exit 1'\ntR.")
@@ -409,6 +428,7 @@ def test_weights_that_are_only_a_pickle_are_refused_and_not_opened(llama):
         load_model(llama, threads=1)
 
 
+@pytest.mark.spec("MOD-31")
 @pytest.mark.parametrize(
     ("files", "reason"),
     [
@@ -461,6 +481,7 @@ SCALING = st.builds(
 )
 
 
+@pytest.mark.spec("MOD-25")
 @given(
     case=st.sampled_from([LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3]),
     changes=st.dictionaries(

@@ -19,6 +19,7 @@ from tlserve.model.hugging_face.safetensors_file import MAX_HEADER_BYTES, Safete
 GOOD = safetensors_bytes({"a": entry(), "b": entry("F16", (1, 2), (8, 12))}, bytes(12))
 
 
+@pytest.mark.spec("MOD-27")
 @pytest.mark.parametrize("path", sorted(KIN.rglob("*.safetensors")), ids=lambda path: f"{path.parent.name}-{path.stem}")
 def test_tensors_are_what_the_safetensors_package_reads(path):
     with SafetensorsFile(path) as ours, safetensors.safe_open(path, "numpy") as theirs:
@@ -32,6 +33,7 @@ def test_tensors_are_what_the_safetensors_package_reads(path):
                 assert np.array_equal(ours.rows(name, 3, 9), truth[3:9].astype(np.float32))
 
 
+@pytest.mark.spec("MOD-27")
 def test_bf16_is_the_upper_half_of_float32(tmp_path):
     numbers = np.array([0, -0.0, 1, -2.5, 3e38, 1e-40, np.inf, -np.inf, np.nan], np.float32)
     halves = (numbers.view(np.uint32) >> 16).astype("<u2")
@@ -100,6 +102,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.spec("MOD-27")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_hostile_header_is_refused_with_its_reason_in_little_memory(name):
     data, reason = REFUSED[name]
@@ -119,6 +122,7 @@ def test_what_we_refuse_the_safetensors_package_refuses_too_but_for_duplicates()
             assert "key of an entry" in name or "a tensor twice" in name, f"only we refuse {name}"
 
 
+@pytest.mark.spec("MOD-27")
 def test_every_truncation_is_refused():
     read_header(GOOD, "x")
     for size in range(len(GOOD)):
@@ -126,6 +130,7 @@ def test_every_truncation_is_refused():
             read_header(GOOD[:size], "x")
 
 
+@pytest.mark.spec("MOD-27")
 @given(flips=st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_a_damaged_header_is_read_or_refused_and_what_is_read_lies_inside(flips):
     damaged = bytearray(GOOD)

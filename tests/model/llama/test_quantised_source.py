@@ -42,6 +42,7 @@ def test_a_matrix_whose_rows_are_no_whole_blocks_stays():
     assert np.array_equal(source.rows("odd", 0, 4), np.ones((4, 33), np.float32))
 
 
+@pytest.mark.spec("KER-16")
 @pytest.mark.parametrize("kernels", ["auto", "reference"])
 def test_the_setting_serves_eight_bits_near_the_file_under_another_fingerprint(tmp_path, kernels):
     path = write_tiny_gguf(tmp_path / "tiny.gguf", shape=tiny_shape(hidden=64))
@@ -53,6 +54,7 @@ def test_the_setting_serves_eight_bits_near_the_file_under_another_fingerprint(t
     assert np.corrcoef(near.ravel(), exact.ravel())[0, 1] > 0.99
 
 
+@pytest.mark.spec("KER-16")
 def test_native_and_numpy_give_the_same_bits_in_eight_bits(tmp_path):
     path = write_tiny_gguf(tmp_path / "tiny.gguf")
     logits = [

@@ -8,7 +8,7 @@ import attrs
 
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import Prompt, Rendering, encode_chat
-from tlserve.chat.served_model import Served
+from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
@@ -16,7 +16,7 @@ from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import Call
 from tlserve.endpoints.request_body import read_generation
 from tlserve.openai.chunks import chat_chunks
-from tlserve.openai.documents import REASONING_NAMES, chat_document
+from tlserve.openai.documents import chat_document
 from tlserve.openai.requests import ChatRequest, parse_chat, refuse_ignored
 
 SHAPE = Shape(
