@@ -14,6 +14,7 @@ LAYERS = (
     ("cli",),
     ("bench", "testing"),
     ("programs.in_thread",),
+    ("programs.embedded",),
     ("programs.server", "programs.ray_cluster"),
     ("programs.banner", "programs.actor_node"),
     ("programs.server_objects", "programs.fleet_head"),

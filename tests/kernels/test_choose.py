@@ -12,7 +12,7 @@ from tlserve.errors import SettingsError
 from tlserve.kernels import choose
 from tlserve.kernels.choose import KernelChoice, choose_isa
 from tlserve.kernels.native import load_native
-from tlserve.model.llama.blas import build as llama_build
+from tlserve.model.llama import build as llama_build
 from tlserve.model.llama.build import build_llama
 from tlserve.model.llama.probe import disagreement, random_matrix
 from tlserve.model.llama.tensors import StoredArrays
