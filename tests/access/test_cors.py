@@ -20,6 +20,7 @@ def test_by_default_no_page_of_another_origin_reads_anything() -> None:
     assert Cors().preflight("OPTIONS", Headers([("Origin", APP), ASKED]), ["POST"]) is None
 
 
+@pytest.mark.spec("ACC-58")
 def test_an_allowed_origin_is_told_so_and_caches_are_told_that_it_matters() -> None:
     fields = names(Cors((APP, "https://b.example.com")).headers(Headers([("Origin", APP)])))
     assert fields["Access-Control-Allow-Origin"] == APP
@@ -27,6 +28,7 @@ def test_an_allowed_origin_is_told_so_and_caches_are_told_that_it_matters() -> N
     assert fields["Vary"] == "Origin"
 
 
+@pytest.mark.spec("ACC-42")
 @pytest.mark.parametrize(
     "headers",
     [
@@ -49,6 +51,7 @@ def test_a_star_is_every_origin() -> None:
     assert "Vary" not in fields
 
 
+@pytest.mark.spec("ACC-59")
 def test_a_preflight_is_answered_with_the_methods_of_the_path_and_the_fields_it_asked_for() -> None:
     asked = Headers([("Origin", APP), ASKED, ("Access-Control-Request-Headers", "authorization, content-type")])
     fields = Cors((APP,)).preflight("OPTIONS", asked, ["OPTIONS", "POST"])

@@ -9,14 +9,14 @@ LOCAL = ("127.0.0.1:8000", "127.8.9.10:1", "[::1]:8000", "unix:/run/tlserve.sock
 EXPOSED = ("0.0.0.0:8000", "[::]:8000", "192.0.2.1:80", "[fe80::1%eth0]:80", "[::ffff:192.0.2.1]:80")
 
 
-@pytest.mark.spec("ACC-40")
+@pytest.mark.spec("ACC-40", "ACC-56")
 @pytest.mark.parametrize("address", LOCAL)
 def test_on_this_machine_no_key_is_needed(address: str) -> None:
     assert is_local(address)
     check_exposure([address], has_keys=False, allow_public=False)
 
 
-@pytest.mark.spec("ACC-40")
+@pytest.mark.spec("ACC-40", "ACC-56")
 @pytest.mark.parametrize("address", EXPOSED)
 def test_beyond_it_a_key_is_or_the_operators_word(address: str) -> None:
     assert not is_local(address)

@@ -62,7 +62,7 @@ def row(**fields: str) -> str:
     return "[[keys]]\n" + "".join(f"{name} = {value}\n" for name, value in given.items() if value)
 
 
-@pytest.mark.spec("ACC-6", "ACC-8")
+@pytest.mark.spec("ACC-6", "ACC-8", "ACC-47")
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -145,7 +145,7 @@ def test_the_settings_own_key_may_be_in_the_file_without_limits_and_is_then_that
     assert [key.name for key in join_keys(parsed(row()), global_key(KEY)).keys] == ["a"]
 
 
-@pytest.mark.spec("ACC-8")
+@pytest.mark.spec("ACC-48")
 @pytest.mark.parametrize("limit", [{"requests_per_minute": "5"}, {"expires": "2030-01-31"}, {"disabled": "true"}])
 def test_the_settings_own_key_under_limits_in_the_file_is_refused(limit: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="the key 'a' of the keys file") as caught:

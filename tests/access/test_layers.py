@@ -115,7 +115,7 @@ async def test_the_right_key_opens_every_route_and_what_is_not_there_is_404_and_
         assert (await api.ask("OPTIONS", CHAT, key)).status == 204
 
 
-@pytest.mark.spec("ACC-4")
+@pytest.mark.spec("ACC-46")
 async def test_an_expired_key_is_403_in_the_shape_of_an_error() -> None:
     async with guarded(expires_s=1.0) as api:
         answer = await api.chat()
@@ -186,7 +186,7 @@ async def test_no_header_of_a_limit_comes_twice() -> None:
             assert {"x-ratelimit-limit-requests", "x-ratelimit-reset-tokens"} <= set(names)
 
 
-@pytest.mark.spec("ACC-21")
+@pytest.mark.spec("ACC-21", "ACC-51")
 async def test_tokens_are_counted_as_the_usage_says() -> None:
     async with guarded(Limits(tokens_per_minute=100)) as api:
         whole = await api.chat()
@@ -208,7 +208,7 @@ async def test_a_request_that_does_not_fit_what_is_left_is_429_and_a_smaller_one
         assert (await api.chat(max_tokens=left - prompt)).status == 200
 
 
-@pytest.mark.spec("ACC-21")
+@pytest.mark.spec("ACC-53")
 async def test_a_request_that_is_larger_than_the_limit_is_400_before_the_backend_sees_it() -> None:
     async with guarded(Limits(tokens_per_minute=5)) as api:
         answer = await api.chat()
@@ -272,7 +272,7 @@ async def test_a_permit_comes_back_however_the_request_ends(end: str, autojump_c
         assert api.door.open_streams() == {}
 
 
-@pytest.mark.spec("ACC-21")
+@pytest.mark.spec("ACC-51")
 async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_clock: MockClock) -> None:
     async with guarded(Limits(tokens_per_minute=50), Script(queue_s=100.0)) as api:
         client = api.server.connect()
@@ -289,7 +289,7 @@ async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_cl
 # --- CORS
 
 
-@pytest.mark.spec("ACC-42")
+@pytest.mark.spec("ACC-44", "ACC-58", "ACC-59")
 async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_read() -> None:
     asked = (("Origin", APP), ("Access-Control-Request-Method", "POST"))
     async with guarded(cors=(APP,)) as api:
@@ -302,7 +302,7 @@ async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_re
         assert stream.headers.get_all("access-control-allow-origin") == (APP,)
 
 
-@pytest.mark.spec("ACC-42")
+@pytest.mark.spec("ACC-59")
 async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_everything_else() -> None:
     asked = ("Access-Control-Request-Method", "POST")
     async with guarded(cors=(APP,)) as api:
@@ -314,7 +314,7 @@ async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_ev
         assert (answer.status, answer.headers.get("access-control-allow-origin")) == (401, None)
 
 
-@pytest.mark.spec("ACC-9")
+@pytest.mark.spec("ACC-49")
 async def test_new_keys_hold_for_the_next_request_and_open_streams_go_on(autojump_clock: MockClock) -> None:
     async with guarded(script=Script(token_s=1.0)) as api:
         client = api.server.connect()

@@ -81,6 +81,7 @@ def test_a_greedy_client_gets_the_limit_in_each_window_and_never_more(gaps: list
         assert sum(time_s >= now_s - WINDOW_S for time_s in taken) <= limit
 
 
+@pytest.mark.spec("ACC-50")
 def test_the_whole_limit_may_be_used_at_once_and_comes_back_whole() -> None:
     window = MinuteWindow()
     window.add(10, 100.5)

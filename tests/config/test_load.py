@@ -253,7 +253,7 @@ def test_another_word_for_a_truth_is_refused(text: str) -> None:
 KEY = "sk-0123456789-abcdef"
 
 
-@pytest.mark.spec("SET-15")
+@pytest.mark.spec("SET-15", "ACC-47")
 @pytest.mark.parametrize(
     "key", ["", "short", "aaaaaaaaaaaaaaaaaaaaaaaa", "0123456789 abcdef", "0123456789abcdef\u00e9"]
 )

@@ -107,7 +107,7 @@ def test_liveness_is_open_and_the_health_port_too(guarded_server):
         assert get(guarded_server.health_address, path).status == 200
 
 
-@pytest.mark.spec("ACC-41")
+@pytest.mark.spec("ACC-57")
 def test_metrics_want_a_key_if_they_are_told_to_and_probes_do_not():
     settings = {"access.api_key": KEY, "access.metrics_need_key": True}
     with serve_in_thread("succ", settings=settings) as server:
@@ -157,7 +157,7 @@ BAD_STARTS = {
 }
 
 
-@pytest.mark.spec("ACC-8")
+@pytest.mark.spec("ACC-8", "ACC-48")
 @pytest.mark.parametrize("name", BAD_STARTS)
 def test_what_cannot_be_is_said_before_anything_listens(name, keys_file):
     settings, words = BAD_STARTS[name]
