@@ -83,7 +83,7 @@ def test_the_best_format_of_the_peer_counts_in_each_row():
     assert (found[0].ratio.low, found[0].ratio.high) == (2.5, 30)
 
 
-@pytest.mark.spec("BENCH-40")
+@pytest.mark.spec("BENCH-43")
 def test_the_same_file_is_compared_with_itself_alone():
     measured = values(c1_out={OURS: [30], "a": [10], "b": [20]})
     assert [(f.row.same_file, f.peer) for f in findings(measured, "a")] == [(False, "b"), (True, "a")]

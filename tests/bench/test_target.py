@@ -33,7 +33,7 @@ def test_what_cannot_be_measured_is_said(url):
         parse_target(url, name="t")
 
 
-@pytest.mark.spec("BENCH-10")
+@pytest.mark.spec("BENCH-13")
 def test_a_key_is_a_bearer_token_and_is_not_shown():
     target = parse_target("http://host", name="t", api_key="secret")
     assert ("Authorization", "Bearer secret") in target.headers

@@ -228,7 +228,7 @@ def test_a_template_that_refuses_odd_alternation_is_heard():
         encode_chat(Template.parse(source), BYTES, [user("a"), user("b")])
 
 
-@pytest.mark.spec("CASE-40", "CHAT-13")
+@pytest.mark.spec("CHAT-13", "CASE-44")
 @pytest.mark.parametrize("source", ["{{ bos_token }}{{ messages[0].content }}", "{{ messages[0].content }}"])
 def test_a_prompt_has_exactly_one_bos(source):
     tokenizer = build_tokenizer(llama_metadata({"a": -1.0}, add_space_prefix=False))

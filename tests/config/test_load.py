@@ -358,7 +358,7 @@ def test_settings_cannot_be_changed_after_the_load() -> None:
 # --- [[models]]
 
 
-@pytest.mark.spec("SET-17")
+@pytest.mark.spec("SET-17", "SET-21")
 def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Path) -> None:
     text = """
     [engine]

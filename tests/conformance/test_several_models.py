@@ -33,7 +33,7 @@ def test_a_list_of_prompts_is_answered_as_each_is_alone(client, temperature) -> 
     assert together.usage.total_tokens == sum(answer.usage.total_tokens for answer in alone)
 
 
-@pytest.mark.spec("CASE-40")
+@pytest.mark.spec("CASE-42")
 @pytest.mark.parametrize("echo", [False, True])
 def test_a_stream_of_several_prompts_joins_to_the_whole_answers(client, echo) -> None:
     whole = complete(client, PROMPTS, echo=echo)

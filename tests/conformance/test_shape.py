@@ -64,7 +64,7 @@ def test_a_bias_decides_and_a_penalty_keeps_from_repeating(client):
     assert 70 not in ids(logit_bias={"70": -100})
 
 
-@pytest.mark.spec("CASE-40", "API-63")
+@pytest.mark.spec("API-63", "CASE-41")
 def test_stops_wait_for_the_least_number_of_tokens(client):
     free = client.chat.completions.create(**ASKED, extra_body={"return_token_ids": True}).choices[0]
     stop = free.model_extra["token_ids"][2]

@@ -36,7 +36,7 @@ def assert_nothing_is_left(host, *, running=0):
         assert now.kv_used == 0
 
 
-@pytest.mark.spec("CASE-32", "FAULT-1")
+@pytest.mark.spec("CASE-32", "FAULT-1", "FAULT-12")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_client_that_leaves_the_queue_is_never_computed(leave, stream):

@@ -71,7 +71,7 @@ def assert_told(events, text):
     assert done == "[DONE]"
 
 
-@pytest.mark.spec("CASE-33", "FAULT-5")
+@pytest.mark.spec("CASE-33", "FAULT-15")
 @pytest.mark.parametrize("second_stop", [False, True])
 async def test_past_its_limit_or_at_a_second_stop_a_drain_tells_every_request_and_exits_with_3(second_stop) -> None:
     limit_ms = 60_000 if second_stop else 50

@@ -36,7 +36,7 @@ async def test_of_ten_requests_at_once_six_are_refused_and_four_answered() -> No
             assert content_of(await talk.events()) == expected
 
 
-@pytest.mark.spec("FAULT-3")
+@pytest.mark.spec("FAULT-3", "FAULT-13")
 async def test_a_refused_connection_is_usable_and_aborts_give_their_places_back() -> None:
     async with gated_server(**ROOM) as host:
         inside = [await host.send(chat("a", max_tokens=3)) for _ in range(4)]
@@ -57,7 +57,7 @@ async def test_a_refused_connection_is_usable_and_aborts_give_their_places_back(
         assert host.backend.admitted == 0
 
 
-@pytest.mark.spec("CASE-34", "FAULT-3")
+@pytest.mark.spec("CASE-34", "FAULT-13")
 async def test_many_rounds_of_refusals_and_aborts_leak_no_place() -> None:
     async with gated_server(**ROOM) as host:
         for _ in range(20):
@@ -88,7 +88,7 @@ async def test_a_body_that_comes_slowly_is_refused_when_it_is_there_and_holds_no
             assert (await first.answer()).status == 200
 
 
-@pytest.mark.spec("CASE-40", "FAULT-4")
+@pytest.mark.spec("FAULT-4", "CASE-45")
 async def test_a_request_that_waits_too_long_is_503_before_its_stream_starts() -> None:
     async with gated_server(max_num_seqs=1, queue_deadline_ms=50) as host:
         first = await host.send(chat("a", max_tokens=3))

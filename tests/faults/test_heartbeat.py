@@ -8,7 +8,7 @@ from tests.kit.http.gated_server import gated_server, until
 from tests.kit.http.http_calls import chat, content_of
 
 
-@pytest.mark.spec("CASE-40", "FAULT-8")
+@pytest.mark.spec("FAULT-8", "CASE-46")
 async def test_a_stuck_step_makes_readyz_fail_and_a_step_that_ends_makes_it_pass():
     async with gated_server(heartbeat_stale_ms=100) as host:
         assert (await host.health("/readyz")).status == 200
@@ -27,7 +27,7 @@ async def test_a_stuck_step_makes_readyz_fail_and_a_step_that_ends_makes_it_pass
         assert (await host.health("/readyz")).status == 200
 
 
-@pytest.mark.spec("FAULT-8")
+@pytest.mark.spec("FAULT-16")
 async def test_an_idle_engine_never_becomes_stale():
     async with gated_server(heartbeat_stale_ms=100) as host:
         host.gate.open_all()

@@ -25,7 +25,7 @@ def requests(samples, **labels):
     return sum(samples[name] for name in series if all(label in name for label in wanted))
 
 
-@pytest.mark.spec("CASE-35", "FAULT-11", "TEL-5")
+@pytest.mark.spec("CASE-35", "FAULT-11", "TEL-5", "FAULT-17")
 async def test_a_scrape_is_well_formed_before_during_and_after_and_the_finishes_are_the_requests():
     async with gated_server(max_num_seqs=1, queue_capacity=1) as host:
         before = await host.metrics()
@@ -58,7 +58,7 @@ async def test_a_scrape_is_well_formed_before_during_and_after_and_the_finishes_
         assert requests(after, status="429", finish="") == 1
 
 
-@pytest.mark.spec("CASE-35", "FAULT-11")
+@pytest.mark.spec("CASE-35", "FAULT-17")
 async def test_a_thousand_names_of_models_and_odd_texts_make_no_series():
     async with gated_server() as host:
         host.gate.open_all()

@@ -77,7 +77,7 @@ def test_a_signal_while_nothing_is_open_ends_the_process_at_once_with_0(number):
         assert server.wait_exit() == 0
 
 
-@pytest.mark.spec("FAULT-5")
+@pytest.mark.spec("FAULT-15")
 def test_a_second_signal_cuts_a_stream_with_an_error_and_the_process_ends_with_3():
     start = (str(BROKEN), "dies")
     with server_process("--model", "succ", start=start) as server, ThreadPoolExecutor(1) as threads:

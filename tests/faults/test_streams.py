@@ -131,7 +131,7 @@ async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_
         assert [content_of(await talk.events()) for talk in (running, queued)] == ["bcd", "efg"]
 
 
-@pytest.mark.spec("FAULT-4")
+@pytest.mark.spec("FAULT-14")
 async def test_a_long_first_step_is_no_time_in_the_queue(caplog):
     caplog.set_level("INFO", "tlserve.request")
     async with gated_server(queue_deadline_ms=300) as host:

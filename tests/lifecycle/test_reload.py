@@ -75,7 +75,7 @@ async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watche
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.spec("LIFE-9")
+@pytest.mark.spec("LIFE-10")
 async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
     watched: Watched, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,7 +97,7 @@ async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.spec("LIFE-9")
+@pytest.mark.spec("LIFE-11")
 async def test_without_files_nobody_is_woken_to_look(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     await watch_files([])

@@ -80,7 +80,7 @@ def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
         assert (found.field, same.field) == (f"structured_outputs.{kind}", older)
 
 
-@pytest.mark.spec("CASE-40", "CHAT-44")
+@pytest.mark.spec("CHAT-44", "CASE-43")
 @pytest.mark.parametrize(
     ("members", "blanks"),
     [

@@ -389,7 +389,7 @@ WRONG = {
 }
 
 
-@pytest.mark.spec("CASE-40", "API-2", "API-8")
+@pytest.mark.spec("API-2", "API-8", "CASE-48")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str, value: Any) -> None:
     with pytest.raises(ClientError) as refused:
@@ -400,7 +400,7 @@ def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str,
     assert "send " in refused.value.message or "leave it out" in refused.value.message
 
 
-@pytest.mark.spec("CASE-40", "API-2")
+@pytest.mark.spec("API-2", "CASE-48")
 @pytest.mark.parametrize("number", ["1e400", "-1e400", "9" * 5000, "1" + "0" * 400 + ".5"])
 @pytest.mark.parametrize(
     "field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n", "min_tokens", "timeout"]

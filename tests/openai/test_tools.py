@@ -35,7 +35,7 @@ def test_tools_go_to_the_prompt_as_they_were_sent_and_to_the_reader_by_name() ->
     assert tools.use == ToolUse(schemas={"f": SCHEMA, "g": {}})
 
 
-@pytest.mark.spec("API-48")
+@pytest.mark.spec("API-48", "CASE-14")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -175,7 +175,7 @@ FAULTS = [
 ]
 
 
-@pytest.mark.spec("CASE-14", "API-48")
+@pytest.mark.spec("API-48", "CASE-50")
 @pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
 def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:

@@ -43,7 +43,7 @@ def test_a_hugging_face_directory_answers_greedily_as_its_makers_advise(qwen2):
         assert first[1] > 5
 
 
-@pytest.mark.spec("SET-19")
+@pytest.mark.spec("SET-22")
 def test_the_operator_wins_over_the_makers_and_the_request_over_both(qwen2):
     hot = {"engine.sampling.temperature": "2", "engine.sampling.top_k": "0"}
     with tlserve.testing.serve_in_thread(str(qwen2), settings=hot) as server:
@@ -51,7 +51,7 @@ def test_the_operator_wins_over_the_makers_and_the_request_over_both(qwen2):
         assert answer(server, seed=1, temperature=0) == answer(server, seed=2, temperature=0)
 
 
-@pytest.mark.spec("SET-19")
+@pytest.mark.spec("SET-22")
 def test_each_value_is_the_operators_or_the_makers():
     makers = SamplingParams(temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.1)
     assert default_sampling(SamplingSettings(), makers) == makers

@@ -126,7 +126,7 @@ async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None
 # --- streamed --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-40", "API-41")
+@pytest.mark.spec("API-41", "CASE-42")
 async def test_streams_of_several_prompts_interleave_by_readiness_with_their_indexes(open_api, autojump_clock) -> None:
     scripts = {ord("a"): Script(prefill_s=0.5, token_s=2.0), ord("m"): Script(prefill_s=0.7, token_s=3.0)}
     backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])

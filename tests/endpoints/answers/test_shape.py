@@ -147,7 +147,7 @@ async def test_n_answers_to_a_chat_are_numbered_and_their_prompt_counts_once(ope
     ChatCompletion.model_validate(whole)
 
 
-@pytest.mark.spec("CASE-40", "API-60")
+@pytest.mark.spec("API-60", "CASE-42")
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_choices_of_prompt_i_are_i_times_n_and_on(open_api, stream: bool) -> None:
     async with open_api(ScriptedBackend(Script(tokens=lambda r: [r.prompt[-1], 65 + r.choice, 46]))) as api:
@@ -169,7 +169,7 @@ async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
 # --- stops (S1) -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-40", "API-63")
+@pytest.mark.spec("API-63", "CASE-41")
 @pytest.mark.parametrize(
     ("fields", "content", "finish"),
     [

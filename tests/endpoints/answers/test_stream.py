@@ -58,7 +58,7 @@ async def test_a_stream_is_the_role_the_pieces_with_the_finish_on_the_last_and_d
 # --- usage (case 4, S17) -------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-4", "CASE-40", "API-24")
+@pytest.mark.spec("CASE-4", "API-24", "CASE-49")
 async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_null(open_api) -> None:
     async with open_api() as api:
         *others, last = chunks(await api.chat(stream=True, stream_options={"include_usage": True}))

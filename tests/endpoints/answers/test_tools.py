@@ -155,7 +155,7 @@ async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None
 # --- case 14 ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-14", "API-48")
+@pytest.mark.spec("API-48", "CASE-50")
 @pytest.mark.parametrize("tools", [None, [], [NOW]])
 async def test_none_yields_neither_calls_nor_their_markup_nor_tells_of_tools(open_api, tools: Any) -> None:
     whole, chunks = await ask(open_api, "So: " + ONE_CALL, tools=tools, tool_choice="none")
