@@ -16,6 +16,10 @@ hypothesis.settings.register_profile("tlserve", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tlserve")
 
 
+# What the fast tests leave out: whole folders, and what takes one of the fixtures below. Single tests have the marker themselves.
+SLOW_FOLDERS = {"bench", "faults", "fuzz", "parity"}
+REAL_MODELS = {"smol_path", "minilm_path"}
+
 # A machine with Python and nothing else runs the suite too; every fact that curl shows has a test without it.
 CURL_IS_THERE = shutil.which("curl") is not None
 
@@ -25,10 +29,19 @@ def pytest_report_header() -> str | None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    for item in items:
+        _mark(item)
     left_out = [] if CURL_IS_THERE else [item for item in items if item.get_closest_marker("curl")]
     if left_out:
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def _mark(item: pytest.Item) -> None:
+    if item.path.relative_to(Path(__file__).parent).parts[0] in SLOW_FOLDERS:
+        item.add_marker("slow")
+    if REAL_MODELS.intersection(getattr(item, "fixturenames", ())):
+        item.add_marker("real_model")
 
 
 @pytest.fixture(autouse=True)

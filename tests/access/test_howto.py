@@ -79,6 +79,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
     made.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("ACC-43")
 def test_the_page_does_what_it_says(reader: Reader) -> None:
     blocks = [(match[1], match[2]) for match in BLOCK.finditer(PAGE.read_text(encoding="utf-8"))]

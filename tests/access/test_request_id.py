@@ -21,6 +21,7 @@ def test_any_other_id_is_replaced_by_a_fresh_one(offered: str | None) -> None:
     assert choose_request_id(offered, lambda: "fresh") == "fresh"
 
 
+@pytest.mark.slow
 @given(st.text())
 def test_no_id_can_leave_its_header_line(offered: str) -> None:
     chosen = choose_request_id(offered, lambda: "fresh")

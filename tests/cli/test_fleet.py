@@ -40,6 +40,7 @@ def status(head: ServerProcess, *options: str) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_a_head_with_two_nodes_answers_as_one_server_does_and_tells_of_them(head, tmp_path) -> None:
     body = chat("Hello", model="tiny", max_tokens=12, temperature=1.0, seed=7, logprobs=True)
     answer = post(head.address, CHAT, body).json
@@ -59,6 +60,7 @@ def test_a_head_with_two_nodes_answers_as_one_server_does_and_tells_of_them(head
     assert json.loads(status(head, "--json").stdout)[1]["node"] == "node-2"
 
 
+@pytest.mark.slow
 def test_a_node_that_ends_is_started_again(head) -> None:
     head.wait_line(" API +")
     victim = head.children()[0]
@@ -69,6 +71,7 @@ def test_a_node_that_ends_is_started_again(head) -> None:
     assert victim not in head.children()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 0), (signal.SIGKILL, -9)])
 def test_no_node_outlives_its_head(head, number, code) -> None:
     head.wait_line(" API +")
@@ -80,6 +83,7 @@ def test_no_node_outlives_its_head(head, number, code) -> None:
         wait_gone(pid)
 
 
+@pytest.mark.slow
 def test_a_node_that_does_not_start_ends_the_head_with_its_reason(tmp_path) -> None:
     model = str(tiny(tmp_path))
     with server_process("fleet", "--nodes", "1", "--model", model, "--set", "kv_memory_bytes=1") as head:

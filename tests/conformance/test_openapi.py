@@ -107,6 +107,7 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
     return seen
 
 
+@pytest.mark.slow
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
 def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path: str, method: str) -> None:
@@ -116,6 +117,7 @@ def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path:
     assert (200 in seen) == (path != "/v1/models/{id}")
 
 
+@pytest.mark.slow
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
 def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
@@ -123,6 +125,7 @@ def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any,
     assert seen & {400, 422}
 
 
+@pytest.mark.slow
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_every_event_of_a_stream_is_a_chunk_of_the_document(live: Any, path: str) -> None:

@@ -108,6 +108,7 @@ async def test_a_node_of_the_fleet_can_be_killed_in_the_middle_of_an_answer(bloc
     assert told.answers() == expected.answers()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block", of_kind("test"))
 def test_an_example_of_a_test_passes(block: Block, tmp_path) -> None:
     path = tmp_path / "test_example.py"

@@ -17,6 +17,8 @@ from tests.kit.http.http_calls import chat, get
 from tlserve.fleet.ray.keeper import session_pids
 from tlserve.testing import serve_in_thread
 
+pytestmark = [pytest.mark.ray, pytest.mark.real_model]
+
 MODEL = "smol-135m"
 STREAMS = 32
 TOKENS = 48

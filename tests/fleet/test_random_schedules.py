@@ -21,6 +21,7 @@ def seeds(request):
     return range(request.config.getoption("--fleet-schedules", default=240)) if seed is None else [seed]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("HEAD-2")
 def test_every_answer_of_a_random_schedule_is_the_one_of_the_engine_in_process(seeds, caplog):
     caplog.set_level(logging.CRITICAL)

@@ -68,6 +68,7 @@ def test_a_hunk_that_does_not_fit_is_seen() -> None:
     assert misfits(at_end, "a\nb\nc\n") == ["a\nb\n"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "timeout_s", "red", "words"),
     [

@@ -94,6 +94,7 @@ async def serve_one(data: bytes) -> bytes:
         return bytes(received)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("HTTP-42")
 @given(mutated())
 @settings(max_examples=400, deadline=None)

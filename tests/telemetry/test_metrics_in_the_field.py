@@ -124,6 +124,7 @@ def test_our_own_names_have_no_colons_and_the_aliases_say_the_same(server: Threa
     assert found[f"vllm:request_generation_tokens_sum{label}"] == found["tl_request_output_tokens_sum{}"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEL-13")
 def test_a_thousand_names_of_models_and_odd_texts_make_no_series(server: ThreadedServer) -> None:
     def ask(model: str) -> int:

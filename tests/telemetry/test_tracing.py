@@ -197,6 +197,7 @@ def test_only_a_well_formed_traceparent_names_a_trace(header: str | None, trace:
     assert trace_id_of(header) == trace
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEL-18")
 def test_without_the_package_the_setting_is_refused_in_one_line() -> None:
     program = (
@@ -210,6 +211,7 @@ def test_without_the_package_the_setting_is_refused_in_one_line() -> None:
     assert "pip install 'tlserve[otel]'" in line
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEL-18")
 def test_without_the_setting_the_package_is_not_imported() -> None:
     program = "import sys, tlserve.programs.server; print('opentelemetry' in sys.modules)"

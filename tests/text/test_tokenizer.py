@@ -365,6 +365,7 @@ def test_smollm_gives_the_golden_ids_and_reads_them_back(smol):
         assert read(tokenizer, case["ids"]) == case["text"]
 
 
+@pytest.mark.slow
 @pytest.mark.spec("TEXT-11")
 @pytest.mark.real_model
 def test_smollm_is_built_in_half_a_second(smol):

@@ -222,6 +222,7 @@ DOUBLING = (
 HUNDRED_THOUSAND = "{% set r = range(100000) | list %}{% for i in r %}"
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CASE-24", "CHAT-5")
 @pytest.mark.parametrize(
     "source",

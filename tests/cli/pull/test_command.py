@@ -167,6 +167,7 @@ def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: In
 # --- whole or not at all -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CLI-7")
 def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_works(index: Index) -> None:
     kill_at = 0
@@ -328,6 +329,7 @@ def test_a_directory_comes_whole_under_its_name(several: Index) -> None:
     assert steps[-1] == (several.model.size_bytes, several.model.size_bytes)
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CLI-7")
 def test_a_kill_at_any_moment_leaves_no_part_of_a_directory(several: Index) -> None:
     kill_at, code = 0, -9

@@ -136,6 +136,7 @@ def test_a_revision_is_pulled_and_found_by_its_name(hub, cache):
     assert ("GET", "/api/models/org/tiny/revision/v1.0", "") in hub.asked
 
 
+@pytest.mark.slow
 @pytest.mark.spec("CLI-21")
 def test_a_cut_transfer_goes_on_where_it_stopped(hub, cache, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)

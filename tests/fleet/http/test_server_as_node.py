@@ -151,6 +151,7 @@ async def drain_twice(server):
     server.drain()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("NODE-13")
 async def test_a_node_that_is_cut_tells_its_heads():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
@@ -249,6 +250,7 @@ def test_a_node_serves_one_model():
         check_node(settings, ["127.0.0.1:8000"], None)
 
 
+@pytest.mark.slow
 async def test_a_session_is_followed_piece_by_piece_over_a_socket():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key, events = link_to(at.server), fresh_key(), []

@@ -12,6 +12,8 @@ from tests.kit.fleet.ray_nodes import standing_nodes
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.ray.cluster import join_cluster
 
+pytestmark = pytest.mark.ray
+
 globals().update({name: test for name, test in vars(contract).items() if name.startswith("test_")})
 
 

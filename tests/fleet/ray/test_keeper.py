@@ -67,6 +67,7 @@ def test_it_does_the_same_when_whoever_started_it_has_gone(keep):
     assert not directory.exists()
 
 
+@pytest.mark.slow
 @pytest.mark.spec("RAY-11")
 def test_what_does_not_obey_is_killed(keep, tmp_path):
     os.mkfifo(tmp_path / "up")

@@ -42,6 +42,8 @@ from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingPara
 from tlserve.programs.actor_node import start_node
 from tlserve.programs.ray_cluster import serve_node
 
+pytestmark = pytest.mark.ray
+
 JOIN_WITH_ANOTHER_TOKEN = """
 import sys, pathlib, trio
 from tlserve.fleet.ray.cluster import join_cluster

@@ -6,6 +6,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.ray
+
 PATIENCE_S = 60
 
 

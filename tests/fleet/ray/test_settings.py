@@ -90,6 +90,7 @@ def test_without_ray_or_linux_the_remedy_is_told(token, monkeypatch):
         start_control(RaySettings(token_file=token))
 
 
+@pytest.mark.ray
 @pytest.mark.spec("RAY-12")
 def test_ray_s_own_reason_is_told_when_it_does_not_start(token):
     with pytest.raises(ClusterRefused, match="did not start"):

@@ -37,6 +37,7 @@ def test_a_command_that_fails_and_a_block_that_is_not_known_are_seen(tmp_path: P
     follow(tmp_path, Block("sh once", "exit 1"), Block("text like", "x"))
 
 
+@pytest.mark.slow
 def test_a_file_is_written_and_a_test_is_run(tmp_path: Path) -> None:
     follow(tmp_path, Block("toml a.toml", "x = 1\n"), Block("sh", "cat a.toml"), Block("text", "x = 1\n"))
     with pytest.raises(AssertionError):

@@ -18,6 +18,7 @@ def answers(run):
     return {key: tokens_of(events) for key, events in run.events.items()}
 
 
+@pytest.mark.slow
 def test_a_run_replays_from_its_seed_and_reaches_every_part_of_the_engine():
     reached, kinds = Counter(), set()
     for seed in range(60):

@@ -80,6 +80,7 @@ def test_metadata_and_directory_are_what_the_gguf_package_reads(tmp_path):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.real_model
 def test_the_real_header_is_what_the_gguf_package_reads_in_a_fraction_of_the_time(smol_path):
     import mmap
