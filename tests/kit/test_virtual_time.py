@@ -12,13 +12,13 @@ async def sleep_long():
     return trio.current_time()
 
 
-def test_an_hour_takes_no_time():
+def test_an_hour_takes_no_time() -> None:
     start = time.monotonic()
     assert run_seeded(sleep_long, seed=0) == 3600
     assert time.monotonic() - start < 5
 
 
-def test_the_order_of_tasks_is_trio_own_again_afterwards():
+def test_the_order_of_tasks_is_trio_own_again_afterwards() -> None:
     scheduler = trio._core._run
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
     run_seeded(sleep_long, seed=0)

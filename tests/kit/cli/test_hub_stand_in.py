@@ -4,6 +4,7 @@ import hashlib
 import json
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def ask(url, **headers):
         return answer.status, answer.read()
 
 
-def test_a_repository_is_described_and_its_files_come_whole_or_from_an_offset():
+def test_a_repository_is_described_and_its_files_come_whole_or_from_an_offset() -> None:
     with open_hub_stand_in() as hub:
         hub.repositories["org/x"] = [Repository(COMMIT, {"a": b"hello", "b": b""}, lfs=frozenset({"a"}))]
         document = json.loads(ask(f"{hub.url}/api/models/org/x")[1])
@@ -36,11 +37,11 @@ def test_a_repository_is_described_and_its_files_come_whole_or_from_an_offset():
             ask(f"{hub.url}/api/models/org/y")
 
 
-def test_git_names_a_file_by_its_size_and_content():
+def test_git_names_a_file_by_its_size_and_content() -> None:
     assert git_sha1(b"hello\n") == "ce013625030ba8dba906f756967f9e9ca394464a"
 
 
-def test_a_golden_checkpoint_has_the_same_numbers_in_both_forms(tmp_path):
+def test_a_golden_checkpoint_has_the_same_numbers_in_both_forms(tmp_path: Path) -> None:
     case = kin_cases()["qwen2"]
     tensors = checkpoint(case)
     assert (write_kin(tmp_path / "m", case) / "config.json").is_file()
@@ -50,7 +51,7 @@ def test_a_golden_checkpoint_has_the_same_numbers_in_both_forms(tmp_path):
     assert np.array_equal(rows, tensors["model.layers.1.self_attn.k_proj.weight"])
 
 
-def test_safetensors_by_hand_begin_with_the_length_of_their_header():
+def test_safetensors_by_hand_begin_with_the_length_of_their_header() -> None:
     assert safetensors_bytes({}, b"x")[:10] == b"\x02" + bytes(7) + b"{}"
     assert safetensors_bytes(b"", size=5)[:8] == b"\x05" + bytes(7)
     assert entry()["shape"] == (2,)

@@ -12,7 +12,7 @@ ALTERNATING = Grammar("alternating")
 class Alternating:
     """Keeps what it accepted; refuses a token that its mask did not allow, and breaks after `fail_at` tokens."""
 
-    def __init__(self, fail_at=None):
+    def __init__(self, fail_at=None) -> None:
         self.accepted = []
         self.fail_at = fail_at
 
@@ -23,11 +23,11 @@ class Alternating:
         bits[len(self.accepted) % 2 :: 2] = 1
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
-    def accept(self, token):
+    def accept(self, token) -> None:
         assert token % 2 == len(self.accepted) % 2
         self.accepted.append(token)
 
-    def rollback(self, count):
+    def rollback(self, count) -> None:
         del self.accepted[-count:]
 
 

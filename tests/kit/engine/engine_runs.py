@@ -58,7 +58,7 @@ def all_alone(request, model=None, config=PLAIN):
     return run_to_end(engine)[key]
 
 
-def check_progress(request, events):
+def check_progress(request, events) -> None:
     """Assert that progress was told to those who asked, only on a change, and never after the first token."""
     told = [event for event in events if isinstance(event, Progress)]
     first = next((i for i, event in enumerate(events) if isinstance(event, TokenEvent)), len(events))
@@ -192,7 +192,7 @@ class RandomRun:
             return tuple(rng.choice(beginnings)[: rng.randrange(1, 60)])
         return random_request(rng, beginnings)
 
-    def _step(self):
+    def _step(self) -> None:
         """One step; with work there are never two in a row that compute nothing."""
         busy, before = self.engine.has_work, self.engine.statistics().steps_total
         for event in self.engine.step():
@@ -201,12 +201,12 @@ class RandomRun:
         self.idle_steps = self.idle_steps + 1 if busy and self.engine.statistics().steps_total == before else 0
         assert self.idle_steps < 2, f"seed {self.seed}: no progress"
 
-    def _add(self, item):
+    def _add(self, item) -> None:
         generates = isinstance(item, GenerationRequest)
         key = self.engine.add_request(item, constraint_of(item)) if generates else self.engine.add_embedding(item)
         self.requests[key], self.events[key] = item, []
 
-    def _abort(self, key):
+    def _abort(self, key) -> None:
         if self.engine.queue_position(key) is not None or key in [s.key for s in self.engine.scheduler.running]:
             self.aborted.add(key)
         self.engine.abort(key)

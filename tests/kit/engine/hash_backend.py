@@ -137,7 +137,7 @@ class HashBackend:
         step_s=0.02,
         prefill_tokens=64,
         cache_blocks=4096,
-    ):
+    ) -> None:
         self._info = BackendInfo(
             model_id=model_id,
             context_tokens=context_tokens,
@@ -193,7 +193,7 @@ class HashBackend:
         finally:
             self._remove(sequence)
 
-    def _admit(self, request):
+    def _admit(self, request) -> None:
         if self._failed:
             raise EngineFailed("the engine failed")
         if self._draining:
@@ -203,7 +203,7 @@ class HashBackend:
         if len(self.waiting) + len(self.running) >= self.slots + self.queue:
             raise Overloaded("the queue is full", retry_after_s=2)
 
-    def _remove(self, sequence):
+    def _remove(self, sequence) -> None:
         for place in (self.waiting, self.running):
             if sequence in place:
                 place.remove(sequence)
@@ -217,7 +217,7 @@ class HashBackend:
         await self._go.wait()
         return tuple(self._embed_one(tokens) for tokens in request.inputs)
 
-    def _admit_embedding(self):
+    def _admit_embedding(self) -> None:
         if self._failed:
             raise EngineFailed("the engine failed")
         if self._draining:
@@ -228,20 +228,20 @@ class HashBackend:
         vector = np.array([1 + (mix(state + place) % 1000) for place in range(4)], dtype=np.float64)
         return (vector / np.linalg.norm(vector)).astype(np.float32)
 
-    async def drain(self):
+    async def drain(self) -> None:
         self._draining = True
         await self._none.wait()
 
     # --- what tests do with it
 
-    def hold(self):
+    def hold(self) -> None:
         """Stop in the middle of a step."""
         self._go = trio.Event()
 
-    def go_on(self):
+    def go_on(self) -> None:
         self._go.set()
 
-    def fail(self):
+    def fail(self) -> None:
         """Die, and say so to everybody."""
         self._failed, self.ready = True, False
         for sequence in [*self.waiting, *self.running]:
@@ -251,7 +251,7 @@ class HashBackend:
 
     # --- the engine
 
-    async def run(self, *, task_status=trio.TASK_STATUS_IGNORED):
+    async def run(self, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
             self._work = trio.Event()
@@ -261,7 +261,7 @@ class HashBackend:
             await self._go.wait()
             self.step()
 
-    def step(self):
+    def step(self) -> None:
         self.steps += 1
         while self.waiting and len(self.running) < self.slots:
             self.running.append(self.waiting.popleft())
@@ -326,7 +326,7 @@ class HashBackend:
 class HashStream:
     """The stream of one sequence."""
 
-    def __init__(self, receive):
+    def __init__(self, receive) -> None:
         self._receive = receive
         self._ended = False
 

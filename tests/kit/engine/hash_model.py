@@ -29,7 +29,7 @@ class HashKv:
     block_size: int
     entries: np.ndarray = attrs.field(init=False)
 
-    def __attrs_post_init__(self):
+    def __attrs_post_init__(self) -> None:
         self.entries = np.full((self.blocks, self.block_size), _UNWRITTEN)
 
 

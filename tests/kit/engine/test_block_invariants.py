@@ -20,29 +20,29 @@ def engine():
     return made
 
 
-def leak(engine):
+def leak(engine) -> None:
     engine.kv.pool.take(1)
 
 
-def share_without_counting(engine):
+def share_without_counting(engine) -> None:
     table = engine.scheduler.running[0].table
     table.blocks.append(next(iter(engine.kv.idle)))
     table.changed()
 
 
-def forget_a_cached_block(engine):
+def forget_a_cached_block(engine) -> None:
     engine.kv.idle.popitem()
 
 
-def free_a_held_block(engine):
+def free_a_held_block(engine) -> None:
     engine.kv.pool.put_back(engine.scheduler.running[0].table.blocks[-1])
 
 
-def evict_a_parent_first(engine):
+def evict_a_parent_first(engine) -> None:
     engine.kv.idle.move_to_end(next(iter(engine.kv.idle)))
 
 
-def keep_an_old_array(engine):
+def keep_an_old_array(engine) -> None:
     engine.scheduler.running[0].table.as_array()[0] += 1
 
 
@@ -51,7 +51,7 @@ def keep_an_old_array(engine):
     "damage",
     [leak, share_without_counting, forget_a_cached_block, free_a_held_block, evict_a_parent_first, keep_an_old_array],
 )
-def test_a_broken_rule_is_seen(engine, damage):
+def test_a_broken_rule_is_seen(engine, damage) -> None:
     damage(engine)
     with pytest.raises(AssertionError):
         check_blocks(engine)

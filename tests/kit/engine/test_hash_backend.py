@@ -3,6 +3,7 @@
 import attrs
 import pytest
 import trio
+import trio.testing
 
 from tests.kit.engine.hash_backend import HashBackend, answer, events_of, prompt_logprobs, tokens_of
 from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, Overloaded
@@ -17,12 +18,12 @@ async def running(nursery, **settings):
     return backend
 
 
-async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock):
+async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, prefill_tokens=8)
         answers = {}
 
-        async def ask(seed):
+        async def ask(seed) -> None:
             request = attrs.evolve(REQUEST, seed=seed)
             answers[seed] = tokens_of(await events_of(backend, request)) == answer(request)
 
@@ -44,16 +45,16 @@ async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock
         {"sampling": SamplingParams(presence_penalty=0.1)},
     ],
 )
-def test_every_field_of_the_exactness_contract_changes_the_tokens(changes):
+def test_every_field_of_the_exactness_contract_changes_the_tokens(changes) -> None:
     assert answer(attrs.evolve(REQUEST, **changes)) != answer(REQUEST)
 
 
 @pytest.mark.parametrize("changes", [{"priority": 1}, {"cache_salt": "a"}, {"progress": True}, {"request_id": "x"}])
-def test_no_other_field_does(changes):
+def test_no_other_field_does(changes) -> None:
     assert answer(attrs.evolve(REQUEST, **changes)) == answer(REQUEST)
 
 
-def test_an_answer_goes_on_from_what_was_emitted_and_from_nothing_else():
+def test_an_answer_goes_on_from_what_was_emitted_and_from_nothing_else() -> None:
     truth = answer(REQUEST)
     for count in range(8):
         emitted = tuple(event.token for event in truth[:count])
@@ -62,7 +63,7 @@ def test_an_answer_goes_on_from_what_was_emitted_and_from_nothing_else():
     assert answer(attrs.evolve(REQUEST, emitted=swapped)) != truth[2:]
 
 
-def test_stops_lengths_and_least_lengths_hold():
+def test_stops_lengths_and_least_lengths_hold() -> None:
     truth = answer(REQUEST)
     stop = attrs.evolve(REQUEST, stop_ids=frozenset(range(251)))
     assert [event.finish for event in answer(stop)] == [Finish.STOP]
@@ -71,7 +72,7 @@ def test_stops_lengths_and_least_lengths_hold():
     assert len(answer(REQUEST, context_tokens=43)) == 3
 
 
-async def test_prompts_take_steps_and_cached_ones_fewer(autojump_clock):
+async def test_prompts_take_steps_and_cached_ones_fewer(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, prefill_tokens=8)
         asked = attrs.evolve(REQUEST, progress=True, prompt_logprobs=0)
@@ -84,7 +85,7 @@ async def test_prompts_take_steps_and_cached_ones_fewer(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_it_refuses_what_a_backend_refuses_and_counts_aborts(autojump_clock):
+async def test_it_refuses_what_a_backend_refuses_and_counts_aborts(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, slots=1, queue=0, context_tokens=50)
         with pytest.raises(ContextLengthExceeded):
@@ -99,7 +100,7 @@ async def test_it_refuses_what_a_backend_refuses_and_counts_aborts(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
-async def test_it_stands_still_and_dies_as_it_is_told(autojump_clock):
+async def test_it_stands_still_and_dies_as_it_is_told(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery)
         async with backend.generate(REQUEST) as tokens:

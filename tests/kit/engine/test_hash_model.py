@@ -28,28 +28,28 @@ def logits(change=lambda kv: None, tokens=(1, 2, 3, 4, 5), cut=4, table=(0, 1, 2
     return forward(model, kv, tokens[cut:], cut, table).logits.tolist()
 
 
-def test_chunks_and_blocks_do_not_change_a_row():
+def test_chunks_and_blocks_do_not_change_a_row() -> None:
     assert logits(cut=4) == logits(cut=1) == logits(table=(3, 0, 2))
 
 
-def swap(kv):
+def swap(kv) -> None:
     kv.entries[0, 0], kv.entries[0, 1] = kv.entries[0, 1].copy(), kv.entries[0, 0].copy()
 
 
-def double(kv):
+def double(kv) -> None:
     kv.entries[1] = kv.entries[0]
 
 
-def stale(kv):
+def stale(kv) -> None:
     kv.entries[1, 1] += np.uint64(1)
 
 
 @pytest.mark.parametrize("damage", [swap, double, stale])
-def test_damage_to_the_store_changes_the_logits(damage):
+def test_damage_to_the_store_changes_the_logits(damage) -> None:
     assert logits(damage) != logits()
 
 
-def test_an_entry_that_was_never_written_is_an_error():
+def test_an_entry_that_was_never_written_is_an_error() -> None:
     model = HashModel()
     with pytest.raises(AssertionError):
         forward(model, model.new_kv_store(4, 2), [5], start=3)

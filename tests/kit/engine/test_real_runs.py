@@ -19,7 +19,7 @@ def answers(run):
 
 
 @pytest.mark.slow
-def test_a_run_replays_from_its_seed_and_reaches_every_part_of_the_engine():
+def test_a_run_replays_from_its_seed_and_reaches_every_part_of_the_engine() -> None:
     reached, kinds = Counter(), set()
     for seed in range(60):
         run, again = (RealRun(seed, HashModel(), words=WORDS).play() for _ in range(2))
@@ -32,7 +32,7 @@ def test_a_run_replays_from_its_seed_and_reaches_every_part_of_the_engine():
     assert kinds == {"plain", "resumed", "constrained", CONTINUED, "embedding"}
 
 
-def test_a_continued_request_brings_the_beginning_of_its_own_answer():
+def test_a_continued_request_brings_the_beginning_of_its_own_answer() -> None:
     runs = [RealRun(seed, HashModel(), words=WORDS).play() for seed in range(20)]
     items = [item for run in runs for item in run.requests.values() if isinstance(item, GenerationRequest)]
     assert any(item.request_id == CONTINUED and item.emitted for item in items)
@@ -41,7 +41,7 @@ def test_a_continued_request_brings_the_beginning_of_its_own_answer():
 class Neighbourly:
     """A tiny llama that breaks the contract: a sum changes its order, and a last bit, with the number of rows beside it."""
 
-    def __init__(self, model):
+    def __init__(self, model) -> None:
         self.spec, self.new_kv_store, self._model = model.spec, model.new_kv_store, model
 
     def forward(self, batch, kv):
@@ -50,7 +50,7 @@ class Neighbourly:
         return output
 
 
-def test_a_last_bit_that_depends_on_the_neighbours_is_seen():
+def test_a_last_bit_that_depends_on_the_neighbours_is_seen() -> None:
     models = tiny_models()
     broken = Models(tuple(map(Neighbourly, models.all)), Neighbourly(models.truth), models.words)
     with pytest.raises(AssertionError, match="seed"):

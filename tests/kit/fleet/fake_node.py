@@ -62,20 +62,20 @@ class FaultyLink:
     async def hello(self):
         return await self._carry("hello", lambda service: service.hello())
 
-    async def place(self, key, request, wall_s):
+    async def place(self, key, request, wall_s) -> None:
         self.placed.append((key, request, wall_s))
         await self._carry("place", lambda service: service.place(key, request, wall_s))
 
     async def poll(self, head, acks, wait_s):
         return await self._carry("poll", lambda service: service.poll(head, acks, wait_s))
 
-    async def cancel(self, keys):
+    async def cancel(self, keys) -> None:
         await self._carry("cancel", lambda service: service.cancel(keys))
 
     async def embed(self, request):
         return await self._carry("embed", lambda service: service.embed(request))
 
-    async def drain(self):
+    async def drain(self) -> None:
         await self._carry("drain", lambda service: service.drain())
 
     async def _carry(self, kind, ask):
@@ -118,7 +118,7 @@ class FaultyLink:
         await self._node.thawed.wait()
         return reply
 
-    async def _repeat_old_placements(self):
+    async def _repeat_old_placements(self) -> None:
         """Let every message of a placement come once more, as a network may."""
         for key, request, wall_s in self.placed[:-1]:
             try:
@@ -135,14 +135,14 @@ def without_first_events(reply, told):
     return attrs.evolve(reply, sessions=sessions)
 
 
-async def _place_again(service, *, call):
+async def _place_again(service, *, call) -> None:
     await service.place(*call)
 
 
 class FakeNode:
     """One node, with as many lives as it is started; `settings` are those of `HashBackend`."""
 
-    def __init__(self, name, *, lease_s=10.0, **settings):
+    def __init__(self, name, *, lease_s=10.0, **settings) -> None:
         self.name = name
         self.settings = settings
         self.faults = Faults()
@@ -158,12 +158,12 @@ class FakeNode:
         self._scope = trio.CancelScope()
         self._nursery = None
 
-    async def start(self, nursery=None):
+    async def start(self, nursery=None) -> None:
         """Come to life, with a new incarnation."""
         self._nursery = nursery or self._nursery
         await self._nursery.start(self._live)
 
-    async def _live(self, *, task_status):
+    async def _live(self, *, task_status) -> None:
         self.lives += 1
         self._scope = trio.CancelScope()
         self.backend = HashBackend(**self.settings)
@@ -189,31 +189,31 @@ class FakeNode:
 
     # --- faults
 
-    def kill(self):
+    def kill(self) -> None:
         """Be no more, in the middle of whatever it is."""
         self.service = None
         self._scope.cancel()
         self.thaw()
         self.link.break_all()
 
-    async def restart(self):
+    async def restart(self) -> None:
         self.kill()
         await self.start()
 
-    def freeze(self):
+    def freeze(self) -> None:
         """Stand still, with all connections open."""
         self.thawed = trio.Event()
         self.backend.hold()
 
-    def thaw(self):
+    def thaw(self) -> None:
         self.thawed.set()
         self.backend.go_on()
 
-    def hang_engine(self):
+    def hang_engine(self) -> None:
         """Let the engine stand still behind a service that answers."""
         self.backend.hold()
 
-    def fail_engine(self):
+    def fail_engine(self) -> None:
         """Let the engine die and say so; the service goes on."""
         self.backend.fail()
 
@@ -225,7 +225,7 @@ class FakeNode:
 class FakeDirectory:
     """Tells each head of the nodes that were added, and what becomes of them."""
 
-    def __init__(self, links=()):
+    def __init__(self, links=()) -> None:
         """`links`: by the names of their nodes."""
         self.known = dict(links)
         self._listeners = []
@@ -239,15 +239,15 @@ class FakeDirectory:
             async for change in receive:
                 yield change
 
-    def up(self, node):
+    def up(self, node) -> None:
         self.known[node.name] = node.link
         self._tell(NodeUp(node.name, node.link))
 
-    def gone(self, name, reason="was taken from the list"):
+    def gone(self, name, reason="was taken from the list") -> None:
         del self.known[name]
         self._tell(NodeGone(name, reason))
 
-    def _tell(self, change):
+    def _tell(self, change) -> None:
         for listener in self._listeners:
             listener.send_nowait(change)
 

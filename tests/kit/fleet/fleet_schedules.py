@@ -142,7 +142,7 @@ class FleetSchedule:
 
     # --- the run
 
-    async def _run(self):
+    async def _run(self) -> None:
         async with fake_fleet(self.nodes, heads=self.heads, limits=self.limits, **self.settings) as fleet:
             start = trio.current_time()
             for node, delay_s in zip(fleet.nodes.values(), self.delays_s, strict=True):
@@ -158,7 +158,7 @@ class FleetSchedule:
             self.placements = [fleet.placements_of(client.request.request_id) for client in self.clients]
             await self._check_nothing_stays(fleet)
 
-    async def _ask(self, fleet, client, outcome, start):
+    async def _ask(self, fleet, client, outcome, start) -> None:
         await trio.sleep_until(start + client.at)
         try:
             async with fleet.heads[client.head].generate(client.request) as tokens:
@@ -167,7 +167,7 @@ class FleetSchedule:
             outcome.error = error
             outcome.trace.append((round(trio.current_time() - start, 6), type(error).__name__))
 
-    async def _read(self, tokens, client, outcome, start):
+    async def _read(self, tokens, client, outcome, start) -> None:
         while not outcome.left:
             if client.leaves_after is not None and len(outcome.events) >= client.leaves_after:
                 outcome.left = True
@@ -180,7 +180,7 @@ class FleetSchedule:
             outcome.trace.append((round(trio.current_time() - start, 6), len(outcome.events)))
             await trio.sleep(client.pause_s)
 
-    async def _harm(self, fleet, fault, start):
+    async def _harm(self, fleet, fault, start) -> None:
         await trio.sleep_until(start + fault.at)
         node = fleet.nodes[fault.node]
         if fault.kind == "link":
@@ -188,56 +188,56 @@ class FleetSchedule:
         elif node.is_alive:
             await getattr(self, f"_{fault.kind}")(fleet, node, fault.lasts_s)
 
-    async def _kill(self, fleet, node, lasts_s):
+    async def _kill(self, fleet, node, lasts_s) -> None:
         node.kill()
         await trio.sleep(lasts_s)
         if not node.is_alive:
             await node.start()
 
-    async def _restart(self, fleet, node, lasts_s):
+    async def _restart(self, fleet, node, lasts_s) -> None:
         await node.restart()
 
-    async def _freeze(self, fleet, node, lasts_s):
+    async def _freeze(self, fleet, node, lasts_s) -> None:
         node.freeze()
         await trio.sleep(lasts_s)
         node.thaw()
 
-    async def _hang_engine(self, fleet, node, lasts_s):
+    async def _hang_engine(self, fleet, node, lasts_s) -> None:
         node.hang_engine()
         await trio.sleep(lasts_s)
         node.thaw()
 
-    async def _fail_engine(self, fleet, node, lasts_s):
+    async def _fail_engine(self, fleet, node, lasts_s) -> None:
         node.fail_engine()
         await trio.sleep(lasts_s)
         if node.is_alive:
             await node.restart()
 
-    async def _drain(self, fleet, node, lasts_s):
+    async def _drain(self, fleet, node, lasts_s) -> None:
         await node.service.drain()
         await trio.sleep(lasts_s)
         if node.is_alive:
             await node.restart()
 
-    async def _remove(self, fleet, node, lasts_s):
+    async def _remove(self, fleet, node, lasts_s) -> None:
         if node.name not in fleet.directory.known:
             return
         fleet.directory.gone(node.name)
         await trio.sleep(lasts_s)
         fleet.directory.up(node)
 
-    async def _relink(self, fleet, node, lasts_s):
+    async def _relink(self, fleet, node, lasts_s) -> None:
         if node.name in fleet.directory.known:
             fleet.directory.up(node)
 
     # --- what must hold
 
-    def _check_answers(self):
+    def _check_answers(self) -> None:
         for client, outcome in zip(self.clients, self.outcomes, strict=True):
             for what in faults_of(client, outcome, must_finish=self.survivor is not None):
                 self.wrong.append(f"{client.request.request_id}: {what}")
 
-    async def _check_nothing_stays(self, fleet):
+    async def _check_nothing_stays(self, fleet) -> None:
         """After the leases nothing of any request is left, on no node and in no head."""
         for node in fleet.nodes.values():
             node.thaw()

@@ -25,7 +25,7 @@ class Conversation:
 class Conversations:
     """`count` chats of `turns` turns with a shared system prompt, `running` of them at a time; deterministic from `seed`."""
 
-    def __init__(self, seed, *, count=60, turns=6, running=12, cache_blocks=2500):
+    def __init__(self, seed, *, count=60, turns=6, running=12, cache_blocks=2500) -> None:
         self._rng = random.Random(seed)
         self._system = self._ids(48)
         self._chats = [Conversation(self._system + self._ids(40), turns) for _ in range(count)]
@@ -49,7 +49,7 @@ class Conversations:
                 self._end_turn()
         return self.hit_tokens / self.prompt_tokens
 
-    def _begin_turn(self, choose):
+    def _begin_turn(self, choose) -> None:
         chat = self._chats.pop(self._rng.randrange(len(self._chats)))
         chain = chain_of(chat.tokens)
         node = choose(chain, self.load)
@@ -58,7 +58,7 @@ class Conversations:
         self._caches[node].insert(chain)
         self._busy.append((node, chat))
 
-    def _end_turn(self):
+    def _end_turn(self) -> None:
         node, chat = self._busy.pop(self._rng.randrange(len(self._busy)))
         chat.tokens += self._ids(60)
         self._caches[node].insert(chain_of(chat.tokens))
@@ -71,7 +71,7 @@ class Conversations:
 class ByAffinity:
     """One head's choice: what it sent to a node, it expects there."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._sent = {node: PrefixIndex(16_384) for node in NODES}
         self._weights = PlacementWeights()
 

@@ -2,6 +2,7 @@
 
 import pytest
 import trio
+import trio.testing
 
 from tests.kit.engine.hash_backend import answer, events_of, tokens_of
 from tests.kit.fleet.fake_node import FakeNode, fake_fleet
@@ -18,7 +19,7 @@ async def started(nursery):
     return node
 
 
-async def test_a_link_without_faults_carries_everything(autojump_clock):
+async def test_a_link_without_faults_carries_everything(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         link = (await started(nursery)).link
         assert (await link.hello()).incarnation == "n.1"
@@ -35,7 +36,9 @@ async def test_a_link_without_faults_carries_everything(autojump_clock):
 
 
 @pytest.mark.parametrize(("fault", "is_there"), [("lost_request", False), ("lost_reply", True)])
-async def test_a_lost_request_starts_nothing_and_a_lost_reply_hides_what_was_started(fault, is_there, autojump_clock):
+async def test_a_lost_request_starts_nothing_and_a_lost_reply_hides_what_was_started(
+    fault, is_there, autojump_clock: trio.testing.MockClock
+) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         node.faults.place.append(fault)
@@ -47,7 +50,7 @@ async def test_a_lost_request_starts_nothing_and_a_lost_reply_hides_what_was_sta
         nursery.cancel_scope.cancel()
 
 
-async def test_polls_are_doubled_lack_events_or_hang_once(autojump_clock):
+async def test_polls_are_doubled_lack_events_or_hang_once(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         await node.link.place(KEY, REQUEST, 10)
@@ -62,7 +65,7 @@ async def test_polls_are_doubled_lack_events_or_hang_once(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_late_messages_of_old_placements_are_said_again(autojump_clock):
+async def test_late_messages_of_old_placements_are_said_again(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         await node.link.place(KEY, REQUEST, 10)
@@ -74,13 +77,15 @@ async def test_late_messages_of_old_placements_are_said_again(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_a_killed_node_breaks_its_calls_and_lives_again_as_another(autojump_clock):
+async def test_a_killed_node_breaks_its_calls_and_lives_again_as_another(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         nursery.start_soon(node.link.place, KEY, REQUEST, 10)
         await trio.sleep(0.001)
 
-        async def kill():
+        async def kill() -> None:
             await trio.sleep(0.2)
             node.kill()
 
@@ -95,7 +100,7 @@ async def test_a_killed_node_breaks_its_calls_and_lives_again_as_another(autojum
         nursery.cancel_scope.cancel()
 
 
-async def test_a_frozen_node_answers_when_it_thaws(autojump_clock):
+async def test_a_frozen_node_answers_when_it_thaws(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         node.freeze()
@@ -107,14 +112,16 @@ async def test_a_frozen_node_answers_when_it_thaws(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_a_directory_tells_every_head_what_is_there_and_what_changes(autojump_clock):
+async def test_a_directory_tells_every_head_what_is_there_and_what_changes(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
     async with fake_fleet(1, heads=0) as fleet:
         seen = []
 
-        def note(change):
+        def note(change) -> None:
             seen.append(type(change))
 
-        async def listen():
+        async def listen() -> None:
             async for change in fleet.directory.changes():
                 note(change)
 
@@ -126,7 +133,7 @@ async def test_a_directory_tells_every_head_what_is_there_and_what_changes(autoj
         assert seen == [NodeUp, NodeGone, NodeUp]
 
 
-async def test_a_fleet_knows_who_has_a_request(autojump_clock):
+async def test_a_fleet_knows_who_has_a_request(autojump_clock: trio.testing.MockClock) -> None:
     async with fake_fleet(2) as fleet:
         seen = []
         await events_of(fleet.backend, REQUEST, {2: lambda: seen.append(fleet.node_of("r"))})

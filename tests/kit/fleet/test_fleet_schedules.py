@@ -21,7 +21,7 @@ def wrong(events, error=None, must_finish=True):
     return list(faults_of(CLIENT, Outcome(events, error), must_finish=must_finish))
 
 
-def test_the_truth_is_not_found_wrong():
+def test_the_truth_is_not_found_wrong() -> None:
     assert wrong(GOOD) == []
     assert wrong(GOOD[:6], NodeLost("gone"), must_finish=False) == []
     assert wrong([], NodeLost("gone")) == []
@@ -42,17 +42,17 @@ def test_the_truth_is_not_found_wrong():
         [*GOOD[:-1], attrs.evolve(GOOD[-1], token=GOOD[-1].token ^ 1)],
     ],
 )
-def test_whatever_is_lost_doubled_reordered_or_changed_is_seen(events):
+def test_whatever_is_lost_doubled_reordered_or_changed_is_seen(events) -> None:
     assert wrong(events)
 
 
-def test_errors_that_should_not_be_are_seen():
+def test_errors_that_should_not_be_are_seen() -> None:
     assert wrong(GOOD[:6], NodeLost("gone"), must_finish=True)
     assert wrong(GOOD, NodeLost("gone"), must_finish=False)
     assert wrong(GOOD[:6], ClientError("what"), must_finish=False)
 
 
-def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch):
+def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(self):
         emitted = self.emitted[:-1] if len(self.emitted) > 3 else self.emitted
         return attrs.evolve(self.request, emitted=emitted)
@@ -61,7 +61,7 @@ def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch):
     assert any(FleetSchedule(seed).play().wrong for seed in range(40))
 
 
-def test_every_fault_comes_up():
+def test_every_fault_comes_up() -> None:
     faults = [fault for seed in range(300) for fault in FleetSchedule(seed).faults]
     assert {fault.kind for fault in faults} == {*HARM, "link"}
     assert {fault.link for fault in faults if fault.kind == "link"} == {
@@ -69,11 +69,11 @@ def test_every_fault_comes_up():
     }
 
 
-def test_the_order_of_tasks_is_drawn_from_the_seed():
+def test_the_order_of_tasks_is_drawn_from_the_seed() -> None:
     async def order():
         seen = []
 
-        async def note(number):
+        async def note(number) -> None:
             await trio.sleep(number % 3)
             seen.append((number, trio.current_time()))
 

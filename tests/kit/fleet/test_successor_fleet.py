@@ -5,7 +5,7 @@ from tests.kit.fleet.successor_fleet import successor_fleet
 from tlserve.generation import GenerationRequest
 
 
-async def test_the_fleet_counts_up():
+async def test_the_fleet_counts_up() -> None:
     async with successor_fleet(3) as head:
         assert len(head.members) == 3
         events = await events_of(head, GenerationRequest(prompt=(97,), max_tokens=3, seed=0))

@@ -13,7 +13,7 @@ def echo():
     """Return the address of a server that sends back what it gets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
-        def serve():
+        def serve() -> None:
             connection, _ = listener.accept()
             with connection:
                 while data := connection.recv(100):
@@ -25,7 +25,7 @@ def echo():
         thread.join()
 
 
-def test_it_forwards_both_ways_holds_what_comes_while_it_stalls_and_gives_it_later(echo):
+def test_it_forwards_both_ways_holds_what_comes_while_it_stalls_and_gives_it_later(echo) -> None:
     with StallingProxy(echo) as proxy:
         host, _, port = proxy.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as client:

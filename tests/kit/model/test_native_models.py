@@ -8,11 +8,11 @@ from tests.kit.model.native_models import ISAS, MIXED, Q4_1, block_shape, multip
 from tlserve.kernels.native import native_isas
 
 
-def test_the_extension_is_built_and_has_kernels_for_this_processor():
+def test_the_extension_is_built_and_has_kernels_for_this_processor() -> None:
     assert native_isas() == ISAS
 
 
-def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for():
+def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for() -> None:
     shape = block_shape()
     one, two = stored(shape, seed=1), stored(shape, seed=1)
     assert [m.kind for m in one.layers[1].matrices()] == MIXED
@@ -20,7 +20,7 @@ def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for():
     assert np.array_equal(one.layers[0].gate.rows, two.layers[0].gate.rows)
 
 
-def test_native_and_ordered_models_run_alike_and_multiply_is_their_product():
+def test_native_and_ordered_models_run_alike_and_multiply_is_their_product() -> None:
     shape = block_shape(layers=1)
     tensors = stored(shape)
     assert same_bits(

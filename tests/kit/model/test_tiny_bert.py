@@ -1,5 +1,7 @@
 """The naive BERT does what its formulas say, and the directory is what the public readers take."""
 
+from pathlib import Path
+
 import numpy as np
 import safetensors.numpy
 from tokenizers import Tokenizer
@@ -26,7 +28,7 @@ def test_the_naive_vector_has_length_one() -> None:
     assert abs(np.linalg.norm(naive_vector(tiny_bert_tensors(), [CLS, 9, SEP])) - 1) < 1e-12
 
 
-def test_the_written_files_are_read_by_the_public_packages(tmp_path) -> None:
+def test_the_written_files_are_read_by_the_public_packages(tmp_path: Path) -> None:
     write_tiny_bert(tmp_path)
     stored, drawn = safetensors.numpy.load_file(tmp_path / "model.safetensors"), tiny_bert_tensors()
     assert stored.keys() == drawn.keys()
