@@ -8,8 +8,22 @@ from hypothesis import strategies as st
 
 from tests.kit.http.feeding import assert_same_at_every_split, run_text
 from tlserve.errors import ClientError
+from tlserve.text.detokenizer import Detokenizer
 from tlserve.text.stop_strings import MAX_STOP_CHARS, StopStrings
-from tlserve.text.text_stream import TextStream
+
+
+class TextStream:
+    """The detokenizer and the stop strings one after the other, as an answer is read."""
+
+    def __init__(self, stops):
+        self.detokenizer = Detokenizer()
+        self.stops = StopStrings(stops)
+
+    def feed(self, data):
+        return self.stops.feed(self.detokenizer.feed(data))
+
+    def finish(self):
+        return self.stops.feed(self.detokenizer.finish()) + self.stops.finish()
 
 
 def text_before_stop(text, stops):
@@ -124,10 +138,10 @@ def test_a_long_output_of_near_matches_takes_linear_time():
 def test_text_stream_holds_back_stop_prefixes():
     stream = TextStream(["de"])
     assert [stream.feed(bytes((byte,))) for byte in b"bcde"] == ["b", "c", "", ""]
-    assert (stream.stopped, stream.feed(b"f"), stream.finish()) == (True, "", "")
+    assert (stream.stops.stopped, stream.feed(b"f"), stream.finish()) == (True, "", "")
     stream = TextStream(["de"])
     assert [stream.feed(bytes((byte,))) for byte in "dé漢d".encode()] == ["", "", "dé", "", "", "漢", ""]
-    assert (stream.finish(), stream.stopped) == ("d", False)
+    assert (stream.finish(), stream.stops.stopped) == ("d", False)
 
 
 @pytest.mark.spec("TEXT-17")

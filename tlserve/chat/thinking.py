@@ -15,7 +15,6 @@ import attrs
 from tlserve.chat.templates.template import Template
 from tlserve.errors import ClientError, Refusal
 
-EFFORTS = ("none", "minimal", "low", "medium", "high", "xhigh")
 RESERVED = frozenset(
     {
         *("messages", "tools", "add_generation_prompt", "continue_final_message"),
