@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Protocol
 
 import attrs
@@ -60,9 +59,6 @@ class PlacedSchema:
     blanks: str | None = None
 
 
-_NO_SCHEMAS: Mapping[str, Mapping[str, Any]] = MappingProxyType({})
-
-
 @attrs.frozen(kw_only=True)
 class ToolUse:
     """The tools that a request offers, as a reader needs them: name -> JSON schema of the arguments.
@@ -74,7 +70,7 @@ class ToolUse:
     request chose the tool, so that the end of its call is the answer's stop.
     """
 
-    schemas: Mapping[str, Mapping[str, Any]] = _NO_SCHEMAS
+    schemas: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
     parallel: bool = True
     hidden: bool = False
     enforced: Mapping[str, PlacedSchema] | None = None

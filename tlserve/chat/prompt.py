@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -23,7 +22,6 @@ from tlserve.chat.tool_words import Tools, tell_calls, tell_tools
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import Tokenizer, with_bos
 
-_NO_VARIABLES: Mapping[str, object] = MappingProxyType({})
 _OPENING_CHARS = 256
 _TOOL_VARIABLES = ("tools", "xml_tools")
 """The names under which templates look for tools, the usual one first."""
@@ -49,7 +47,7 @@ class Rendering:
     tools: Tools = ()
     add_generation_prompt: bool = True
     continue_final: bool = False
-    variables: Mapping[str, object] = _NO_VARIABLES
+    variables: Mapping[str, object] = attrs.field(factory=dict)
 
 
 USUAL_RENDERING = Rendering()

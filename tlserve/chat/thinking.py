@@ -7,7 +7,6 @@ had. A template says by the names that it reads what it can be told.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any
 
 import attrs
@@ -25,7 +24,6 @@ RESERVED = frozenset(
 
 NO_SWITCH = "the model's chat template has no switch for thinking"
 NO_LEVELS = "the model's chat template knows no levels of reasoning effort"
-_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
@@ -34,7 +32,7 @@ class Thinking:
 
     enabled: bool | None = None
     effort: str | None = None
-    variables: Mapping[str, Any] = _NONE
+    variables: Mapping[str, Any] = attrs.field(factory=dict)
 
 
 NO_THINKING = Thinking()

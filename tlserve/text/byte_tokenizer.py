@@ -10,14 +10,12 @@ from types import MappingProxyType
 
 from tlserve.text.tokenizer import Tokenizer
 
-_NO_SPECIAL_TOKENS: Mapping[str, int] = MappingProxyType({})
-
 
 class ByteTokenizer:
     """The bytes of UTF-8 as ids; a lone surrogate, which has none, becomes "?"."""
 
     vocabulary_size = 256
-    special_tokens = _NO_SPECIAL_TOKENS
+    special_tokens: Mapping[str, int] = MappingProxyType({})
     bos_id: int | None = None
     eos_id: int | None = None
     add_bos = False

@@ -13,7 +13,6 @@ import attrs
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.lark import quoted, slashed
 from tlserve.chat.grammars.schemas import checked_schema
-from tlserve.chat.grammars.source import NOTHING
 from tlserve.chat.grammars.user_lark import checked_lark
 from tlserve.errors import ClientError
 
@@ -26,8 +25,8 @@ class AnswerFormat:
 
     field: str
     rule: str
-    larks: Mapping[str, str] = NOTHING
-    schemas: Mapping[str, PlacedSchema] = NOTHING
+    larks: Mapping[str, str] = attrs.field(factory=dict)
+    schemas: Mapping[str, PlacedSchema] = attrs.field(factory=dict)
 
 
 def schema_format(schema: Any, place: str, field: str, blanks: str | None = None) -> AnswerFormat:

@@ -12,15 +12,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from types import MappingProxyType
-from typing import Any
 
 import attrs
 
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.generation import Grammar
-
-NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @attrs.frozen(kw_only=True)
@@ -29,8 +25,8 @@ class GrammarSource:
 
     field: str
     rules: str
-    larks: Mapping[str, str] = NOTHING
-    schemas: Mapping[str, PlacedSchema] = NOTHING
+    larks: Mapping[str, str] = attrs.field(factory=dict)
+    schemas: Mapping[str, PlacedSchema] = attrs.field(factory=dict)
 
     def grammar(self) -> Grammar:
         """Return it as the data of a request."""
