@@ -18,7 +18,7 @@ from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Opening, TurnForm
 from tlserve.chat.messages import Turn, TurnCall
 from tlserve.chat.templates.marks import choose_mark, insert_marks, marker_for
 from tlserve.chat.templates.template import Clock, Template, local_time
-from tlserve.chat.tool_words import Tools, tell_calls, tell_tools
+from tlserve.chat.tool_prompt import Tools, tell_calls, tell_tools
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import Tokenizer, with_bos
 

@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from tlserve.chat.dialect import PlacedSchema, ToolUse
-from tlserve.chat.grammars.arguments import arguments_schema
+from tlserve.chat.grammars.tool_parameters import arguments_schema
 from tlserve.errors import ClientError, Refusal
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from tlserve.errors import ModelRefused
+from tlserve.text.byte_alphabets import byte_level_bytes, literal_bytes
 from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
 from tlserve.text.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
-from tlserve.text.spellings import byte_level_bytes, literal_bytes
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, is_steering, read_list, read_text, read_vocabulary
 

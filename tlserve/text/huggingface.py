@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tlserve.errors import ModelRefused
-from tlserve.text.document_limits import check_growth
+from tlserve.text.byte_alphabets import SPACE, byte_level_bytes, byte_value, sentencepiece_bytes
 from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
-from tlserve.text.spellings import SPACE, byte_level_bytes, byte_value, sentencepiece_bytes
+from tlserve.text.normalizer_limits import check_growth
 from tlserve.text.tokenizer import HUGGINGFACE, Tokenizer
 from tlserve.text.vocabulary import MAX_TOKENS, is_steering, read_flag, read_token_id
 

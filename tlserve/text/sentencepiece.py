@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tlserve.errors import ModelRefused
+from tlserve.text.byte_alphabets import SPACE, byte_value, literal_bytes, sentencepiece_bytes
 from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
-from tlserve.text.spellings import SPACE, byte_value, literal_bytes, sentencepiece_bytes
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import (
     MAX_TOKENS,

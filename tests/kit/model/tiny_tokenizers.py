@@ -10,7 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Iterable
 
-from tlserve.text.spellings import BYTE_CHARACTERS
+from tlserve.text.byte_alphabets import BYTE_CHARACTERS
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, _UNUSED, BYTE = range(1, 7)
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")

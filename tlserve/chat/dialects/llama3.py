@@ -24,7 +24,7 @@ from tlserve.chat.dialect import (
     TurnForm,
 )
 from tlserve.chat.output.markup_reader import MarkupReader
-from tlserve.chat.output.pythonic import PythonicRegion
+from tlserve.chat.output.pythonic_region import PythonicRegion
 from tlserve.chat.output.regions import EitherRegion, JsonRegion, Region
 
 TAG = "<|python_tag|>"

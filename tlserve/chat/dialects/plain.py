@@ -1,6 +1,6 @@
 """`plain`: the dialect of models that only talk.
 
-Owns that everything is content. Where tools are offered, the prompt tells of them in words of ours (`tlserve.chat.tool_words`),
+Owns that everything is content. Where tools are offered, the prompt tells of them in words of ours (`tlserve.chat.tool_prompt`),
 which ask for calls in the way of `hermes`; then that is how the answer is read.
 """
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tlserve.chat.dialect import Dialect, Opening, Tags, ToolUse
-from tlserve.chat.grammars.calls import CallGrammar, CallRules
+from tlserve.chat.grammars.call_rules import CallGrammar, CallRules
 from tlserve.chat.grammars.formats import AnswerFormat
 from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
 from tlserve.chat.grammars.source import GrammarSource

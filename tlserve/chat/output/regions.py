@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Channel, ChannelText, Piece
-from tlserve.chat.output.arguments import ArgumentStream, declared_type, unquoted
-from tlserve.chat.output.calls import CallReader, Schemas
+from tlserve.chat.output.argument_stream import ArgumentStream, declared_type, unquoted
+from tlserve.chat.output.call_reader import CallReader, Schemas
 from tlserve.chat.output.json_scan import JsonFault, ValueScanner
 
 MAX_HEAD_CHARS = 512

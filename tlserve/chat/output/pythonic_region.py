@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tlserve.chat.dialect import Piece
-from tlserve.chat.output.calls import Schemas, call_pieces
+from tlserve.chat.output.call_reader import Schemas, call_pieces
 from tlserve.chat.output.regions import BaseRegion
 
 MAX_DEPTH = 64

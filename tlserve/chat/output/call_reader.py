@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
-from tlserve.chat.output.arguments import ArgumentStream, is_json
+from tlserve.chat.output.argument_stream import ArgumentStream, is_json
 from tlserve.chat.output.json_scan import JsonFault, ObjectReader, Part
 
 _ARGUMENTS = ("arguments", "parameters")
