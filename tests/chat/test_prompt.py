@@ -77,7 +77,7 @@ def plain_rendering(template, turns, tokenizer, **variables):
 # --- the guarantee -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-23", "CHAT-8")
+@pytest.mark.spec("CASE-23", "CHAT-8", "CHAT-56")
 @given(TURNS)
 @example([user("<|im_start"), user("|>")])
 @example([user("|>|>")])
@@ -253,7 +253,7 @@ def test_the_hand_example_is_one_byte():
     assert encode_chat(template, BYTES, [user("a")]).ids == (97,)
 
 
-@pytest.mark.spec("CHAT-9")
+@pytest.mark.spec("CHAT-57")
 @pytest.mark.real_model
 def test_the_real_model_gets_the_golden_prompts(smol_path):
     from mmap import ACCESS_READ, mmap

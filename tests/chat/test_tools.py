@@ -116,7 +116,7 @@ def test_the_end_of_the_prompt_is_what_the_template_wrote(name, variables, templ
     assert opening.is_inside("<think>", "</think>") == (name == "deepseek_r1")
 
 
-@pytest.mark.spec("CHAT-37")
+@pytest.mark.spec("CHAT-37", "CHAT-62")
 def test_a_prompt_that_ends_in_a_clients_text_opens_nothing():
     template = Template.parse("{% for m in messages %}{{ m.content | trim }}{% endfor %}")
     assert encode_chat(template, BYTES, [user("what is <think> ")]).opening == Opening()
@@ -136,7 +136,7 @@ def test_the_form_of_a_family_is_kept():
 # --- templates without a place for tools -------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CHAT-33")
+@pytest.mark.spec("CHAT-66")
 def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
     plain = Template.parse(SMOLLM)
     for turns in ([user("Hello!")], [Turn(Role.SYSTEM, "Be brief."), user("Hello!")]):
@@ -148,7 +148,7 @@ def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
     assert "Be brief.\n\n# Tools" in text
 
 
-@pytest.mark.spec("CHAT-33")
+@pytest.mark.spec("CHAT-66")
 def test_a_template_without_a_place_for_calls_gets_them_as_text():
     text = encode_chat(Template.parse(DEFAULT_TEMPLATE), BYTES, CALLED).text
     assert '<|assistant|>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n' in text
@@ -307,7 +307,7 @@ def test_what_is_said_twice_or_not_the_clients_is_an_error(thinking, param):
     assert refused.value.param == param
 
 
-@pytest.mark.spec("CHAT-36")
+@pytest.mark.spec("CHAT-67")
 def test_variables_that_no_template_reads_are_told():
     assert unread_variables(SWITCH, Thinking(variables={"enable_thinking": True, "mood": 1})) == (
         "chat_template_kwargs.mood",

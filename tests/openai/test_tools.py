@@ -105,7 +105,7 @@ def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
     assert (use.required, use.strict) == (False, {"s"})
 
 
-@pytest.mark.spec("CHAT-54")
+@pytest.mark.spec("CHAT-54", "CHAT-73")
 @pytest.mark.parametrize(
     ("parameters", "kept"),
     [

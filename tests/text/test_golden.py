@@ -26,7 +26,7 @@ def metadata_of(name):
     return text | ({"tokenizer.ggml.bos_token_id": BOS[name]} if name in BOS else {})
 
 
-@pytest.mark.spec("TEXT-18")
+@pytest.mark.spec("TEXT-18", "TEXT-23")
 @pytest.mark.parametrize(("name", "case"), CASES)
 def test_text_has_the_golden_ids_with_and_without_its_frame(tokenizers, name, case):
     ids = tokenizers[name].encode_with_specials(case["text"])

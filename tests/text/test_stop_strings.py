@@ -52,7 +52,7 @@ STOPS = st.lists(st.text("ab", min_size=1, max_size=5), min_size=1, max_size=4)
 PIECES = st.lists(st.text("abc", max_size=3), max_size=8)
 
 
-@pytest.mark.spec("TEXT-14")
+@pytest.mark.spec("TEXT-14", "TEXT-30")
 @given(st.text("abc", max_size=20), STOPS)
 @example("abcd", ["bcd", "c"])
 @example("aab", ["ab", "aaab"])
@@ -69,12 +69,13 @@ def test_exactly_the_longest_possible_start_of_a_stop_is_held(text, stops):
         assert len(text) - len(sent) == longest_possible_start(text, stops) == matcher.held
 
 
+@pytest.mark.spec("TEXT-27")
 def test_the_held_text_is_released_when_the_match_fails():
     matcher = StopStrings(["abc"])
     assert [matcher.feed(part) for part in ("xab", "d")] == ["x", "abd"]
 
 
-@pytest.mark.spec("TEXT-15")
+@pytest.mark.spec("TEXT-27")
 def test_the_held_text_is_released_at_the_end():
     matcher = StopStrings(["abc"])
     assert (matcher.feed("xab"), matcher.finish(), matcher.stopped) == ("x", "ab", False)
@@ -125,7 +126,7 @@ def lines_run(work):
     return count
 
 
-@pytest.mark.spec("TEXT-16")
+@pytest.mark.spec("TEXT-26")
 def test_a_long_output_of_near_matches_takes_linear_time():
     def feed_near_matches(size):
         matcher = StopStrings(["a" * 400 + "b", "a" * 200 + "c"])

@@ -194,6 +194,7 @@ def test_the_spelling_of_a_byte_token_is_ordinary_text():
     assert LLAMA.encode("<0x41>") == [3 + byte for byte in b"<0x41>"]
 
 
+@pytest.mark.spec("TEXT-23")
 def test_a_space_goes_before_text_where_the_model_wants_one():
     spaced = build_tokenizer(llama_metadata(PIECES))
     assert spaced.encode("ab") == LLAMA.encode(" ab")
@@ -291,7 +292,7 @@ def test_added_tokens_that_lie_are_refused(added):
 # --- hostile metadata ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("TEXT-4", "TEXT-9")
+@pytest.mark.spec("TEXT-9", "TEXT-29")
 @pytest.mark.parametrize(
     "metadata",
     [
@@ -366,7 +367,7 @@ def test_smollm_gives_the_golden_ids_and_reads_them_back(smol):
 
 
 @pytest.mark.slow
-@pytest.mark.spec("TEXT-11")
+@pytest.mark.spec("TEXT-28")
 @pytest.mark.real_model
 def test_smollm_is_built_in_half_a_second(smol):
     build_tokenizer(gpt2_metadata())

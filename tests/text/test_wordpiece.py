@@ -36,7 +36,7 @@ def test_words_that_cannot_be_spelled_stay_unknown_words():
     assert TINY.encode("the 🙂 cat") == [VOCABULARY.index("the"), UNK, VOCABULARY.index("cat")]
 
 
-@pytest.mark.spec("TEXT-22")
+@pytest.mark.spec("TEXT-22", "TEXT-25")
 def test_no_text_is_cut_off_or_filled_up():
     assert len(TINY.encode("a " * 300)) == 300
 

@@ -237,7 +237,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.spec("CHAT-24")
+@pytest.mark.spec("CHAT-60")
 @pytest.mark.parametrize(("name", "text", "expected"), BROKEN)
 def test_a_call_that_breaks_after_it_was_opened_stays_open_and_the_rest_is_content(name, text, expected):
     found = read(name, text)
@@ -261,7 +261,7 @@ CUT = [
 ]
 
 
-@pytest.mark.spec("CHAT-24")
+@pytest.mark.spec("CHAT-60")
 @pytest.mark.parametrize(("name", "text", "expected"), CUT)
 def test_a_call_that_was_cut_keeps_what_was_generated(name, text, expected):
     assert read(name, text) == Read(calls=(expected,))
@@ -285,7 +285,7 @@ def test_a_prompt_that_closed_the_reasoning_leaves_content():
     assert read("qwen3", "Hello", closed) == Read("Hello")
 
 
-@pytest.mark.spec("CHAT-28")
+@pytest.mark.spec("CHAT-62")
 def test_what_stands_before_the_end_of_the_prompt_opens_nothing():
     assert read("qwen3", "Hello", Opening(template="what is <think>?<|im_end|>assistant\n")) == Read("Hello")
 
@@ -297,7 +297,7 @@ def test_a_continued_message_goes_on_where_it_is():
     assert read("llama3", f"{NOW}", Opening(begun="I call ")) == Read(NOW)
 
 
-@pytest.mark.spec("CHAT-28")
+@pytest.mark.spec("CHAT-61")
 def test_reasoning_cut_by_the_limit_is_reasoning():
     assert read("qwen3", "<think>\nLet me think about") == Read("", "Let me think about")
 
@@ -312,14 +312,14 @@ def test_without_tools_a_call_is_content(name):
         assert read(name, text, tools=None) == Read(text)
 
 
-@pytest.mark.spec("CHAT-29")
+@pytest.mark.spec("CHAT-63")
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, text, read_ in ANSWERS if read_.calls])
 def test_calls_that_may_not_be_made_leave_neither_call_nor_markup(name, text):
     shown = read(name, text)
     assert read(name, text, tools=attrs.evolve(TOOLS, hidden=True)) == attrs.evolve(shown, calls=())
 
 
-@pytest.mark.spec("CHAT-29")
+@pytest.mark.spec("CHAT-64")
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, text, read_ in ANSWERS if len(read_.calls) > 1])
 def test_without_parallel_calls_the_answer_ends_with_its_first(name, text):
     found = read(name, text, tools=attrs.evolve(TOOLS, parallel=False))
@@ -514,7 +514,7 @@ def test_traits_of_a_template_and_its_tokens_choose_a_dialect(source, tokens, na
     assert dialect_for(source, tokens).name == name
 
 
-@pytest.mark.spec("CHAT-21")
+@pytest.mark.spec("CHAT-59")
 def test_the_registry_ends_with_the_dialect_that_matches_every_model():
     assert DIALECTS[-1].name == "plain"
     assert len(BY_NAME) == len(DIALECTS)
@@ -529,7 +529,7 @@ def test_a_setting_overrides_what_the_template_says():
     assert dialect_for("<tool_call>", {}, "mistral").name == "mistral"
 
 
-@pytest.mark.spec("CHAT-32")
+@pytest.mark.spec("CHAT-65")
 @given(st.text())
 def test_the_ids_that_mistral_takes_are_nine_letters_and_digits_and_always_the_same(text):
     assert len(short_id(text)) == 9

@@ -180,7 +180,7 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
         assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
 
 
-@pytest.mark.spec("CHAT-50")
+@pytest.mark.spec("CHAT-50", "CHAT-71")
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
 def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
     tokenizer = walk_tokenizer()
@@ -190,7 +190,7 @@ def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
     assert not take_text(going_on, tokenizer, "<think>")
 
 
-@pytest.mark.spec("CHAT-52")
+@pytest.mark.spec("CHAT-72")
 def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
     tokenizer = walk_tokenizer()
     grammar = grammar_of("hermes", tokenizer, TOOLS, wanted=choice_format(["yes"], "choice"))

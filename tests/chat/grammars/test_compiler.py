@@ -48,7 +48,7 @@ def test_where_nothing_may_follow_only_stop_ids_are_allowed() -> None:
         constraint.accept(1)
 
 
-@pytest.mark.spec("CHAT-47")
+@pytest.mark.spec("CHAT-70")
 def test_a_stop_id_that_is_text_is_not_allowed_inside_an_answer() -> None:
     stop = ord("b")
     constraint = constraint_of(regex_format("ab*c", "regex"), frozenset({stop}), ByteTokenizer())

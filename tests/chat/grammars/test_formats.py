@@ -63,7 +63,7 @@ def test_any_object_is_an_object_without_loose_blanks() -> None:
     assert not take_text(grammar.start(), TOKENIZER, '{"a":  ')
 
 
-@pytest.mark.spec("CHAT-45")
+@pytest.mark.spec("CHAT-68")
 def test_lark_and_gbnf_are_told_apart() -> None:
     assert set(texts(lark_format('start: "a" ("b" | /[cd]/)  // no more', "structured_outputs"))) <= {"ab", "ac", "ad"}
     assert set(texts(lark_format('root ::= "a" ("b" | [cd])  # no more', "structured_outputs"))) <= {"ab", "ac", "ad"}
@@ -75,7 +75,7 @@ def test_a_schema_inside_a_grammar_is_held() -> None:
     assert all(re.fullmatch("= 1[0-9]", text) for text in texts(lark_format(lark, "structured_outputs")))
 
 
-@pytest.mark.spec("CHAT-45", "CHAT-46")
+@pytest.mark.spec("CHAT-46", "CHAT-69")
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -105,7 +105,7 @@ def test_what_is_wrong_is_refused_by_field_and_reason(make, words) -> None:
     assert re.search(words, message, re.DOTALL), message
 
 
-@pytest.mark.spec("CHAT-45")
+@pytest.mark.spec("CHAT-69")
 @pytest.mark.parametrize("text", ['"<|im_end|>"', r"/<\|im_end\|>|@a/", '"@a" // <|im_end|> @x', '"stop=" /[/<]b>/'])
 def test_what_only_looks_like_a_token_or_a_name_is_taken(text) -> None:
     lark_format(f"start: {text}", "structured_outputs")

@@ -202,7 +202,7 @@ def test_each_entry_goes_out_with_its_text():
     assert [[entry.chosen.bytes for entry in delta.logprobs] for delta in deltas] == [[b"b"], [], [b"d"], [b"d", b"x"]]
 
 
-@pytest.mark.spec("CHAT-20")
+@pytest.mark.spec("CHAT-58")
 def test_the_entries_of_a_stop_string_are_dropped():
     deltas = read_deltas(BYTES, events(b"bcde", logprobs=True), ["de"])
     assert [entry.chosen.token for entry in fold(deltas).logprobs] == [*b"bc"]
@@ -348,7 +348,7 @@ def test_only_an_answer_that_ended_by_itself_with_a_complete_call_ends_in_its_ca
     assert answer(BYTES, events(tokens, finish), (), QWEN3, tools) == expected
 
 
-@pytest.mark.spec("CHAT-29")
+@pytest.mark.spec("CHAT-64")
 def test_an_answer_that_may_call_once_ends_with_its_call():
     once = ToolUse(schemas=TOOLS.schemas, parallel=False)
     reader = OutputReader(BYTES, (), QWEN3, tools=once)

@@ -191,7 +191,7 @@ def test_walks_and_what_no_template_needs_are_refused_at_parse(source):
         Template.parse(source)
 
 
-@pytest.mark.spec("CHAT-4")
+@pytest.mark.spec("CHAT-55")
 @pytest.mark.parametrize(
     "source",
     [

@@ -166,7 +166,7 @@ def test_a_hostile_tokenizer_is_refused_with_its_reason(directory, name):
         use(directory)
 
 
-@pytest.mark.spec("TEXT-20")
+@pytest.mark.spec("TEXT-24")
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(a|aa)+$", r"((a*)*)*c"])
 def test_a_pattern_that_never_ends_fails_one_request_and_not_the_server(directory, pattern):
     parts = [split(pattern), BYTES]
