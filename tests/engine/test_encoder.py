@@ -68,7 +68,7 @@ def test_the_budget_is_given_out_to_whole_sequences(prompts, budget, shares):
     assert share_whole(prompts, budget) == shares
 
 
-@pytest.mark.spec("ENG-35")
+@pytest.mark.spec("ENG-35", "ENG-65")
 def test_a_step_holds_whole_sequences_within_the_budget_and_a_longer_one_alone():
     _, rows = encode_all(engine(prefill_chunk=10), [range(4), range(6), range(30), range(3), range(7)])
     assert rows == [10, 30, 10]

@@ -33,7 +33,7 @@ def events_of(engine, key):
 # --- answers
 
 
-@pytest.mark.spec("ENG-4")
+@pytest.mark.spec("ENG-4", "ENG-47")
 def test_the_successor_model_counts_up_to_the_length_limit():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), max_tokens=3))
@@ -59,7 +59,7 @@ def test_a_stop_token_at_the_length_limit_is_a_stop():
     assert events_of(engine, key)[-1].finish is Finish.STOP
 
 
-@pytest.mark.spec("ENG-5")
+@pytest.mark.spec("ENG-47")
 def test_the_end_of_the_context_ends_an_answer_by_length():
     engine = small(context_tokens=8)
     key = engine.add_request(attrs.evolve(REQUEST, max_tokens=100))
@@ -82,7 +82,7 @@ def test_the_first_event_says_how_much_of_the_prompt_was_cached():
         assert events_of(engine, key)[0] == PrefillStarted(cached)
 
 
-@pytest.mark.spec("ENG-4")
+@pytest.mark.spec("ENG-46")
 def test_nothing_is_reported_before_a_request_has_rows():
     engine = small(max_num_seqs=1)
     engine.add_request(REQUEST)
@@ -90,7 +90,7 @@ def test_nothing_is_reported_before_a_request_has_rows():
     assert not [event for event in engine.step() if event.key == waiting]
 
 
-@pytest.mark.spec("ENG-4")
+@pytest.mark.spec("ENG-46")
 def test_a_preempted_request_reports_its_start_once():
     engine = small(kv_blocks=6, prefill_chunk=0)
     for start in range(3):
@@ -141,14 +141,14 @@ class Ends:
         raise AssertionError
 
 
-@pytest.mark.spec("ENG-39")
+@pytest.mark.spec("ENG-60")
 def test_an_answer_that_its_constraint_lets_only_end_ends_before_its_shortest_length():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(SUCCESSORS, min_tokens=5), Ends())
     assert tokens_of(events_of(engine, key)) == [TokenEvent(0, 99, finish=Finish.STOP)]
 
 
-@pytest.mark.spec("ENG-39")
+@pytest.mark.spec("ENG-60")
 def test_where_every_token_ends_the_answer_one_of_them_does():
     request = attrs.evolve(SUCCESSORS, stop_ids=frozenset(range(10_000)), min_tokens=5)
     assert alone(request, succ_model()) == [TokenEvent(0, 98, finish=Finish.STOP)]
@@ -193,7 +193,7 @@ def test_an_empty_prompt_or_an_unknown_token_is_the_fault_of_the_client(prompt):
     assert not engine.has_work
 
 
-@pytest.mark.spec("ENG-6")
+@pytest.mark.spec("ENG-48")
 def test_a_prompt_must_leave_room_for_one_token():
     engine = small(context_tokens=10)
     engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(9))))
@@ -222,7 +222,7 @@ def test_more_requests_than_may_run_and_wait_are_refused():
     engine.add_request(REQUEST)
 
 
-@pytest.mark.spec("ENG-2")
+@pytest.mark.spec("ENG-45")
 @pytest.mark.parametrize(
     "ended",
     [{"emitted": (4, 5), "max_tokens": 2}, {"emitted": (4, 5), "stop_ids": frozenset({5})}],
@@ -355,7 +355,7 @@ class BrokenModel(HashModel):
         raise MemoryError("no room for the activations")
 
 
-@pytest.mark.spec("ENG-10")
+@pytest.mark.spec("ENG-49")
 def test_what_the_forward_pass_raises_leaves_the_step():
     engine = small(BrokenModel())
     engine.add_request(REQUEST)
@@ -417,7 +417,7 @@ class Watched(Alternating):
         return super().mask()
 
 
-@pytest.mark.spec("ENG-31")
+@pytest.mark.spec("ENG-56")
 def test_a_constraint_is_asked_once_for_each_row_that_can_count():
     request = constrained(sampling=GREEDY, prompt=FORETOLD)
     engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
@@ -430,7 +430,7 @@ def test_a_constraint_is_asked_once_for_each_row_that_can_count():
     assert len(tokens) <= constraint.asked <= len(tokens) + statistics.drafted_tokens_total
 
 
-@pytest.mark.spec("ENG-31")
+@pytest.mark.spec("ENG-56")
 @pytest.mark.parametrize("fail_at", range(9))
 def test_a_constraint_that_breaks_under_drafts_ends_its_request_where_it_would_without_them(fail_at):
     request = constrained(sampling=GREEDY, prompt=FORETOLD)

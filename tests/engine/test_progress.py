@@ -16,7 +16,7 @@ def small(**config):
     return Engine(HashModel(), EngineConfig(**{"block_size": 4, "kv_blocks": 64, "prefix_cache": "none"} | config))
 
 
-@pytest.mark.spec("ENG-42")
+@pytest.mark.spec("ENG-63")
 def test_the_share_of_the_prompt_is_told_after_each_chunk():
     engine = small(prefill_chunk=8)
     key = engine.add_request(REQUEST)
@@ -56,7 +56,7 @@ def test_those_who_did_not_ask_are_told_nothing():
     assert all([type(e) for e in happened[key]] == [PrefillStarted, TokenEvent, TokenEvent] for key in keys)
 
 
-@pytest.mark.spec("ENG-42")
+@pytest.mark.spec("ENG-63")
 def test_nothing_is_told_after_the_first_token_though_the_request_is_preempted():
     engine = small(kv_blocks=6, prefill_chunk=0)
     request = attrs.evolve(REQUEST, max_tokens=12)

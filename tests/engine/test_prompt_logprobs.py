@@ -35,7 +35,7 @@ def test_each_token_has_what_the_logits_before_it_say():
     assert [(t.token, t.logprob, t.top) for t in told] == [(e.token, e.logprob, e.top) for e in expected]
 
 
-@pytest.mark.spec("ENG-40")
+@pytest.mark.spec("ENG-40", "ENG-61")
 @pytest.mark.parametrize("sampler", ["auto", "numpy"])
 @pytest.mark.parametrize("chunk", [0, 1, 7, 39, 40])
 def test_they_have_the_same_bits_whatever_the_chunks_and_come_once_for_each_chunk(chunk, sampler):
@@ -72,7 +72,7 @@ def test_such_a_request_does_not_read_the_prefix_cache_but_others_find_its_block
     assert events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None))[0] == PrefillStarted(36)
 
 
-@pytest.mark.spec("ENG-40")
+@pytest.mark.spec("ENG-40", "ENG-61")
 def test_a_preempted_request_is_told_each_token_once():
     engine = small(kv_blocks=16, prefill_chunk=4)
     first = engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(12)), max_tokens=40, prompt_logprobs=None))
@@ -83,14 +83,14 @@ def test_a_preempted_request_is_told_each_token_once():
     assert len(tokens_of(happened[first])) == 40
 
 
-@pytest.mark.spec("ENG-40")
+@pytest.mark.spec("ENG-61")
 def test_a_resumed_answer_is_not_told_its_prompt_again():
     events = all_alone(attrs.evolve(REQUEST, emitted=(4,)))
     assert prompt_tokens_of(events) == []
     assert len(tokens_of(events)) == 2
 
 
-@pytest.mark.spec("ENG-41")
+@pytest.mark.spec("ENG-62")
 def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
     engine = small(prefill_chunk=0, kv_blocks=1000)
     model = engine._runner._model
@@ -101,7 +101,7 @@ def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
     assert max(len(batch.logit_rows) for batch in model.forwards) <= MOST_SCORED_ROWS + len(keys)
 
 
-@pytest.mark.spec("ENG-41")
+@pytest.mark.spec("ENG-62")
 def test_only_the_rows_that_are_wanted_have_logits():
     engine = small(prefill_chunk=16)
     events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None, max_tokens=1))

@@ -53,7 +53,7 @@ def drafted(tokens, sequences, most=8):
     return count, right
 
 
-@pytest.mark.spec("ENG-33")
+@pytest.mark.spec("ENG-64")
 def test_drafts_that_miss_become_rare():
     rng, tokens = random.Random(1), list(range(500))
     for new in range(500, 1000):  # three tokens that are known, then one that never was
@@ -75,7 +75,7 @@ def test_the_more_sequences_run_the_surer_a_draft_must_be():
     assert counts[0][1] / counts[0][0] < counts[1][1] / counts[1][0]
 
 
-@pytest.mark.spec("ENG-33")
+@pytest.mark.spec("ENG-33", "ENG-64")
 def test_a_text_that_repeats_itself_gets_long_drafts_and_a_miss_ends_them():
     lookup, tokens = PromptLookup(), [*range(100), *range(50)]
     assert len(lookup.draft(tokens, 16, least_chance(1))) == 16

@@ -188,7 +188,7 @@ def test_a_preempted_sequence_keeps_its_place_before_later_arrivals():
     assert (eng.queue_position(second), eng.queue_position(third)) == (0, 1)
 
 
-@pytest.mark.spec("ENG-16")
+@pytest.mark.spec("ENG-50")
 def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
     eng = engine(kv_blocks=10, prefill_chunk=3, max_num_seqs=8)
     big = eng.add_request(request(20, 20))
@@ -202,7 +202,7 @@ def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
     assert ends.index(big) < 20
 
 
-@pytest.mark.spec("ENG-33")
+@pytest.mark.spec("ENG-64")
 def test_a_draft_never_takes_a_block_from_another_sequence():
     eng = Engine(succ_model(), EngineConfig(kv_blocks=6, block_size=4, speculative="prompt_lookup"))
     repeating = eng.add_request(GenerationRequest(prompt=(1, 2, 3, 4, 5, 1, 2), max_tokens=8, seed=0))
@@ -280,7 +280,7 @@ def test_the_choices_of_one_prompt_share_its_blocks_and_compute_it_once(cache, c
     assert used == 10 + 8
 
 
-@pytest.mark.spec("ENG-18")
+@pytest.mark.spec("ENG-51")
 def test_without_a_cache_each_choice_computes_the_whole_prompt():
     eng = engine(prefix_cache="none")
     for each in choices(3, 41):

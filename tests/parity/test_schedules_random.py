@@ -14,7 +14,7 @@ from tlserve.engine.engine import Engine
 from tlserve.generation import GenerationRequest, SamplingParams
 
 
-@pytest.mark.spec("CASE-29", "ENG-1")
+@pytest.mark.spec("CASE-29", "ENG-1", "ENG-44")
 @pytest.mark.parametrize("part", range(3))
 def test_every_request_of_a_random_schedule_gets_the_bits_that_it_gets_alone(part):
     seen = {"preemptions_total": 0, "kv_evictions_total": 0, "prefix_cache_hits_total": 0, "accepted_tokens_total": 0}
@@ -46,7 +46,7 @@ CONFIGS = {
 }
 
 
-@pytest.mark.spec("ENG-1")
+@pytest.mark.spec("ENG-1", "ENG-44")
 @pytest.mark.parametrize("name", CONFIGS)
 def test_no_setting_of_the_engine_changes_the_bits_of_an_answer(name):
     rng = random.Random(name)

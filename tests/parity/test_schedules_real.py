@@ -52,7 +52,7 @@ def test_no_schedule_that_hypothesis_finds_changes_an_answer_of_a_tiny_llama(tin
     play(tiny[numerics], seed)
 
 
-@pytest.mark.spec("ENG-1")
+@pytest.mark.spec("ENG-1", "ENG-44")
 @pytest.mark.parametrize("prefix_cache", ["none", "hash", "radix"])
 @pytest.mark.parametrize("speculative", ["none", "prompt_lookup"])
 def test_requests_that_throw_one_another_out_of_the_pool_keep_their_bits(tiny, prefix_cache, speculative):

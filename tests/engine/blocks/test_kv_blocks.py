@@ -69,7 +69,7 @@ def test_a_common_beginning_is_shared_by_whole_blocks(kind):
     assert [kv.pool.holders(block) for block in first.blocks] == [2, 2, 1]
 
 
-@pytest.mark.spec("ENG-22")
+@pytest.mark.spec("ENG-52")
 @both_caches
 def test_at_least_one_token_is_left_to_compute(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())

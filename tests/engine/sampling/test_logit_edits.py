@@ -24,17 +24,17 @@ def edited(**sampling):
     return open_edits(request).edit(LOGITS).tolist()
 
 
-@pytest.mark.spec("ENG-38")
+@pytest.mark.spec("ENG-57")
 def test_repetition_divides_what_is_positive_and_multiplies_what_is_not_in_prompt_and_answer():
     assert edited(repetition_penalty=2.0) == [1.0, -4.0, 1.5, 1.0, -1.0]
 
 
-@pytest.mark.spec("ENG-38")
+@pytest.mark.spec("ENG-58")
 def test_presence_is_taken_once_from_the_tokens_of_the_answer():
     assert edited(presence_penalty=0.5) == [2.0, -2.5, 2.5, 1.0, -1.0]
 
 
-@pytest.mark.spec("ENG-38")
+@pytest.mark.spec("ENG-58")
 def test_frequency_is_taken_for_each_time_that_a_token_stands_in_the_answer():
     assert edited(frequency_penalty=0.5) == [2.0, -2.5, 2.0, 1.0, -1.0]
 
@@ -60,7 +60,7 @@ def test_a_request_that_edits_nothing_has_no_edits():
     assert open_edits(REQUEST) is None
 
 
-@pytest.mark.spec("ENG-38")
+@pytest.mark.spec("ENG-59")
 @pytest.mark.parametrize("seed", range(40))
 def test_edits_counted_token_by_token_are_those_of_the_whole_answer(seed):
     rng = random.Random(seed)
@@ -130,7 +130,7 @@ def test_an_answer_with_penalties_resumed_at_any_token_goes_on_with_the_same_bit
         assert alone(attrs.evolve(request, emitted=emitted)) == whole[cut:]
 
 
-@pytest.mark.spec("ENG-38")
+@pytest.mark.spec("ENG-59")
 def test_drafts_do_not_change_an_answer_with_penalties_and_some_are_right():
     model = HashModel(pull=12.0)
     requests = [

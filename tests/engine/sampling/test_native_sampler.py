@@ -149,7 +149,7 @@ def test_no_row_that_hypothesis_finds_gives_other_bits(row, sampling, seed, logp
 VOCABULARY = 49_152
 
 
-@pytest.mark.spec("ENG-34")
+@pytest.mark.spec("ENG-34", "ENG-54")
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999, 0.999999])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
 def test_a_nucleus_of_a_few_and_of_nearly_all_of_a_whole_vocabulary_is_the_one_of_numpy(top_p, spread):
@@ -176,7 +176,7 @@ def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
 PENALISED = {"presence_penalty": 1.0, "frequency_penalty": 0.5, "repetition_penalty": 1.2}
 
 
-@pytest.mark.spec("ENG-34")
+@pytest.mark.spec("ENG-34", "ENG-59")
 @pytest.mark.parametrize("wanted", [None, 5])
 def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
     logits = np.random.default_rng(9).normal(0, 1, VOCABULARY).astype(np.float32)
@@ -263,7 +263,7 @@ class WithoutVersion:
         """As it was before it had a number."""
 
 
-@pytest.mark.spec("ENG-34")
+@pytest.mark.spec("ENG-55")
 @pytest.mark.parametrize("module", [OfAnotherVersion, WithoutVersion, object()])
 def test_numpy_draws_and_says_so_where_the_extension_is_of_another_version(module, monkeypatch, caplog):
     monkeypatch.setattr(native_sampler, "load_native", lambda: module)

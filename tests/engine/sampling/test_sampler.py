@@ -143,7 +143,7 @@ def test_the_draws_follow_the_filtered_distribution(name):
     assert chi_square < freedom * (1 - 2 / (9 * freedom) + 3.09 * math.sqrt(2 / (9 * freedom))) ** 3
 
 
-@pytest.mark.spec("ENG-27")
+@pytest.mark.spec("ENG-27", "ENG-53")
 @pytest.mark.parametrize("fields", [{"temperature": 0.0}, {"top_k": 1}, {"top_p": 1e-9}, {"min_p": 1.0, "top_k": 1}])
 def test_the_lowest_id_wins_a_tie(fields):
     logits = np.array([0, 3, 1, 3, 3], dtype=np.float32)
@@ -156,6 +156,7 @@ def test_a_tie_at_the_edge_of_top_k_keeps_the_lower_ids():
     assert {draw(logits, request(top_k=3, seed=s), 0).token for s in range(60)} == {0, 1, 2}
 
 
+@pytest.mark.spec("ENG-54")
 def test_a_nucleus_ends_with_the_token_that_reaches_its_share():
     logits = np.zeros(4, dtype=np.float32)
     assert {draw(logits, request(top_p=0.5, seed=s), 0).token for s in range(60)} == {0, 1}
@@ -169,14 +170,14 @@ def test_best_ids_are_a_stable_sort_for_every_count():
         assert sampler.best_ids(logits, count).tolist() == order[:count]
 
 
-@pytest.mark.spec("ENG-26")
+@pytest.mark.spec("ENG-26", "ENG-53")
 def test_a_tiny_temperature_is_greedy_and_raises_no_warning():
     logits = random_logits(random.Random(4), 100)
     logits[17] = 50
     assert draw(logits, request(temperature=5e-324), 0).token == 17
 
 
-@pytest.mark.spec("ENG-26")
+@pytest.mark.spec("ENG-26", "ENG-54")
 def test_a_nucleus_that_needs_nearly_all_tokens_is_found():
     logits = np.random.default_rng(6).normal(0, 0.1, 5000).astype(np.float32)
     sampling = SamplingParams(top_p=0.999)
@@ -215,7 +216,7 @@ def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_coun
         draw(logits, request(), 0, Mask([30], 64))
 
 
-@pytest.mark.spec("ENG-39")
+@pytest.mark.spec("ENG-39", "ENG-60")
 def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
     assert all_but([], 40) is None
     assert all_but([40, 99, -1], 40) is None
@@ -224,7 +225,7 @@ def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
     assert [i for i in range(64) if allows(kept, i)] == [i for i in range(39) if i != 3]
 
 
-@pytest.mark.spec("ENG-39")
+@pytest.mark.spec("ENG-60")
 def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
     ends, others = Mask([3], 40).words, all_but([3], 40)
     assert narrowed(ends, others) is ends
