@@ -12,7 +12,7 @@ from openai.types import Completion, CreateEmbeddingResponse, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tlserve.chat.logprob_entries import LogprobEntry, TokenChoice
-from tlserve.chat.output.output_reader import Answer, Delta
+from tlserve.chat.output.deltas import Answer, Delta
 from tlserve.generation import Finish
 from tlserve.openai.chunks import chat_chunks, completion_chunks
 from tlserve.openai.documents import (

@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from tlserve.chat.logprob_entries import LogprobEntry
-from tlserve.chat.output.output_reader import CallDelta, Delta
+from tlserve.chat.output.deltas import CallDelta, Delta
 from tlserve.chat.served_model import REASONING_NAMES
 from tlserve.openai.documents import NO_EXTRAS, AnswerHead, Extras, Usage, encode, finish_reason
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs

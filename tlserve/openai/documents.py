@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.chat.logprob_entries import LogprobEntry
-from tlserve.chat.output.output_reader import Answer, AnswerCall
+from tlserve.chat.output.deltas import Answer, AnswerCall
 from tlserve.chat.served_model import REASONING_NAMES
 from tlserve.generation import Finish
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs, prompt_logprobs

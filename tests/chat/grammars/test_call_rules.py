@@ -13,7 +13,8 @@ from tlserve.chat.dialects import deepseek_r1
 from tlserve.chat.dialects.registry import BY_NAME, DIALECTS
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.grammars.formats import choice_format
-from tlserve.chat.output.output_reader import OutputReader, fold
+from tlserve.chat.output.deltas import fold
+from tlserve.chat.output.output_reader import OutputReader
 from tlserve.errors import ClientError
 from tlserve.generation import Finish, TokenEvent
 

@@ -25,8 +25,8 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
+from tlserve.chat.output.json_regions import NamedRegion
 from tlserve.chat.output.markup_reader import THINK, MarkupReader
-from tlserve.chat.output.regions import NamedRegion
 
 ALL_BEGIN, ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001 - the model's own spelling
 BEGIN, END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001 - the model's own spelling

@@ -23,8 +23,8 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
+from tlserve.chat.output.json_regions import JsonRegion
 from tlserve.chat.output.markup_reader import MarkupReader, OpenRegion
-from tlserve.chat.output.regions import JsonRegion
 
 BEGIN, END = "<tool_call>", "</tool_call>"
 

@@ -23,9 +23,10 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
+from tlserve.chat.output.json_regions import JsonRegion
 from tlserve.chat.output.markup_reader import MarkupReader
 from tlserve.chat.output.pythonic_region import PythonicRegion
-from tlserve.chat.output.regions import EitherRegion, JsonRegion, Region
+from tlserve.chat.output.region import EitherRegion, Region
 
 TAG = "<|python_tag|>"
 _HEADER = "<|start_header_id|>"

@@ -25,8 +25,9 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
+from tlserve.chat.output.json_regions import JsonRegion, NamedRegion
 from tlserve.chat.output.markup_reader import MarkupReader, OpenRegion
-from tlserve.chat.output.regions import EitherRegion, JsonRegion, NamedRegion, Region
+from tlserve.chat.output.region import EitherRegion, Region
 
 BEGIN = "[TOOL_CALLS]"
 _ARGUMENTS, _CALL_ID = "[ARGS]", "[CALL_ID]"

@@ -24,7 +24,7 @@ from tlserve.chat.dialect import (
 )
 from tlserve.chat.dialects.hermes import BEGIN, END
 from tlserve.chat.output.markup_reader import THINK, MarkupReader
-from tlserve.chat.output.regions import XmlRegion
+from tlserve.chat.output.xml_region import XmlRegion
 
 _CALLS = CallForm(
     call=(BEGIN, "\n<function=", Slot.NAME, ">\n", Slot.ARGUMENTS, "</function>\n", END), between=("\n",), as_tags=True

@@ -2,7 +2,7 @@
 
 Owns what of a schema can be held in such a form: an object of named properties, each of one type. A text stands as it is, so
 that of its schema only the length, `enum` and `const` can be held; every other value is JSON. The last is the reader's way
-(`tlserve.chat.output.regions.XmlRegion`). Refuses to know what stands around the arguments.
+(`tlserve.chat.output.xml_region.XmlRegion`). Refuses to know what stands around the arguments.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, Tags, ToolUse
-from tlserve.chat.output.regions import Region
+from tlserve.chat.output.region import Region
 
 _BLANKS = " \t\n\r"
 OpenRegion = Callable[[], Region]

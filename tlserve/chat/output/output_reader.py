@@ -32,88 +32,11 @@ from tlserve.chat.dialect import (
 )
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.logprob_entries import EntryQueue, LogprobEntry, TokenChoice
+from tlserve.chat.output.deltas import NOTHING, CallDelta, Delta
 from tlserve.generation import Finish, TokenEvent
 from tlserve.text.detokenizer import Detokenizer
 from tlserve.text.stop_strings import StopStrings
 from tlserve.text.tokenizer import Tokenizer
-
-
-@attrs.frozen
-class CallDelta:
-    """What one step adds to the call `index`; its first piece has `id` and `name`, and no other one."""
-
-    index: int
-    arguments: str = ""
-    id: str = ""
-    name: str = ""
-
-
-@attrs.frozen
-class AnswerCall:
-    """A call of an answer. Only where the answer was cut are `arguments` less than a JSON object."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@attrs.frozen(kw_only=True)
-class Delta:
-    """What one step adds to an answer; `finish` is set on the last one, and `called` if it ends in calls that it chose."""
-
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[CallDelta, ...] = ()
-    logprobs: tuple[LogprobEntry, ...] = ()
-    finish: Finish | None = None
-    called: bool = False
-
-    @property
-    def is_empty(self) -> bool:
-        """Say whether there is nothing to send."""
-        return not (self.content or self.finish or self.reasoning or self.calls or self.logprobs)
-
-    @property
-    def is_content(self) -> bool:
-        """Say whether there is content, and nothing else."""
-        return bool(self.content) and not (self.finish or self.reasoning or self.calls or self.logprobs)
-
-
-_NOTHING = Delta()
-
-
-@attrs.frozen(kw_only=True)
-class Answer:
-    """A whole answer; `finish` is None where the stream was cut."""
-
-    content: str = ""
-    reasoning: str = ""
-    calls: tuple[AnswerCall, ...] = ()
-    logprobs: tuple[LogprobEntry, ...] = ()
-    finish: Finish | None = None
-    called: bool = False
-
-
-def fold(deltas: Iterable[Delta]) -> Answer:
-    """Return the answer that `deltas`, in order, make."""
-    parts = list(deltas)
-    return Answer(
-        content="".join(delta.content for delta in parts),
-        reasoning="".join(delta.reasoning for delta in parts),
-        calls=_fold_calls(piece for delta in parts for piece in delta.calls),
-        logprobs=tuple(entry for delta in parts for entry in delta.logprobs),
-        finish=next((delta.finish for delta in reversed(parts) if delta.finish is not None), None),
-        called=any(delta.called for delta in parts),
-    )
-
-
-def _fold_calls(pieces: Iterable[CallDelta]) -> tuple[AnswerCall, ...]:
-    calls: dict[int, list[CallDelta]] = {}
-    for piece in pieces:
-        calls.setdefault(piece.index, []).append(piece)
-    return tuple(
-        AnswerCall(own[0].id, own[0].name, "".join(piece.arguments for piece in own)) for own in calls.values()
-    )
 
 
 def new_call_id() -> str:
@@ -169,7 +92,7 @@ class OutputReader:
         a stop, not a length.
         """
         if self.stopped:
-            return _NOTHING
+            return NOTHING
         self.tokens += 1
         self._reasoning.waiting += 1
         pieces = [] if event.finish is Finish.STOP else self._read(event)

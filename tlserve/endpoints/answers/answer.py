@@ -16,7 +16,7 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
-from tlserve.chat.output.output_reader import fold
+from tlserve.chat.output.deltas import fold
 from tlserve.endpoints.answers.answer_plan import Plan
 from tlserve.endpoints.answers.choices import Ready, open_choices
 from tlserve.endpoints.answers.token_reader import Part

@@ -14,7 +14,8 @@ import attrs
 
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
-from tlserve.chat.output.output_reader import Answer, OutputReader
+from tlserve.chat.output.deltas import Answer
+from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_min_tokens, plan_max_tokens, seed_bits

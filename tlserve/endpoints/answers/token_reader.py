@@ -11,7 +11,8 @@ from collections.abc import Sequence
 import attrs
 
 from tlserve.chat.logprob_entries import LogprobEntry
-from tlserve.chat.output.output_reader import Delta, OutputReader
+from tlserve.chat.output.deltas import Delta
+from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.endpoints.exchange import Call
 from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
