@@ -227,6 +227,8 @@ def test_every_number_has_a_unit_and_both_bounds() -> None:
 def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject) -> None:
     rows = [row for table in declared_settings().values() for row in table.values() if row.low is not None]
     row = data.draw(st.sampled_from(rows))
+    assert row.low is not None
+    assert row.high is not None
     value = data.draw(st.integers(int(row.low) - 2, int(row.high) + 2) | st.sampled_from([row.low, row.high]))
     if row.low <= value <= row.high:
         settings = load_settings(None, {}, [(row.name, str(value))])

@@ -8,7 +8,7 @@ import random
 import attrs
 import pytest
 
-from tests.fuzz.framing import Failure, conversation, fault_of, fuzz, numbers_for, read_statuses
+from tests.fuzz.framing import Failure, Seen, conversation, fault_of, fuzz, numbers_for, read_statuses
 from tests.fuzz.grammar import KINDS, SMUGGLED, Bad, Conversation, Good, bad_message
 
 INPUTS = 10_000
@@ -67,12 +67,12 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("said", "answer", "seen"), RIGHT)
-def test_the_judge_lets_right_answers_pass(said: Conversation, answer: bytes, seen: list) -> None:
+def test_the_judge_lets_right_answers_pass(said: Conversation, answer: bytes, seen: list[Seen]) -> None:
     assert fault_of(said, answer, seen) == ""
 
 
 @pytest.mark.parametrize(("said", "answer", "seen"), WRONG)
-def test_the_judge_sees_every_wrong_answer(said: Conversation, answer: bytes, seen: list) -> None:
+def test_the_judge_sees_every_wrong_answer(said: Conversation, answer: bytes, seen: list[Seen]) -> None:
     assert fault_of(said, answer, seen) != ""
 
 

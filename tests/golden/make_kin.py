@@ -183,7 +183,7 @@ def drawn(name: str, like: torch.Tensor, generator: torch.Generator) -> torch.Te
     return torch.randn(like.shape, generator=generator) * (gain / math.sqrt(like.shape[1]))
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def compute(folder: Path, config: dict, ids: list[int]) -> dict[str, np.ndarray]:
     """Return the arrays of one case."""
     model = open_model(folder, config)

@@ -109,12 +109,12 @@ def not_at_home(module: Module) -> Iterator[str]:
 
 def reads_environment(module: Module) -> Iterator[str]:
     for node in ast.walk(module.tree):
-        attribute = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os"
-        name = node.attr if attribute else None
-        imported = (
-            {alias.name for alias in node.names} if isinstance(node, ast.ImportFrom) and node.module == "os" else set()
-        )
-        if module.package != "config" and (imported | {name}) & ENVIRONMENT:
+        names = set[str]()
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "os":
+            names = {node.attr}
+        elif isinstance(node, ast.ImportFrom) and node.module == "os":
+            names = {alias.name for alias in node.names}
+        if module.package != "config" and isinstance(node, ast.Attribute | ast.ImportFrom) and names & ENVIRONMENT:
             yield f"{module.path}:{node.lineno}: {module.package} reads the environment"
 
 

@@ -52,7 +52,7 @@ def _rules_of(decorator: ast.expr) -> Iterator[str]:
 @functools.cache
 def all_marked() -> dict[str, tuple[str, ...]]:
     """Return the rules of every marked test, by "path::name"."""
-    found = {}
+    found: dict[str, tuple[str, ...]] = {}
     for path in sorted((CHECKOUT / "tests").rglob("test_*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         found |= {f"{path.relative_to(CHECKOUT)}::{name}": numbers for name, numbers in marked(tree)}

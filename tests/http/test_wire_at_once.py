@@ -15,7 +15,8 @@ def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
     with socket.create_server(("127.0.0.1", 0)) as server:
         client = socket.create_connection(server.getsockname())
         accepted, _ = server.accept()
-    return tuple(trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in (accepted, client))
+    one, other = (trio.SocketStream(trio.socket.from_stdlib_socket(end)) for end in (accepted, client))
+    return one, other
 
 
 async def test_what_does_not_fit_at_once_arrives_whole_and_in_order():

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -122,10 +123,10 @@ def test_every_object_that_json_writes_is_read_back_the_same(value: dict[str, ob
 
 @pytest.mark.spec("API-1")
 @given(st.recursive(st.just([]), lambda inner: st.lists(inner, max_size=3) | st.fixed_dictionaries({"k": inner})))
-def test_the_depth_that_is_refused_is_the_real_depth(value: object) -> None:
-    def depth(node: object) -> int:
+def test_the_depth_that_is_refused_is_the_real_depth(value: Any) -> None:
+    def depth(node: Any) -> int:
         inner = node.values() if isinstance(node, dict) else node
-        return 1 + max((depth(child) for child in inner), default=0)  # type: ignore[union-attr]
+        return 1 + max((depth(child) for child in inner), default=0)
 
     body = json.dumps({"a": value}).encode()
     real = 1 + depth(value)

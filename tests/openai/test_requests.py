@@ -265,7 +265,7 @@ def test_a_tool_turn_keeps_its_call_id_and_name() -> None:
 
 @pytest.mark.spec("API-10")
 def test_what_a_client_echoes_of_an_assistant_turn_is_accepted() -> None:
-    echoed = {
+    echoed: dict[str, Any] = {
         "role": "assistant",
         "content": "x",
         "refusal": None,
@@ -344,7 +344,7 @@ def test_a_message_that_is_not_served_is_refused_by_its_place(status: int, param
 
 # --- values out of range (S16), nulls (case 15), no-ops ----------------------------------------------------------------
 
-WRONG = {
+WRONG: dict[str, list[Any]] = {
     "model": ["", 5, []],
     "temperature": [-1, 2.1, "1", True, [], {}],
     "top_p": [0, -0.1, 1.1, "1", False],
@@ -448,7 +448,7 @@ def test_null_for_a_required_field_is_a_missing_field(field: str) -> None:
     assert refused.value.param == field
 
 
-NOOPS = {
+NOOPS: dict[str, list[Any]] = {
     "n": [1],
     "best_of": [1],
     "echo": [False],

@@ -102,7 +102,7 @@ def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
     assert set(enforced(tools=[F, strict])) == {"f", "s"}
     use = chat(tools=[F, strict]).tools.use
     assert use is not None
-    assert (use.required, use.strict) == (False, {"s"})
+    assert (use.required, use.strict) == (False, frozenset({"s"}))
 
 
 @pytest.mark.spec("CHAT-54", "CHAT-73")

@@ -37,8 +37,8 @@ def test_any_choice_of_rows_has_the_bits_of_each_sequence_alone(models, seed):
     truth = [run_whole(alone, tokens) for tokens in sequences]
     starts = np.zeros(len(lengths), int)
     for counts in (lengths, np.ones_like(lengths), np.full_like(lengths, 2)):
-        parts = zip(sequences, starts, counts, tables, strict=False)
-        batch = step_batch(*(Rows(tokens[start : start + n], start, table) for tokens, start, n, table in parts))
+        given = zip(sequences, starts, counts, tables, strict=False)
+        batch = step_batch(*(Rows(tokens[start : start + n], start, table) for tokens, start, n, table in given))
         rows = len(batch.tokens)
         batch = attrs.evolve(batch, logit_rows=chosen(random, rows), hidden_rows=chosen(random, rows))
         got = model.forward(batch, kv)

@@ -28,7 +28,7 @@ NUMERICS = [Numerics(activations, kv_precision) for activations, kv_precision in
 @pytest.mark.real_model
 @pytest.mark.parametrize("numerics", SCHEDULES, ids="-".join)
 def test_every_request_of_a_random_schedule_on_the_real_model_gets_the_bits_that_it_gets_alone(smol_path, numerics):
-    models = real_models(smol_path, *numerics, ONE_AND_TWO_THREADS)
+    models = real_models(smol_path, numerics[0], numerics[1], ONE_AND_TWO_THREADS)
     for seed in range(FIRST, FIRST + (SCHEDULES[numerics] if load_native() else 1)):
         play(models, seed)
 

@@ -2,6 +2,7 @@
 
 import threading
 from functools import partial
+from typing import Any
 
 import attrs
 import pytest
@@ -27,7 +28,7 @@ STOPS = frozenset({0})
 class GatedCompiler:
     """A compiler that waits for the test; it counts what it compiles, and refuses what is called bad."""
 
-    compiled: list = attrs.field(factory=list)
+    compiled: list[tuple[str, object]] = attrs.field(factory=list)
     begun: threading.Semaphore = attrs.field(factory=partial(threading.Semaphore, 0))
     gate: threading.Semaphore = attrs.field(factory=partial(threading.Semaphore, 0))
 
@@ -67,7 +68,7 @@ def compiler():
 @pytest.mark.spec("API-82")
 async def test_a_grammar_is_compiled_once_for_all_who_ask_at_the_same_time_and_later(compiler):
     grammars = Grammars(compiler, GrammarLimits())
-    started = []
+    started: list[Any] = []
 
     async def start():
         started.append(await grammars.start(Grammar("a"), STOPS))
@@ -124,7 +125,7 @@ async def test_all_who_wait_for_a_bad_grammar_are_told_and_it_is_not_tried_for_e
 async def test_who_waits_for_one_that_leaves_compiles_for_itself(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     leaving = trio.CancelScope()
-    started = []
+    started: list[Any] = []
 
     async def leave():
         with leaving:
@@ -170,6 +171,7 @@ async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
     schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d4000": {"const": "b"}}}
     compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)
     grammar = answer_grammar(schema_format(schema, "schema", "response_format"), None, PLAIN, FROM_NOTHING, {})
+    assert grammar is not None
     constraint = await Grammars(compiler, GrammarLimits(time_s=PATIENCE_S)).start(grammar, STOPS)
     assert constraint.mask()[1] == 1 << ord('"') - 32
 

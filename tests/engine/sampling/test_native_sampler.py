@@ -212,7 +212,7 @@ def test_calls_that_would_read_outside_are_refused():
     edited = row[:72] + bytes(8) + row[80:]
     assert len(native.draw(row, starts, logits, b"", [])) == 1
     assert len(native.draw(edited, starts, logits, b"", [(penalties, entries)])) == 1
-    for wrong in (
+    for wrong_edits in (
         [(penalties, np.array([(4, 0, 0)], EDIT))],
         [(penalties, np.array([(-1, 0, 0)], EDIT))],
         [(penalties, np.zeros(5, EDIT))],
@@ -222,7 +222,7 @@ def test_calls_that_would_read_outside_are_refused():
         [],
     ):
         with pytest.raises(ValueError, match=r"\w{3}"):
-            native.draw(edited, starts, logits, b"", wrong)
+            native.draw(edited, starts, logits, b"", wrong_edits)
     for wrong in (
         (row, starts, logits[:, :3].copy(), b""),
         (row, starts, logits, bytes(3)),

@@ -203,7 +203,7 @@ async def test_a_peer_that_falls_silent_on_a_kept_connection_is_lost_at_the_dead
     async with http_node() as at:
         link = at.link()
         await link.poll("head", [], 0)
-        at.service.poll = at.service.hello = say_nothing
+        at.service.poll = at.service.hello = say_nothing  # type: ignore[method-assign]
         began = trio.current_time()
         with pytest.raises(NodeLost):
             await link.poll("head", [], 0.5)

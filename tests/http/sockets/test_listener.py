@@ -1,5 +1,7 @@
 """Listening addresses over real sockets of this machine's loopback."""
 
+from collections.abc import Sequence
+
 import pytest
 import trio
 
@@ -7,7 +9,7 @@ from tlserve.errors import AddressInUse, OperatorError, SettingsError
 from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 
-async def close_all(listeners: list[trio.SocketListener]) -> None:
+async def close_all(listeners: Sequence[trio.abc.AsyncResource]) -> None:
     for listener in listeners:
         await listener.aclose()
 

@@ -49,11 +49,12 @@ async def test_small_writes_are_not_delayed() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         await responder.send(Response(200))
 
-    listeners = await open_listeners("127.0.0.1:0")
-    client = await trio.open_tcp_stream(*listeners[0].socket.getsockname())
-    accepted = await listeners[0].accept()
+    (listener,) = await open_listeners("127.0.0.1:0")
+    assert isinstance(listener, trio.SocketListener)
+    client = await trio.open_tcp_stream(*listener.socket.getsockname())
+    accepted = await listener.accept()
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-    for stream in (accepted, client, listeners[0]):
+    for stream in (accepted, client, listener):
         await stream.aclose()
 
 

@@ -3,6 +3,7 @@
 import gc
 import threading
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -110,7 +111,7 @@ def test_a_refused_step_writes_nothing_and_the_next_one_runs(model):
 @settings(max_examples=300, database=None)
 def test_a_step_of_any_numbers_is_run_or_refused_and_nothing_else(model, data):
     numbers = st.integers(-3, 70)
-    fields = {}
+    fields: dict[str, Any] = {}
     for field in ("tokens", "positions", "row_starts", "logit_rows", "hidden_rows"):
         if data.draw(st.booleans(), label=f"change {field}"):
             fields[field] = INTS(data.draw(st.lists(numbers, max_size=6), label=field))

@@ -87,6 +87,6 @@ def test_pad_rows_adds_zero_rows_up_to_a_whole_tile():
 
 @pytest.mark.spec("MOD-4")
 def test_blas_runs_on_one_thread_once_pinned():
-    from threadpoolctl import threadpool_info
+    from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
     assert all(info["num_threads"] == 1 for info in threadpool_info() if info["user_api"] == "blas")
