@@ -2,27 +2,16 @@
 
 import pytest
 
-from tests.kit.http.memory_http import memory_server
-from tlserve.http.messages import Request, Response, parse_target
-from tlserve.http.responder import Responder
-from tlserve.http.routing import Found, Route, Router, Unknown, WrongMethod
-
-
-async def show(request: Request, responder: Responder) -> None:
-    await responder.send(Response(200, repr(sorted(request.params.items())).encode()))
-
-
-async def other(request: Request, responder: Responder) -> None:
-    await responder.send(Response(200, b"other"))
-
+from tlserve.http.messages import HttpFault, Request, Response, parse_target
+from tlserve.http.routing import Route, RouteFound, Router, UnknownPath, WrongMethod, answer_without_endpoint
 
 ROUTES = [
-    Route("GET", "/v1/models/{id}", show),
-    Route("GET", "/v1/models", show),
-    Route("POST", "/v1/chat/completions", show),
-    Route("GET", "/v1/models/special", other),
-    Route("DELETE", "/v1/models/{id}", other),
-    Route("GET", "/files/{name}/at/{path+}", show),
+    Route("GET", "/v1/models/{id}", "show"),
+    Route("GET", "/v1/models", "list"),
+    Route("POST", "/v1/chat/completions", "chat"),
+    Route("GET", "/v1/models/special", "special"),
+    Route("DELETE", "/v1/models/{id}", "delete"),
+    Route("GET", "/files/{name}/at/{path+}", "file"),
 ]
 
 
@@ -37,20 +26,22 @@ ROUTES = [
         ("GET", "/v1/models/a%2Fb", "/v1/models/{id}", {"id": "a/b"}),
         ("GET", "/v1/models/..", "/v1/models/{id}", {"id": ".."}),
         ("GET", "/v1/models/special", "/v1/models/special", {}),
+        ("DELETE", "/v1/models/special", "/v1/models/{id}", {"id": "special"}),
         ("GET", "/files/a/at/b", "/files/{name}/at/{path+}", {"name": "a", "path": "b"}),
         ("GET", "/files/a/at/b/c", "/files/{name}/at/{path+}", {"name": "a", "path": "b/c"}),
-        ("GET", "/files/a/at/", Unknown(), None),
-        ("GET", "/files/a/at", Unknown(), None),
-        ("GET", "/v1/models/", Unknown(), None),
-        ("GET", "//v1/models", Unknown(), None),
-        ("GET", "/v1//models", Unknown(), None),
-        ("GET", "/v1/../v1/models", Unknown(), None),
-        ("GET", "/v1/./models", Unknown(), None),
-        ("GET", "/V1/models", Unknown(), None),
-        ("GET", "/v1%2Fmodels", Unknown(), None),
-        ("GET", "/v1/models%00", Unknown(), None),
-        ("GET", "/", Unknown(), None),
-        ("GET", "*", Unknown(), None),
+        ("GET", "/files/a/at/", UnknownPath(), None),
+        ("GET", "/files/a/at", UnknownPath(), None),
+        ("GET", "/v1/models/", UnknownPath(), None),
+        ("GET", "//v1/models", UnknownPath(), None),
+        ("GET", "/v1//models", UnknownPath(), None),
+        ("GET", "/v1/../v1/models", UnknownPath(), None),
+        ("GET", "/v1/./models", UnknownPath(), None),
+        ("GET", "/V1/models", UnknownPath(), None),
+        ("GET", "/v1%2Fmodels", UnknownPath(), None),
+        ("GET", "/v1/models%00", UnknownPath(), None),
+        ("GET", "/", UnknownPath(), None),
+        ("GET", "*", UnknownPath(), None),
+        ("OPTIONS", "*", WrongMethod(("DELETE", "GET", "HEAD", "OPTIONS", "POST")), None),
         ("get", "/v1/models", WrongMethod(("GET", "HEAD", "OPTIONS")), None),
         ("POST", "/v1/models", WrongMethod(("GET", "HEAD", "OPTIONS")), None),
         ("GET", "/v1/chat/completions", WrongMethod(("OPTIONS", "POST")), None),
@@ -59,11 +50,11 @@ ROUTES = [
     ],
 )
 def test_a_method_and_a_path_match_exactly_one_row_or_none(
-    method: str, target: str, pattern: str | Unknown | WrongMethod, params: dict[str, str] | None
+    method: str, target: str, pattern: str | UnknownPath | WrongMethod, params: dict[str, str] | None
 ) -> None:
     for routes in (ROUTES, ROUTES[::-1]):
         match = Router(routes).match(method, parse_target(target).segments)
-        if isinstance(match, Found):
+        if isinstance(match, RouteFound):
             assert (match.route.pattern, match.params) == (pattern, params)
         else:
             assert match == pattern
@@ -71,31 +62,42 @@ def test_a_method_and_a_path_match_exactly_one_row_or_none(
 
 def test_a_pattern_must_begin_with_a_slash() -> None:
     with pytest.raises(ValueError, match="slash"):
-        Route("GET", "v1", show)
+        Route("GET", "v1", "list")
+
+
+def test_a_row_that_comes_twice_is_served_by_the_first() -> None:
+    match = Router([Route("GET", "/v1", "first"), Route("GET", "/v1", "second")]).match("GET", ("", "v1"))
+    assert isinstance(match, RouteFound)
+    assert (match.route.endpoint, match.route.name) == ("first", "GET /v1")
+
+
+def answer_to(method: str, target: str) -> Response:
+    segments = parse_target(target).segments
+    match = Router(ROUTES).match(method, segments)
+    assert not isinstance(match, RouteFound)
+    return answer_without_endpoint(match, Request(method=method, target=target, segments=segments), "look elsewhere")
 
 
 @pytest.mark.spec("HTTP-23")
 @pytest.mark.parametrize(
-    ("method", "target", "status", "allow"),
-    [
-        ("GET", "/nowhere", 404, None),
-        ("POST", "/v1/models", 405, "GET, HEAD, OPTIONS"),
-        ("OPTIONS", "/v1/models", 204, "GET, HEAD, OPTIONS"),
-        ("OPTIONS", "*", 204, "DELETE, GET, HEAD, OPTIONS, POST"),
-        ("OPTIONS", "/nowhere", 404, None),
-        ("GET", "/v1/models/x", 200, None),
-        ("HEAD", "/v1/models/x", 200, None),
-    ],
+    ("target", "allow"), [("/v1/models", "GET, HEAD, OPTIONS"), ("*", "DELETE, GET, HEAD, OPTIONS, POST")]
 )
-async def test_the_router_answers_for_what_has_no_endpoint(
-    method: str, target: str, status: int, allow: str | None
-) -> None:
-    async with memory_server(Router(ROUTES)) as server:
-        answer = await server.request(method, target)
-    assert (answer.status, answer.headers.get("allow")) == (status, allow)
+def test_options_is_answered_with_the_methods_of_the_path(target: str, allow: str) -> None:
+    assert answer_to("OPTIONS", target) == Response(204, b"", [("Allow", allow)])
 
 
-async def test_the_endpoint_sees_what_the_names_stand_for() -> None:
-    async with memory_server(Router(ROUTES)) as server:
-        answer = await server.request("GET", "/files/a/at/b/c")
-    assert answer.body == b"[('name', 'a'), ('path', 'b/c')]"
+@pytest.mark.spec("HTTP-23")
+def test_a_wrong_method_is_405_and_names_the_right_ones() -> None:
+    with pytest.raises(
+        HttpFault, match=r"^POST is not allowed at this path; send one of GET, HEAD, OPTIONS$"
+    ) as raised:
+        answer_to("POST", "/v1/models")
+    assert (raised.value.status, raised.value.headers) == (405, (("Allow", "GET, HEAD, OPTIONS"),))
+
+
+@pytest.mark.spec("HTTP-23")
+@pytest.mark.parametrize("method", ["GET", "OPTIONS"])
+def test_an_unknown_path_is_404_and_says_where_to_look(method: str) -> None:
+    with pytest.raises(HttpFault, match=r"^there is nothing at '/nowhere'; look elsewhere$") as raised:
+        answer_to(method, "/nowhere")
+    assert raised.value.status == 404

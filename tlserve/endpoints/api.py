@@ -1,16 +1,18 @@
 """The API's one handler: which endpoint answers which route, and what is the same for all of them.
 
-Owns the table of routes, the request id, the door that every request passes, and the answers to paths and methods that are
-not there. The door is told the row that matched; where none did, it wants a key as well. Refuses to know what the endpoints do.
+Owns the table of routes, the request id, and the door that every request passes. The door is told which row matched; a request
+that no row matches needs a key as well. Does not know what the endpoints do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 
 import trio
 
+from tlserve.access.cors import Fields
 from tlserve.access.door import Knock
 from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.endpoints.context import ApiContext
@@ -24,11 +26,12 @@ from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, to
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
-from tlserve.http.routing import Found, Route, Router, WrongMethod
+from tlserve.http.routing import Route, RouteFound, Router, UnknownPath, WrongMethod, answer_without_endpoint
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.trace_context import TRACEPARENT, TRACESTATE, trace_id_of
 
 ApiEndpoint = Callable[[ApiContext, Call], Awaitable[None]]
+Match = RouteFound[ApiEndpoint] | WrongMethod | UnknownPath
 
 ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/chat/completions"): chat_completions,
@@ -41,37 +44,17 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("GET", "/v1/models/{id+}"): show_model,
     ("GET", "/healthz"): healthz,
 }
+NO_ROUTE = ""
+_REMEDY = "the API is below /v1, and /readyz and /metrics are on the health port"
 
 
 def make_api_handler(api: ApiContext) -> Handler:
     """Return the handler that serves `ROUTES`."""
-
-    def bind(endpoint: Callable[[Call], Awaitable[None]]) -> Handler:
-        async def handle(request: Request, responder: Responder) -> None:
-            await answer_call(_open_call(api, request, responder), endpoint, api.log)
-
-        return handle
-
-    def let_in(route: str, endpoint: ApiEndpoint) -> Callable[[Call], Awaitable[None]]:
-        return partial(_let_in, api, route, endpoint)
-
-    router = Router(
-        Route(method, pattern, bind(let_in(f"{method} {pattern}", endpoint)))
-        for (method, pattern), endpoint in ROUTES.items()
-    )
-
-    async def not_there(_api: ApiContext, call: Call) -> None:
-        await _answer_no_route(router, call)
-
-    async def no_route(call: Call) -> None:
-        if not await _answer_preflight(api, router, call):
-            await _let_in(api, "", not_there, call)
-
-    nowhere = bind(no_route)
+    router = Router(Route(method, pattern, endpoint) for (method, pattern), endpoint in ROUTES.items())
 
     async def handle(request: Request, responder: Responder) -> None:
-        found = isinstance(router.match(request.method, request.segments), Found)
-        await (router if found else nowhere)(request, responder)
+        match = router.match(request.method, request.segments)
+        await answer_call(_open_call(api, request, responder), partial(_act_on, match, api), api.log)
 
     return handle
 
@@ -96,13 +79,33 @@ def _open_span(api: ApiContext, call: Call) -> None:
         call.notes["trace_id"] = trace_id
 
 
-async def _let_in(api: ApiContext, route: str, endpoint: ApiEndpoint, call: Call) -> None:
-    """Run `endpoint` if the door lets the request in; its permit is given back however it ends."""
+async def _act_on(match: Match, api: ApiContext, call: Call) -> None:
+    """Run the endpoint that the router found, or answer without one; a preflight needs no key."""
+    if isinstance(match, RouteFound):
+        call.params = match.params
+        with _inside(api, match.route.name, call):
+            await match.route.endpoint(api, call)
+    elif (headers := _preflight(api, match, call.request)) is not None:
+        await call.send(b"", 204, headers)
+    else:
+        with _inside(api, NO_ROUTE, call):
+            response = answer_without_endpoint(match, call.request, _REMEDY)
+            await call.send(response.body, response.status, response.headers.pairs)
+
+
+def _preflight(api: ApiContext, match: WrongMethod | UnknownPath, request: Request) -> Fields | None:
+    methods = match.allow if isinstance(match, WrongMethod) else ()
+    return api.cors.preflight(request.method, request.headers, methods)
+
+
+@contextmanager
+def _inside(api: ApiContext, route: str, call: Call) -> Iterator[None]:
+    """Let the request in through the door, or raise its refusal; the permit is given back however the block ends."""
     call.entry = api.door.enter(_knock(api, route, call))
     if call.entry.key_name is not None:
         call.notes["key"] = call.entry.key_name
     try:
-        await endpoint(api, call)
+        yield
     finally:
         call.entry.leave(call.used_tokens(), trio.current_time())
 
@@ -117,40 +120,6 @@ def _knock(api: ApiContext, route: str, call: Call) -> Knock:
         now_s=trio.current_time(),
         wall_s=api.now_s(),
     )
-
-
-async def _answer_preflight(api: ApiContext, router: Router, call: Call) -> bool:
-    """Answer the question of a web page's browser, which brings no key; False if this is no such question."""
-    methods = _methods_there(router, call.request)
-    headers = api.cors.preflight(call.request.method, call.request.headers, methods)
-    if headers is None:
-        return False
-    await call.send(b"", 204, headers)
-    return True
-
-
-async def _answer_no_route(router: Router, call: Call) -> None:
-    """Answer OPTIONS with Allow; raise 405 or 404 for the rest."""
-    request = call.request
-    methods = _methods_there(router, request)
-    if not methods:
-        raise HttpFault(
-            404,
-            f"there is nothing at {request.path[:100]!a}; the API is below /v1, and /readyz and /metrics are on the health port",
-        )
-    allow = (("Allow", ", ".join(methods)),)
-    if request.method == "OPTIONS":
-        await call.send(b"", 204, allow)
-    else:
-        raise HttpFault(405, f"{request.method[:20]} is not served here; send one of {allow[0][1]}", None, allow)
-
-
-def _methods_there(router: Router, request: Request) -> tuple[str, ...]:
-    """Return the methods of the path, none if it is not there; `OPTIONS *` asks for those of the server."""
-    if request.method == "OPTIONS" and request.segments == ("*",):
-        return tuple(sorted({method for method, _ in ROUTES} | {"HEAD", "OPTIONS"}))
-    match = router.match(request.method, request.segments)
-    return match.allow if isinstance(match, WrongMethod) else ()
 
 
 def make_fault_renderer(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import attrs
@@ -37,12 +37,16 @@ _INTEGER = re.compile(r"-?[0-9]{1,3}")
 
 @attrs.define(eq=False)
 class Call:
-    """A request, its responder, and what is known of it so far. `notes` are fields of the log record; `began`: work was done."""
+    """A request, its responder, and what is known of it so far.
+
+    `params` are the names in its path; `notes` are fields of the log record; `began`: work was done.
+    """
 
     request: Request
     responder: Responder
     id: str
     started_s: float
+    params: Mapping[str, str] = attrs.field(factory=dict)
     status: int = CLIENT_GONE
     ignored: tuple[str, ...] = ()
     extra_headers: list[tuple[str, str]] = attrs.field(factory=list)

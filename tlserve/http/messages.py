@@ -7,7 +7,7 @@ method, handed in. Source: RFC 9110 (fields, methods, statuses), RFC 9112 sectio
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -90,7 +90,7 @@ class FixedBody:
 
 @attrs.frozen(kw_only=True)
 class Request:
-    """One request. `segments` are the decoded parts of the path between its slashes; `params` what the route matched.
+    """One request. `segments` are the decoded parts of the path between its slashes.
 
     `path` is `segments` joined again: an escaped slash stays `%2F` in it, and nothing is normalised, so that a path is
     either exactly a route or not a route. `query` is raw.
@@ -103,7 +103,6 @@ class Request:
     headers: Headers = Headers()
     http_version: str = "1.1"
     peer: str = ""
-    params: Mapping[str, str] = attrs.field(factory=dict)
     body: BodySource = attrs.field(factory=FixedBody, repr=False)
 
     @property

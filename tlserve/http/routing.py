@@ -1,48 +1,62 @@
-"""Which endpoint answers which method and path.
+"""Which endpoint answers which method and path, and the answer to a request that no endpoint has.
 
-Owns the table and the match, which is pure and exact: nothing is normalised, case and slashes count. Refuses to know what
-endpoints do. Source: RFC 9110 sections 9.3.2 (HEAD), 9.3.7 (OPTIONS), 15.5.5 (404), 15.5.6 (405 with Allow).
+Owns the table and the match, which is pure and exact: nothing is normalised, case and slashes count. Does not know what
+endpoints are. Source: RFC 9110 sections 9.3.2 (HEAD), 9.3.7 (OPTIONS), 15.5.5 (404), 15.5.6 (405 with Allow).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Generic, TypeVar
 
 import attrs
 
-from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
-from tlserve.http.responder import Responder
+
+Endpoint = TypeVar("Endpoint")
+
+Segments = tuple[str, ...]
+WHOLE_SERVER: Segments = ("*",)
 
 
-def _segments(pattern: str) -> tuple[str, ...]:
+def _segments(pattern: str) -> Segments:
     if not pattern.startswith("/"):
         raise ValueError(f"the pattern {pattern!r} must begin with a slash")
     return tuple(pattern.split("/"))
 
 
 @attrs.frozen
-class Route:
+class Route(Generic[Endpoint]):
     """One row: `pattern` is a path with `{name}` for one segment, or `{name+}` at its end for one or more."""
 
     method: str
     pattern: str
-    endpoint: Handler
-    segments: tuple[str, ...] = attrs.field(init=False, repr=False)
+    endpoint: Endpoint
+    segments: Segments = attrs.field(init=False, repr=False)
 
     @segments.default
-    def _split(self) -> tuple[str, ...]:
+    def _split(self) -> Segments:
         return _segments(self.pattern)
 
-    def match(self, segments: tuple[str, ...]) -> dict[str, str] | None:
-        """Return what the names stand for in a decoded path, or None where the path is another one."""
-        wanted, rest = self.segments, self.segments[-1]
-        if rest.endswith("+}") and len(segments) >= len(wanted):
-            segments = (*segments[: len(wanted) - 1], "/".join(segments[len(wanted) - 1 :]))
-        if len(segments) != len(wanted):
+    @property
+    def name(self) -> str:
+        """Return the row as settings and logs name it, such as "GET /healthz"."""
+        return f"{self.method} {self.pattern}"
+
+    @property
+    def is_fixed(self) -> bool:
+        """Say whether the pattern is one path."""
+        return "{" not in self.pattern
+
+    def match(self, segments: Segments) -> dict[str, str] | None:
+        """Return the values of the names for a decoded path, or None if the path does not fit."""
+        expected, rest = self.segments, self.segments[-1]
+        if rest.endswith("+}") and len(segments) >= len(expected):
+            segments = (*segments[: len(expected) - 1], "/".join(segments[len(expected) - 1 :]))
+        if len(segments) != len(expected):
             return None
         params: dict[str, str] = {}
-        for want, got in zip(wanted, segments, strict=True):
+        for want, got in zip(expected, segments, strict=True):
             if want.startswith("{") and got:
                 params[want.strip("{+}")] = got
             elif want != got:
@@ -51,66 +65,59 @@ class Route:
 
 
 @attrs.frozen
-class Found:
-    """The path and the method have an endpoint."""
+class RouteFound(Generic[Endpoint]):
+    """The path and the method have an endpoint; `params` are the values of the names in its pattern."""
 
-    route: Route
+    route: Route[Endpoint]
     params: Mapping[str, str]
 
 
 @attrs.frozen
 class WrongMethod:
-    """The path is there, but not for this method; `allow` are those it has."""
+    """The path exists, but not for this method; `allow` lists the methods that it has."""
 
     allow: tuple[str, ...]
 
 
 @attrs.frozen
-class Unknown:
+class UnknownPath:
     """No route has this path."""
 
 
-Match = Found | WrongMethod | Unknown
+class Router(Generic[Endpoint]):
+    """A table of routes. A row with a fixed path goes before one with names, whatever their order."""
 
-
-class Router:
-    """A table of routes that is itself a handler. A row with a fixed path goes before one with names, whatever the order."""
-
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route[Endpoint]]) -> None:
         self.routes = tuple(sorted(routes, key=lambda route: route.pattern.count("{")))
+        self._fixed = {
+            (route.method, route.segments): RouteFound(route, {}) for route in reversed(self.routes) if route.is_fixed
+        }
 
-    def match(self, method: str, segments: tuple[str, ...]) -> Match:
-        """Find the endpoint of `method` and a decoded path; HEAD is served by GET."""
+    def match(self, method: str, segments: Segments) -> RouteFound[Endpoint] | WrongMethod | UnknownPath:
+        """Find the endpoint of `method` and a decoded path; GET serves HEAD, and `OPTIONS *` has every method."""
         wanted = "GET" if method == "HEAD" else method
+        return self._fixed.get((wanted, segments)) or self._search(wanted, segments)
+
+    def _search(self, method: str, segments: Segments) -> RouteFound[Endpoint] | WrongMethod | UnknownPath:
         found = [(route, params) for route in self.routes if (params := route.match(segments)) is not None]
         for route, params in found:
-            if route.method == wanted:
-                return Found(route, params)
-        return WrongMethod(_allowed(route for route, _ in found)) if found else Unknown()
-
-    async def __call__(self, request: Request, responder: Responder) -> None:
-        """Answer `request` by its endpoint; raises `HttpFault` 404 or 405, and answers OPTIONS with Allow."""
-        match = self.match(request.method, request.segments)
-        if isinstance(match, Found):
-            await match.route.endpoint(attrs.evolve(request, params=match.params), responder)
-        elif request.method == "OPTIONS":
-            await responder.send(Response(204, b"", [("Allow", ", ".join(self._options(request, match)))]))
-        elif isinstance(match, WrongMethod):
-            allow = ", ".join(match.allow)
-            raise HttpFault(
-                405, f"{request.method} is not a method of this path; it has {allow}", None, [("Allow", allow)]
-            )
-        else:
-            raise HttpFault(404, "there is nothing at this path")
-
-    def _options(self, request: Request, match: WrongMethod | Unknown) -> tuple[str, ...]:
-        if isinstance(match, WrongMethod):
-            return match.allow
-        if request.segments == ("*",):
-            return _allowed(self.routes)
-        raise HttpFault(404, "there is nothing at this path")
+            if route.method == method:
+                return RouteFound(route, params)
+        if method == "OPTIONS" and segments == WHOLE_SERVER:
+            return WrongMethod(_allowed(self.routes))
+        return WrongMethod(_allowed(route for route, _ in found)) if found else UnknownPath()
 
 
-def _allowed(routes: Iterable[Route]) -> tuple[str, ...]:
+def _allowed(routes: Iterable[Route[Endpoint]]) -> tuple[str, ...]:
     methods = {route.method for route in routes} | {"OPTIONS"}
     return tuple(sorted(methods | ({"HEAD"} if "GET" in methods else set())))
+
+
+def answer_without_endpoint(match: WrongMethod | UnknownPath, request: Request, remedy: str) -> Response:
+    """Return the answer to OPTIONS; raises `HttpFault` 404, which ends in `remedy`, or 405."""
+    if isinstance(match, UnknownPath):
+        raise HttpFault(404, f"there is nothing at {request.path[:100]!a}; {remedy}")
+    allow = ("Allow", ", ".join(match.allow))
+    if request.method == "OPTIONS":
+        return Response(204, b"", [allow])
+    raise HttpFault(405, f"{request.method[:20]} is not allowed at this path; send one of {allow[1]}", None, [allow])

@@ -16,10 +16,11 @@ from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers, Request, Response
 from tlserve.http.responder import Responder
-from tlserve.http.routing import Route, Router
+from tlserve.http.routing import Route, RouteFound, Router, answer_without_endpoint
 from tlserve.telemetry.metrics import CONTENT_TYPE
 
 JSON_TYPE = "application/json"
+_REMEDY = "the health port has /healthz, /readyz and /metrics"
 
 
 def make_health_handler(
@@ -36,24 +37,26 @@ def make_health_handler(
     besides, such as the kernels. `new_id` names a request that brings no id of its own. `guard_metrics` raises
     `HttpFault` for headers with which /metrics is not to be read.
     """
-    answers: Mapping[str, Callable[[], Response]] = {
-        "/healthz": lambda: _document(200, {"status": "ok", **about()}),
-        "/readyz": lambda: readiness_response(not_ready_reason()),
-        "/metrics": lambda: _answer(200, metrics(), CONTENT_TYPE),
-    }
-    guards = {"/metrics": guard_metrics}
-    return Router(
-        Route("GET", path, _endpoint(answer, new_id, guards.get(path, lambda _: None)))
-        for path, answer in answers.items()
+
+    def answer_metrics(headers: Headers) -> Response:
+        guard_metrics(headers)
+        return _answer(200, metrics(), CONTENT_TYPE)
+
+    router = Router[Callable[[Headers], Response]](
+        (
+            Route("GET", "/healthz", lambda _: _document(200, {"status": "ok", **about()})),
+            Route("GET", "/readyz", lambda _: readiness_response(not_ready_reason())),
+            Route("GET", "/metrics", answer_metrics),
+        )
     )
 
-
-def _endpoint(answer: Callable[[], Response], new_id: Callable[[], str], guard: Callable[[Headers], None]) -> Handler:
-    """Return the handler that sends what `answer` makes, with the request's id, unless `guard` raises."""
-
     async def handle(request: Request, responder: Responder) -> None:
-        guard(request.headers)
-        response, chosen = answer(), choose_request_id(request.headers.get(HEADER), new_id)
+        match = router.match(request.method, request.segments)
+        if isinstance(match, RouteFound):
+            response = match.route.endpoint(request.headers)
+        else:
+            response = answer_without_endpoint(match, request, _REMEDY)
+        chosen = choose_request_id(request.headers.get(HEADER), new_id)
         await responder.send(attrs.evolve(response, headers=response.headers.adding((HEADER, chosen))))
 
     return handle

@@ -19,7 +19,7 @@ async def list_models(api: ApiContext, call: Call) -> None:
 
 async def show_model(api: ApiContext, call: Call) -> None:
     """Answer with one model; 404 where it is not served."""
-    name = call.request.params["id"]
+    name = call.params["id"]
     await call.send(model_document(_card(api.catalogue.pick(name), name)))
 
 
