@@ -22,7 +22,7 @@ def seeds(request):
 
 
 @pytest.mark.slow
-@pytest.mark.spec("HEAD-2")
+@pytest.mark.spec("HEAD-2", "HEAD-26")
 def test_every_answer_of_a_random_schedule_is_the_one_of_the_engine_in_process(seeds, caplog):
     caplog.set_level(logging.CRITICAL)
     seen = {"moved": 0, "finished": 0, "failed": 0, "left": 0}

@@ -86,7 +86,7 @@ async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autoj
         assert fleet.backend.figures() == FleetFigures(nodes_ready=2, nodes_away=1, losses_total=1, moves_total=1)
 
 
-@pytest.mark.spec("HEAD-3")
+@pytest.mark.spec("HEAD-27")
 async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(autojump_clock):
     truth = answer(REQUEST)
     rich = attrs.evolve(
@@ -110,7 +110,7 @@ async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(aut
         assert attrs.evolve(first, emitted=()) == attrs.evolve(second, emitted=())
 
 
-@pytest.mark.spec("HEAD-3")
+@pytest.mark.spec("HEAD-27")
 async def test_an_answer_without_stop_ids_goes_on_to_its_length_over_a_move(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).kill()})
@@ -172,7 +172,7 @@ async def test_a_session_outlives_as_many_failures_as_the_limit_says_and_then_en
 # --- hung, frozen, stalled
 
 
-@pytest.mark.spec("HEAD-7")
+@pytest.mark.spec("HEAD-7", "HEAD-28")
 async def test_a_frozen_node_is_noticed_within_two_and_a_half_seconds_and_its_late_tokens_are_not_listened_to(
     autojump_clock,
 ):
@@ -211,7 +211,7 @@ async def test_a_frozen_node_that_thaws_in_time_loses_nothing(autojump_clock):
         assert fleet.placements_of("r") == 1
 
 
-@pytest.mark.spec("HEAD-8")
+@pytest.mark.spec("HEAD-8", "HEAD-29")
 async def test_an_engine_that_hangs_behind_a_node_that_answers_is_left_and_shunned_until_it_makes_a_step(
     autojump_clock,
 ):
@@ -250,7 +250,7 @@ async def test_a_long_prompt_read_in_one_step_is_no_stall(autojump_clock):
         assert fleet.placements_of("r") == 1
 
 
-@pytest.mark.spec("HEAD-8")
+@pytest.mark.spec("HEAD-30")
 async def test_a_client_that_reads_nothing_for_long_is_no_stall(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=200)
     async with fake_fleet(2) as fleet:
@@ -301,7 +301,7 @@ async def test_events_that_are_missing_are_the_fault_of_the_node_and_come_from_a
         assert [node.sessions for node in fleet.nodes.values()] == [0, 0]
 
 
-@pytest.mark.spec("HEAD-10")
+@pytest.mark.spec("HEAD-31")
 @pytest.mark.parametrize("fault", ["lost_request", "lost_reply"])
 async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(autojump_clock, fault):
     async with fake_fleet(1) as fleet:
@@ -310,7 +310,7 @@ async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(aut
         assert fleet.placements_of("r") == 1
 
 
-@pytest.mark.spec("HEAD-10")
+@pytest.mark.spec("HEAD-31")
 async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
@@ -322,7 +322,7 @@ async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
         assert tokens_of(await events_of(fleet.backend, REQUEST)) == answer(REQUEST)
 
 
-@pytest.mark.spec("HEAD-10")
+@pytest.mark.spec("HEAD-31")
 async def test_a_node_that_dies_while_it_is_asked_to_place_is_passed_over(autojump_clock):
     async with fake_fleet(2) as fleet, trio.open_nursery() as nursery:
         for node in fleet.nodes.values():
@@ -380,7 +380,7 @@ async def test_a_node_that_starts_anew_has_none_of_its_sessions_and_gets_them_ag
         assert fleet.placements_of("r") == 2
 
 
-@pytest.mark.spec("HEAD-11")
+@pytest.mark.spec("HEAD-32")
 async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
     async with fake_fleet(1) as fleet:
         killed = Moments()
@@ -397,7 +397,7 @@ async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
             await events_of(fleet.backend, REQUEST)
 
 
-@pytest.mark.spec("HEAD-11")
+@pytest.mark.spec("HEAD-32")
 async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock):
     async with fake_fleet(1) as fleet:
 
@@ -412,7 +412,7 @@ async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock)
         assert tokens_of(await events_of(fleet.backend, REQUEST, {5: kill})) == answer(REQUEST)
 
 
-@pytest.mark.spec("HEAD-11")
+@pytest.mark.spec("HEAD-3")
 async def test_a_node_of_other_numerics_never_goes_on_with_an_answer(autojump_clock):
     async with fake_fleet(2) as fleet:
         await fleet.add("other", numerics="fp_other")

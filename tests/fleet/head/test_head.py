@@ -50,7 +50,7 @@ async def test_an_answer_ends_at_the_smallest_context_whatever_node_has_it(autoj
             await events_of(fleet.backend, attrs.evolve(REQUEST, prompt=(1,) * 100))
 
 
-@pytest.mark.spec("HEAD-18")
+@pytest.mark.spec("HEAD-35")
 async def test_without_a_node_the_settings_speak_and_the_reason_names_what_is_known(autojump_clock):
     async with fake_fleet(0, wait_ready=False) as fleet:
         info = fleet.backend.info()
@@ -65,7 +65,7 @@ async def test_without_a_node_the_settings_speak_and_the_reason_names_what_is_kn
             await fleet.backend.embed(INPUTS)
 
 
-@pytest.mark.spec("HEAD-18")
+@pytest.mark.spec("HEAD-35")
 async def test_a_head_that_does_not_run_is_not_ready(autojump_clock):
     async with fake_fleet(1) as fleet:
         backend = FleetBackend(fleet.directory, MODEL)
@@ -98,7 +98,7 @@ async def test_settings_may_name_the_numerics_that_answer(autojump_clock):
         assert fleet.nodes["two"].requests
 
 
-@pytest.mark.spec("HEAD-18")
+@pytest.mark.spec("HEAD-35")
 async def test_a_node_that_is_not_ready_yet_is_met_again_soon(autojump_clock):
     async with fake_fleet(1, wait_ready=False) as fleet:
         fleet.nodes["n0"].backend.ready = False
@@ -170,7 +170,7 @@ async def test_a_head_has_a_limit_of_its_own(autojump_clock):
             await fleet.backend.embed(INPUTS)
 
 
-@pytest.mark.spec("HEAD-11")
+@pytest.mark.spec("HEAD-32")
 async def test_an_answer_under_way_waits_for_room_as_a_queued_request_does(autojump_clock):
     async with fake_fleet(2, slots=1, queue=0) as fleet, trio.open_nursery() as nursery:
         done = []
@@ -318,7 +318,7 @@ async def test_a_draining_node_gets_nothing_new_and_finishes_what_it_has_within_
         assert len(drained[0].requests) == 1
 
 
-@pytest.mark.spec("HEAD-15")
+@pytest.mark.spec("HEAD-15", "HEAD-33")
 async def test_what_stays_on_a_draining_node_past_the_grace_moves_and_is_no_failure(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=100)
     async with fake_fleet(3, limits=FleetLimits(drain_grace_s=0.5, moves=0)) as fleet:
@@ -344,7 +344,7 @@ async def test_without_another_node_a_session_stays_on_the_draining_one(autojump
             await events_of(fleet.backend, REQUEST)
 
 
-@pytest.mark.spec("HEAD-15")
+@pytest.mark.spec("HEAD-33")
 async def test_a_rolling_upgrade_of_all_nodes_cuts_no_stream(autojump_clock):
     async with fake_fleet(3, limits=FleetLimits(drain_grace_s=0.2, moves=0)) as fleet, trio.open_nursery() as nursery:
         answers = {}
@@ -374,7 +374,7 @@ async def test_a_link_that_is_made_anew_to_the_same_node_keeps_its_sessions(auto
         assert fleet.placements_of("r") == 1
 
 
-@pytest.mark.spec("HEAD-16")
+@pytest.mark.spec("HEAD-34")
 async def test_a_node_that_is_taken_from_the_list_is_left(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: fleet.directory.gone(fleet.node_of("r").name)})

@@ -55,7 +55,7 @@ def test_no_match_counts_on_a_node_that_is_loaded_far_beyond_another():
     assert best(Candidate("a", 9, 4096), Candidate("b", 0, 0)) == "b"
 
 
-@pytest.mark.spec("PLACE-1")
+@pytest.mark.spec("PLACE-7")
 def test_what_is_equal_is_decided_alike_whatever_the_order():
     candidates = [Candidate(node) for node in NODES]
     for nth in range(50):
@@ -78,7 +78,7 @@ def test_a_node_that_leaves_moves_no_conversation_but_its_own():
         assert before in (after, "d")
 
 
-@pytest.mark.spec("PLACE-1")
+@pytest.mark.spec("PLACE-1", "PLACE-7")
 def test_a_home_is_worth_a_little_load():
     home = next(
         str(nth).encode() for nth in range(50) if best(Candidate("a"), Candidate("b"), home=str(nth).encode()) == "a"
@@ -146,7 +146,7 @@ def test_the_memory_is_bounded_and_forgets_the_ends_of_the_oldest_first():
     assert (index.matched_tokens(old), index.matched_tokens(new)) == (32, 64)
 
 
-@pytest.mark.spec("PLACE-5")
+@pytest.mark.spec("PLACE-8")
 def test_a_node_that_had_less_than_it_should_have_makes_the_index_forget_the_oldest():
     index = PrefixIndex(100)
     old, new = chain_of(tokens(0, 64)), chain_of(tokens(500, 64))

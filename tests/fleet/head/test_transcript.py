@@ -61,7 +61,7 @@ def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token()
     assert got[1:] == [PromptLogprobs(1, whole.tokens[:4]), PromptLogprobs(5, whole.tokens[4:])]
 
 
-@pytest.mark.spec("HEAD-3")
+@pytest.mark.spec("HEAD-27")
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut):
     transcript = Transcript(REQUEST)
@@ -73,7 +73,7 @@ def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut
     assert given(transcript, [PrefillStarted(12), *answer(continuation)]) == truth[cut:]
 
 
-@pytest.mark.spec("HEAD-3")
+@pytest.mark.spec("HEAD-27")
 def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
     truth = answer(REQUEST)
     request = attrs.evolve(REQUEST, emitted=tuple(event.token for event in truth[:2]))

@@ -82,7 +82,7 @@ async def test_every_address_of_a_name_is_a_node_and_new_ones_are_seen_in_a_seco
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.spec("DIR-2")
+@pytest.mark.spec("DIR-4")
 async def test_an_address_that_is_no_more_listed_stays_until_its_link_fails(autojump_clock):
     names = Names(nodes=["10.0.0.1", "10.0.0.2"])
     async with trio.open_nursery() as nursery:
@@ -99,7 +99,7 @@ async def test_an_address_that_is_no_more_listed_stays_until_its_link_fails(auto
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.spec("DIR-2")
+@pytest.mark.spec("DIR-4")
 async def test_a_link_that_fails_while_its_address_is_listed_stays(autojump_clock):
     async with trio.open_nursery() as nursery:
         watch = Watch(by_names(Names(nodes=["10.0.0.1"])), nursery)

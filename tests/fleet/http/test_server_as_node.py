@@ -74,7 +74,7 @@ async def test_the_routes_are_not_there_unless_they_are_asked_for():
         await link.aclose()
 
 
-@pytest.mark.spec("LINK-5")
+@pytest.mark.spec("LINK-5", "LINK-10")
 async def test_the_key_of_the_fleet_and_those_of_the_api_open_their_own_doors_alone():
     async with serve(settings={**NODE, "access.api_key": API_KEY}) as server:
         await (mine := link_to(server)).hello()
@@ -127,7 +127,7 @@ async def test_a_silent_network_is_noticed_by_the_deadline_of_the_poll():
 # --- the drain ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("NODE-13")
+@pytest.mark.spec("NODE-21")
 async def test_a_node_that_drains_lets_its_heads_fetch_the_rest_and_ends_well():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
@@ -152,7 +152,7 @@ async def drain_twice(server):
 
 
 @pytest.mark.slow
-@pytest.mark.spec("NODE-13")
+@pytest.mark.spec("NODE-21")
 async def test_a_node_that_is_cut_tells_its_heads():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
@@ -243,7 +243,7 @@ def test_a_node_that_is_safe_starts(bound, fleet):
     check_node(Settings(fleet=fleet), [bound], None)
 
 
-@pytest.mark.spec("LINK-6")
+@pytest.mark.spec("LINK-11")
 def test_a_node_serves_one_model():
     settings = Settings(fleet=FleetSettings(internal=True), models=(EngineSettings(model_dir="succ"),))
     with pytest.raises(SettingsError, match="a node serves one model"):

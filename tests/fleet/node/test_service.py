@@ -72,7 +72,7 @@ async def test_placing_a_key_again_changes_nothing(autojump_clock):
         assert len(backend.requests) == 1
 
 
-@pytest.mark.spec("NODE-3")
+@pytest.mark.spec("NODE-3", "NODE-18")
 async def test_an_older_epoch_is_refused_and_a_newer_one_ends_the_older(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         await node.place(key(epoch=1), REQUEST, WALL_S)
@@ -92,7 +92,7 @@ async def test_an_older_placement_is_unknown_once_a_newer_one_is_there(autojump_
         assert reply.unknown == (key(epoch=0),)
 
 
-@pytest.mark.spec("NODE-3")
+@pytest.mark.spec("NODE-18")
 async def test_a_placement_that_has_ended_is_not_begun_again(autojump_clock):
     async with running() as (backend, node):
         await follow(node, REQUEST, key())
@@ -115,7 +115,7 @@ async def test_what_the_backend_refuses_comes_out_of_the_placing_as_itself(error
         assert node.open_sessions == 0
 
 
-@pytest.mark.spec("NODE-2")
+@pytest.mark.spec("NODE-23")
 async def test_a_key_that_was_refused_may_come_again(autojump_clock):
     scripts = [Script(refusal=Overloaded("full")), Script()]
     async with running(lambda _: scripts.pop(0)) as (_, node):
@@ -173,7 +173,7 @@ async def test_a_backend_that_breaks_ends_its_session_and_no_other(caplog, autoj
     assert "odd" in caplog.text
 
 
-@pytest.mark.spec("NODE-9")
+@pytest.mark.spec("NODE-20")
 async def test_an_answer_that_ends_without_a_reason_is_an_error(autojump_clock):
     class Silent(ScriptedBackend):
         @asynccontextmanager
@@ -248,7 +248,7 @@ async def test_a_poll_waits_for_the_first_event_and_no_longer(autojump_clock):
         assert trio.current_time() == pytest.approx(0.7, abs=0.01)
 
 
-@pytest.mark.spec("NODE-4")
+@pytest.mark.spec("NODE-4", "NODE-22")
 @pytest.mark.parametrize(("wait_s", "waited_s"), [(1.5, 1.5), (0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1e9, 5.0)])
 async def test_a_poll_that_finds_nothing_comes_back_in_time(wait_s, waited_s, autojump_clock):
     async with running(longest_poll_s=5.0) as (_, node):
@@ -405,7 +405,7 @@ async def test_what_is_received_and_not_taken_is_not_said_again(autojump_clock):
         assert trio.current_time() == pytest.approx(3)
 
 
-@pytest.mark.spec("NODE-7")
+@pytest.mark.spec("NODE-19")
 async def test_a_window_never_moves_back(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)

@@ -56,7 +56,7 @@ def test_another_actor_of_the_same_name_is_another_node():
     assert kinds(sightings.look({"a": Actor().ready()})) == [(NodeGone, "a"), (NodeUp, "a")]
 
 
-@pytest.mark.spec("RAY-4")
+@pytest.mark.spec("RAY-14")
 def test_an_actor_that_fails_to_start_is_told_once_in_the_log_and_was_never_there(caplog):
     sightings, actor = Sightings(), Actor()
     actor.answer.set_exception(OSError("no model"))

@@ -141,7 +141,7 @@ async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(clust
                 await far.place(fresh_key(), attrs.evolve(ANSWER, prompt=(-1,)), 60)
 
 
-@pytest.mark.spec("RAY-2")
+@pytest.mark.spec("RAY-13")
 async def test_an_abandoned_poll_loses_nothing(cluster):
     async with standing_link(cluster) as link:
         key = fresh_key()
@@ -178,7 +178,7 @@ async def has_ended(cluster, pid):
     return pid not in cluster.pids()
 
 
-@pytest.mark.spec("RAY-2")
+@pytest.mark.spec("RAY-13")
 async def test_a_cancel_frees_the_node_within_a_second(cluster):
     async with standing_link(cluster) as link:
         keys = [fresh_key() for _ in range(24)]  # some run, the others wait: more than the engine makes in a second

@@ -35,11 +35,11 @@ def test_a_stream_that_is_open_then_is_finished_and_the_process_ends_cleanly(los
     assert loss["events"] == 501
 
 
-@pytest.mark.spec("RAY-9")
+@pytest.mark.spec("RAY-16")
 def test_the_control_program_leaves_the_nodes_alone_until_they_have_ended_and_then_says_why_it_ends(loss):
     assert "has ended by itself" in loss["control_said"]
 
 
-@pytest.mark.spec("RAY-9")
+@pytest.mark.spec("RAY-16")
 def test_the_head_does_not_spin_when_the_control_process_is_gone(loss):
     assert loss["cpu_s"] < 0.5

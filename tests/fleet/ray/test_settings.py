@@ -38,14 +38,14 @@ def test_an_address_that_ray_cannot_keep_to_is_refused(token, node_ip, reason):
         RaySettings(token_file=token, node_ip=node_ip).check()
 
 
-@pytest.mark.spec("RAY-8")
+@pytest.mark.spec("RAY-15")
 @pytest.mark.parametrize("node_ip", ["127.0.0.1", "192.0.2.7"])
 def test_nothing_starts_without_a_token(tmp_path, node_ip):
     with pytest.raises(SettingsError, match="cannot be read"):
         start_control(RaySettings(token_file=tmp_path / "none", node_ip=node_ip))
 
 
-@pytest.mark.spec("RAY-8")
+@pytest.mark.spec("RAY-15")
 def test_a_weak_token_and_one_that_others_may_read_are_refused(token):
     token.chmod(0o640)
     with pytest.raises(SettingsError, match="chmod 600"):
