@@ -217,6 +217,7 @@ class UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
+@pytest.mark.spec("HTTP-65")
 def test_a_server_on_a_unix_socket_answers_and_takes_its_file_along(tmp_path_factory):
     path = Path(tmp_path_factory.mktemp("u")) / "api.sock"
     with serve_in_thread("succ", settings={"engine.http_listen": f"unix:{path}"}) as server:

@@ -14,7 +14,7 @@ from tests.fuzz.grammar import KINDS, SMUGGLED, Bad, Conversation, Good, bad_mes
 INPUTS = 10_000
 
 
-@pytest.mark.spec("HTTP-44")
+@pytest.mark.spec("HTTP-44", "HTTP-57")
 @pytest.mark.parametrize("seed", range(1, 11))
 def test_ten_thousand_messages_are_answered_as_the_grammar_says_and_the_server_lives(seed: int) -> None:
     failures = [failure for numbers in numbers_for(seed, INPUTS) for failure in fuzz(seed, numbers)]

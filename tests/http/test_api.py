@@ -76,7 +76,7 @@ async def test_chat_requests_that_are_pipelined_are_answered_in_order(autojump_c
         assert [part[:1] for part in received.split(b'"completion_tokens":')[1:]] == [b"3", b"1", b"2"]
 
 
-@pytest.mark.spec("HTTP-71")
+@pytest.mark.spec("HTTP-74")
 async def test_a_chunked_body_with_trailers_is_read_and_its_trailers_are_not_believed() -> None:
     body = json.dumps(chat_body()).encode()
     chunks = b"".join(b"%x;name=value\r\n%s\r\n" % (len(part), part) for part in (body[:7], body[7:]))

@@ -247,7 +247,7 @@ async def test_a_renderer_that_fails_costs_its_connection_only(caplog: pytest.Lo
 SETTINGS = HttpSettings(header_timeout_ms=1000, body_timeout_ms=2000, idle_timeout_ms=3000)
 
 
-@pytest.mark.spec("HTTP-14")
+@pytest.mark.spec("HTTP-14", "HTTP-48")
 @pytest.mark.parametrize(
     ("sent", "answer", "after_s"),
     [
@@ -277,7 +277,7 @@ async def test_waiting_has_an_end_and_the_right_answer(
         assert statuses(received) == answer
 
 
-@pytest.mark.spec("HTTP-14")
+@pytest.mark.spec("HTTP-48", "HTTP-49")
 async def test_empty_lines_do_not_keep_an_idle_connection(autojump_clock: MockClock) -> None:
     async with memory_server(echo, SETTINGS) as server:
         stream = server.connect_raw()
@@ -290,7 +290,7 @@ async def test_empty_lines_do_not_keep_an_idle_connection(autojump_clock: MockCl
         assert not dripping.cancelled_caught
 
 
-@pytest.mark.spec("HTTP-14")
+@pytest.mark.spec("HTTP-49")
 async def test_a_drip_of_header_bytes_does_not_extend_the_header_time(autojump_clock: MockClock) -> None:
     async with memory_server(echo, SETTINGS) as server:
         stream = server.connect_raw()

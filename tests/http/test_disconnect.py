@@ -50,7 +50,7 @@ class Phases:
 PLACES = ["before the answer", "after the head", "in the stream"]
 
 
-@pytest.mark.spec("HTTP-30")
+@pytest.mark.spec("HTTP-30", "HTTP-55")
 @pytest.mark.parametrize("leave", ["disconnect", "half_close"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("request_bytes", [POST, GET])
@@ -86,7 +86,7 @@ async def test_leaving_is_noticed_behind_pipelined_requests(place: str) -> None:
         assert handler.reached == PLACES[: PLACES.index(place) + 1]
 
 
-@pytest.mark.spec("HTTP-31")
+@pytest.mark.spec("HTTP-58")
 async def test_a_client_that_pipelines_past_the_limit_is_cut() -> None:
     settings = HttpSettings(max_header_bytes=256, max_body_bytes=1000)
     handler = Phases("before the answer")

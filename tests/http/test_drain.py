@@ -85,7 +85,7 @@ async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(au
     assert application.cut == []
 
 
-@pytest.mark.spec("HTTP-40")
+@pytest.mark.spec("HTTP-56")
 async def test_a_request_that_was_pipelined_behind_an_open_stream_is_answered_in_the_drain() -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:

@@ -43,7 +43,7 @@ TABLE = {
 }
 
 
-@pytest.mark.spec("CASE-38", "HTTP-28")
+@pytest.mark.spec("CASE-38", "HTTP-28", "HTTP-54")
 @pytest.mark.parametrize("name", TABLE)
 async def test_the_continue_comes_at_once_or_the_final_status_instead(name: str) -> None:
     request, body, before, after = TABLE[name]

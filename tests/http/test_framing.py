@@ -97,7 +97,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.spec("HTTP-1", "HTTP-2")
+@pytest.mark.spec("HTTP-1", "HTTP-2", "HTTP-45", "HTTP-46", "HTTP-47")
 @pytest.mark.parametrize("name", REFUSED)
 async def test_a_bad_request_is_refused_the_same_however_it_arrives_and_the_connection_closes(name: str) -> None:
     status, data = REFUSED[name]

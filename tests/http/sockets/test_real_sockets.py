@@ -103,7 +103,7 @@ async def test_a_cut_stream_is_a_reset_even_for_a_client_of_http_1_0() -> None:
         await stream.aclose()
 
 
-@pytest.mark.spec("HTTP-27")
+@pytest.mark.spec("HTTP-53")
 async def test_a_client_that_sends_a_large_body_before_it_reads_still_gets_its_413() -> None:
     async with (
         socket_server(echo, HttpSettings(max_body_bytes=1000)) as (_, port),

@@ -99,7 +99,7 @@ async def test_tls_1_1_is_not_even_to_a_client_that_knows_nothing_newer(made: Ce
         await until_nobody_is_connected(server)
 
 
-@pytest.mark.spec("HTTP-61")
+@pytest.mark.spec("HTTP-66")
 async def test_a_client_that_speaks_in_clear_is_told_and_closed(made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
@@ -292,7 +292,7 @@ def break_encrypted(made: Certificates) -> None:
     made.key.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, encryption))
 
 
-@pytest.mark.spec("HTTP-64")
+@pytest.mark.spec("HTTP-67")
 @pytest.mark.parametrize(
     ("broken", "words"),
     [

@@ -51,7 +51,7 @@ async def test_the_file_has_the_permissions_that_were_asked_for(mode: int, path:
     await listener.aclose()
 
 
-@pytest.mark.spec("HTTP-65")
+@pytest.mark.spec("HTTP-68")
 async def test_a_socket_that_a_killed_server_left_is_replaced(path: Path) -> None:
     left = socket.socket(socket.AF_UNIX)
     left.bind(str(path))
@@ -63,7 +63,7 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(path: Path) -> Non
     await listener.aclose()
 
 
-@pytest.mark.spec("HTTP-65")
+@pytest.mark.spec("HTTP-68")
 async def test_a_socket_that_somebody_listens_on_is_refused_and_stays(path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}")
     with pytest.raises(AddressInUse, match="in use by another process") as caught:
@@ -91,7 +91,7 @@ async def test_a_socket_whose_queue_is_full_counts_as_listened_on(path: Path) ->
             one.close()
 
 
-@pytest.mark.spec("HTTP-65")
+@pytest.mark.spec("HTTP-68")
 async def test_a_file_that_is_no_socket_is_refused_and_stays(path: Path) -> None:
     path.write_text("precious", encoding="utf-8")
     with pytest.raises(OperatorError, match="not a socket"):
