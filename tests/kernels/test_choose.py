@@ -35,7 +35,7 @@ def build(source, **wishes):
     return build_llama(block_shape(), source, "test", KernelChoice(**wishes), 1).model.spec
 
 
-@pytest.mark.spec("KER-10")
+@pytest.mark.spec("KER-10", "KER-30")
 def test_auto_takes_native_and_reference_takes_numpy_with_the_same_numerics(source):
     native, numpy = build(source), build(source, kernels="reference")
     assert native.kernels == f"native ({ISAS[0]}, int8 activations, 1 thread)"
@@ -56,7 +56,7 @@ def test_activations_follow_the_weights_unless_they_are_set(source):
     assert build(source, activations="f32", kernels="reference").kernels.startswith("reference (numpy, ")
 
 
-@pytest.mark.spec("KER-10")
+@pytest.mark.spec("KER-10", "KER-30")
 def test_without_the_extension_auto_falls_back_with_a_warning_and_native_is_refused(source, monkeypatch, caplog):
     monkeypatch.setattr(choose, "native_isas", lambda: ())
     assert build(source).kernels == "reference (numpy, int8 activations)"
@@ -93,7 +93,7 @@ def wrong_steps():
     return SimpleNamespace(Matrix=module.Matrix, Model=model, multiply=module.multiply)
 
 
-@pytest.mark.spec("KER-11")
+@pytest.mark.spec("KER-11", "KER-31")
 @pytest.mark.parametrize(
     ("broken", "named"), [(wrong_products, "GGML type 3"), (wrong_steps, "a step of a small model")]
 )

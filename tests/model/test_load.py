@@ -93,7 +93,7 @@ def test_a_longer_context_than_trained_is_refused(tiny_path):
         load_model(tiny_path, context_tokens=513)
 
 
-@pytest.mark.spec("MOD-17")
+@pytest.mark.spec("MOD-17", "MOD-43")
 def test_template_of_generation_config_wins_over_tokenizer_config_and_both_over_gguf(tiny_path):
     beside = tiny_path.parent
     assert load_model(tiny_path).chat_template == "{% for m in messages %}{{ m.content }}{% endfor %}"
@@ -227,7 +227,7 @@ def test_metadata_that_is_not_served_is_refused_by_name(tmp_path, name, value, r
         load_model(write_changed(tmp_path / "t.gguf", metadata={name: value}))
 
 
-@pytest.mark.spec("MOD-17")
+@pytest.mark.spec("MOD-44")
 def test_ends_of_text_turn_and_message_all_end_an_answer(tmp_path):
     loaded = load_model(write_changed(tmp_path / "t.gguf", bos=1, eos=2, eot=5, eom=7))
     assert (loaded.bos_id, loaded.eos_ids) == (1, {2, 5, 7})

@@ -28,7 +28,7 @@ def models():
     return [tiny_llama(threads=threads) for threads in (1, 2, 3)]
 
 
-@pytest.mark.spec("MOD-1")
+@pytest.mark.spec("MOD-1", "MOD-39")
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @settings(max_examples=30)
@@ -113,7 +113,7 @@ def test_a_sequence_of_nans_does_not_reach_its_neighbours():
     assert same_bits(reused, whole)
 
 
-@pytest.mark.spec("MOD-1")
+@pytest.mark.spec("MOD-1", "MOD-39")
 @pytest.mark.real_model
 def test_the_real_model_gives_the_same_bits_batched_chunked_and_on_one_or_two_threads(smol_path):
     seed = 20240607

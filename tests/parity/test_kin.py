@@ -24,7 +24,7 @@ def models(tmp_path_factory):
     return {name: load_kin(tmp_path_factory.mktemp("kin"), case, EXACT) for name, case in CASES.items()}
 
 
-@pytest.mark.spec("MOD-19")
+@pytest.mark.spec("MOD-19", "MOD-45")
 @pytest.mark.parametrize("name", CASES)
 def test_logits_are_those_of_transformers(models, name):
     case = CASES[name]
@@ -98,7 +98,7 @@ LEFT_OUT = {
 }
 
 
-@pytest.mark.spec("MOD-19")
+@pytest.mark.spec("MOD-45")
 @pytest.mark.parametrize("name", LEFT_OUT)
 def test_leaving_a_part_out_would_be_seen(tmp_path, name):
     case = CASES[name]

@@ -34,7 +34,7 @@ def encode(model, inputs, **config):
     return [vectors[key] for key in keys]
 
 
-@pytest.mark.spec("MOD-36")
+@pytest.mark.spec("MOD-53")
 def test_texts_become_the_ids_of_sentence_transformers(loaded):
     tokenizer = build_tokenizer(loaded.metadata)
     assert len(CASES) == 20
@@ -42,7 +42,7 @@ def test_texts_become_the_ids_of_sentence_transformers(loaded):
         assert framed(tokenizer, tokenizer.encode(case["text"])) == case["ids"]
 
 
-@pytest.mark.spec("MOD-36")
+@pytest.mark.spec("MOD-53")
 def test_vectors_are_those_of_sentence_transformers(loaded):
     vectors = encode(loaded.model, [case["ids"] for case in CASES])
     for case, vector in zip(CASES, vectors, strict=True):

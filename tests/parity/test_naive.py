@@ -46,7 +46,7 @@ def test_rope_factors_divide_the_frequencies():
     assert np.abs(run_whole(model, tokens).logits - naive_logits(tensors, scaled, tokens)).max() < TINY_BOUND
 
 
-@pytest.mark.spec("MOD-10")
+@pytest.mark.spec("MOD-42")
 @pytest.mark.real_model
 def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_path):
     import gguf

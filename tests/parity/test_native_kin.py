@@ -37,7 +37,7 @@ def test_every_kin_has_the_bits_of_numpy_on_every_instruction_set(isa, name):
         assert same_bits(ours.hidden, expected.hidden)
 
 
-@pytest.mark.spec("KER-18")
+@pytest.mark.spec("KER-18", "KER-25")
 @pytest.mark.parametrize("name", SHAPES)
 def test_every_schedule_of_every_kin_gives_the_bits_of_each_sequence_alone(name):
     shape = block_shape(**SHAPES[name])
@@ -66,7 +66,7 @@ def test_logits_of_every_kin_are_within_the_bound_of_the_float64_truth(name):
     assert np.abs(run_whole(model, tokens).logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND
 
 
-@pytest.mark.spec("KER-19")
+@pytest.mark.spec("KER-28")
 @pytest.mark.parametrize("name", CASES)
 def test_logits_of_every_golden_checkpoint_are_those_of_transformers(tmp_path, name):
     case = CASES[name]

@@ -53,7 +53,7 @@ def truth():
     return shape, stored(shape), ordered(shape, stored(shape))
 
 
-@pytest.mark.spec("KER-1")
+@pytest.mark.spec("KER-1", "KER-22")
 @given(seed=st.integers(0, 2**32 - 1))
 @example(seed=0)
 @settings(max_examples=60)

@@ -110,7 +110,7 @@ def test_perplexity_in_int8_is_within_half_a_percent_of_f32(smol):
     assert abs(np.exp(int8.mean() - f32.mean()) - 1) < 0.005
 
 
-@pytest.mark.spec("KER-8")
+@pytest.mark.spec("KER-27")
 @pytest.mark.real_model
 @pytest.mark.parametrize("case", GOLDEN, ids=lambda case: case["name"])
 def test_greedy_choices_in_int8_are_the_golden_ones_where_they_are_sure(smol, case):

@@ -61,7 +61,7 @@ def test_each_value_is_the_operators_or_the_makers():
     )
 
 
-@pytest.mark.spec("MOD-30")
+@pytest.mark.spec("MOD-51")
 def test_a_wish_that_is_not_served_is_in_the_log(qwen2, caplog):
     with caplog.at_level(logging.WARNING, "tlserve"):
         load(EngineSettings(model_dir=str(qwen2), threads=1))

@@ -37,7 +37,7 @@ def same(a, b):
     return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
 
 
-@pytest.mark.spec("KER-3")
+@pytest.mark.spec("KER-3", "KER-24")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCKS, ids=names)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (16, 64), (33, 96), (100, 576)])
@@ -50,7 +50,7 @@ def test_products_with_int8_activations_have_the_bits_of_numpy(isa, kind, output
         assert same(multiply(matrix, x, int8=True, isa=isa), expected)
 
 
-@pytest.mark.spec("KER-20")
+@pytest.mark.spec("KER-20", "KER-26")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (33, 512), (70, 768)])
@@ -64,7 +64,7 @@ def test_products_with_super_blocks_have_the_bits_of_numpy_with_both_activations
     assert same(multiply(matrix, x[:3], int8=False, isa=isa), linear_f32(x[:3], weights))
 
 
-@pytest.mark.spec("KER-20")
+@pytest.mark.spec("KER-20", "KER-26")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
@@ -106,7 +106,7 @@ def test_inputs_of_an_f32_matrix_need_not_be_whole_blocks():
 STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 1e30, 3.4e38, np.inf, -np.inf, np.nan]
 
 
-@pytest.mark.spec("KER-4")
+@pytest.mark.spec("KER-4", "KER-23")
 @pytest.mark.parametrize("isa", ISAS)
 @given(picks=st.lists(st.integers(0, len(STRANGE) - 1), min_size=1, max_size=64), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, database=None)

@@ -45,7 +45,7 @@ def test_blocks_that_follow_one_another_are_one_segment_and_nothing_is_gathered(
     assert (piece.segment.first, piece.segment.count, piece.segment.slot) == (0, 4, 80)
 
 
-@pytest.mark.spec("MOD-8")
+@pytest.mark.spec("MOD-41")
 def test_only_a_tile_whose_blocks_are_apart_is_gathered():
     table = [0, 1, 2, 3, 8, 20, 9, 21, 12, 13]
     made = plan(Rows([1], 159, table))
@@ -97,7 +97,7 @@ def test_a_lane_sees_exactly_the_keys_up_to_its_row():
             assert np.flatnonzero(row_sees).tolist() == list(range(positions[row] + 1))
 
 
-@pytest.mark.spec("MOD-22")
+@pytest.mark.spec("MOD-22", "MOD-46")
 @pytest.mark.parametrize(("window", "first_tile"), [(1, 3), (8, 3), (9, 3), (10, 2), (100, 1), (138, 0), (500, 0)])
 def test_with_a_window_a_lane_sees_its_last_keys_and_earlier_tiles_are_left_out(window, first_tile):
     made = plan(Rows(range(10), 200, range(20)), window=window)
@@ -109,7 +109,7 @@ def test_with_a_window_a_lane_sees_its_last_keys_and_earlier_tiles_are_left_out(
     assert {piece.segment.slot for piece in batch.pieces} == {first_tile * KEY_TILE}
 
 
-@pytest.mark.spec("MOD-22")
+@pytest.mark.spec("MOD-46")
 def test_tiles_before_every_window_are_not_gathered():
     table = np.random.default_rng(0).permutation(40)[:20]
     made = plan(Rows([1], 300, table), window=20)

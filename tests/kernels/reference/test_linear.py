@@ -71,7 +71,7 @@ def test_tiles_of_a_single_row_are_exact_for_any_shape():
     assert blas.rows_are_exact(blas.ProductShape(27, 13, transposed=True), 1)
 
 
-@pytest.mark.spec("MOD-4")
+@pytest.mark.spec("MOD-40")
 def test_probe_falls_to_single_rows_when_one_shape_is_not_exact():
     shapes = [blas.ProductShape(16, 16), blas.ProductShape(16, 17)]
     assert blas.choose_tile_rows(shapes, lambda shape, rows: rows == 8) == 8

@@ -42,7 +42,7 @@ def test_weights_in_memory_take_what_they_take_in_the_file(path):
         assert model.weights_bytes < 1.05 * path.stat().st_size
 
 
-@pytest.mark.spec("KER-21")
+@pytest.mark.spec("KER-29")
 def test_with_f32_activations_the_logits_are_the_float64_truth_of_what_the_gguf_package_reads(path):
     arrays = {}
     for tensor in gguf.GGUFReader(path).tensors:

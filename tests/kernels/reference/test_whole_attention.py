@@ -51,7 +51,7 @@ def test_every_row_lies_at_one_place_of_its_own_sequence():
     assert sorted(seen) == list(range(sum(LENGTHS)))
 
 
-@pytest.mark.spec("MOD-34")
+@pytest.mark.spec("MOD-34", "MOD-52")
 def test_every_sequence_gets_its_softmax():
     qkv = draw(LENGTHS)
     got = np.split(attend(qkv, LENGTHS), starts(LENGTHS)[1:-1])

@@ -171,7 +171,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_names(tmp_pa
         load_model(write_tiny_bert(tmp_path, tensors))
 
 
-@pytest.mark.spec("MOD-37")
+@pytest.mark.spec("MOD-54")
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -238,7 +238,7 @@ def test_pooling_and_length_are_what_the_files_say(tmp_path, files, pooling):
     assert load_model(tmp_path).model.spec.pooling == pooling
 
 
-@pytest.mark.spec("MOD-37")
+@pytest.mark.spec("MOD-54")
 @pytest.mark.parametrize(
     ("name", "document", "words"),
     [

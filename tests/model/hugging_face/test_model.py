@@ -124,7 +124,7 @@ def test_the_makers_sampling_is_the_default(llama, document, sampling):
     assert load_model(llama, threads=1).default_sampling == sampling
 
 
-@pytest.mark.spec("MOD-30")
+@pytest.mark.spec("MOD-51")
 def test_wishes_that_are_not_served_are_noted_and_harmless_ones_are_not(llama):
     wishes = {
         "encoder_repetition_penalty": 1.1,
@@ -166,7 +166,7 @@ def test_sampling_out_of_bounds_is_refused_by_name(llama, name, value):
 # --- the context -----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("MOD-24")
+@pytest.mark.spec("MOD-24", "MOD-47", "MOD-48")
 @pytest.mark.parametrize(
     ("name", "trained", "longest"),
     [
@@ -332,7 +332,7 @@ def rewritten(directory, change):
     return directory
 
 
-@pytest.mark.spec("MOD-28")
+@pytest.mark.spec("MOD-50")
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
@@ -399,7 +399,7 @@ def test_an_index_that_lies_is_refused(tmp_path, index, reason):
         load_model(directory, threads=1)
 
 
-@pytest.mark.spec("MOD-28")
+@pytest.mark.spec("MOD-50")
 def test_a_tensor_in_two_shards_is_refused(tmp_path):
     directory = write_kin(tmp_path, MISTRAL)
     shutil.copy(directory / "model-00001-of-00002.safetensors", directory / "third.safetensors")

@@ -102,7 +102,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.spec("MOD-27")
+@pytest.mark.spec("MOD-49")
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_hostile_header_is_refused_with_its_reason_in_little_memory(name):
     data, reason = REFUSED[name]
@@ -122,7 +122,7 @@ def test_what_we_refuse_the_safetensors_package_refuses_too_but_for_duplicates()
             assert "key of an entry" in name or "a tensor twice" in name, f"only we refuse {name}"
 
 
-@pytest.mark.spec("MOD-27")
+@pytest.mark.spec("MOD-49")
 def test_every_truncation_is_refused():
     read_header(GOOD, "x")
     for size in range(len(GOOD)):
@@ -130,7 +130,7 @@ def test_every_truncation_is_refused():
             read_header(GOOD[:size], "x")
 
 
-@pytest.mark.spec("MOD-27")
+@pytest.mark.spec("MOD-49")
 @given(flips=st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=8))
 def test_a_damaged_header_is_read_or_refused_and_what_is_read_lies_inside(flips):
     damaged = bytearray(GOOD)

@@ -42,7 +42,7 @@ def test_a_matrix_whose_rows_are_no_whole_blocks_stays():
     assert np.array_equal(source.rows("odd", 0, 4), np.ones((4, 33), np.float32))
 
 
-@pytest.mark.spec("KER-16")
+@pytest.mark.spec("KER-16", "KER-32")
 @pytest.mark.parametrize("kernels", ["auto", "reference"])
 def test_the_setting_serves_eight_bits_near_the_file_under_another_fingerprint(tmp_path, kernels):
     path = write_tiny_gguf(tmp_path / "tiny.gguf", shape=tiny_shape(hidden=64))
