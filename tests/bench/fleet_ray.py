@@ -24,7 +24,7 @@ from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.ray.actor import start_actor
 from tlserve.fleet.ray.cluster import join_cluster
 from tlserve.fleet.ray.processes import ClusterProcesses
-from tlserve.programs.actor_node import NodeHost
+from tlserve.programs.node_in_thread import NodeHost
 
 CALLS = 300
 

@@ -16,7 +16,7 @@ LAYERS = (
     ("programs.in_thread",),
     ("programs.embedded",),
     ("programs.server", "programs.ray_cluster"),
-    ("programs.banner", "programs.actor_node"),
+    ("programs.banner", "programs.node_in_thread"),
     ("programs.server_objects", "programs.fleet_head"),
     ("programs.local_models", "programs.http_node"),
     ("programs.capacity", "programs.hosted_model", "programs"),
@@ -60,7 +60,7 @@ AT_HOME = {
     "asyncio": set[str](),
     "concurrent": {
         "tlserve.programs.in_thread",
-        "tlserve.programs.actor_node",
+        "tlserve.programs.node_in_thread",
         "tlserve.fleet.ray.calls",
         "tlserve.kernels.thread_pool",
     },

@@ -85,7 +85,7 @@ def test_the_product_does_not_import_its_test_kit() -> None:
 
 
 def test_a_node_without_http_imports_no_http_and_no_endpoints() -> None:
-    loaded = reachable("tlserve.programs.actor_node", graph(modules()))
+    loaded = reachable("tlserve.programs.node_in_thread", graph(modules()))
     assert [name for name in sorted(loaded) if name.split(".")[1:2] in (["http"], ["endpoints"], ["openai"])] == []
 
 

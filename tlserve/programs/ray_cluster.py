@@ -29,8 +29,8 @@ from tlserve.fleet.ray.processes import ClusterProcesses, start_control, start_m
 from tlserve.fleet.ray.settings import RaySettings
 from tlserve.lifecycle.drain import EXIT_CUT, EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
-from tlserve.programs.actor_node import start_node
 from tlserve.programs.local_models import find_model_path
+from tlserve.programs.node_in_thread import start_node
 
 log = logging.getLogger("tlserve")
 

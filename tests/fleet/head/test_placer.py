@@ -5,8 +5,8 @@ import pytest
 
 from tests.kit.fleet.placement_model import ByAffinity, Conversations, at_random, in_turn
 from tlserve.fleet.head.limits import PlacementWeights
+from tlserve.fleet.head.node_ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
-from tlserve.fleet.head.ranking import Candidate, needs_of, rank
 from tlserve.generation import GenerationRequest, Grammar, SamplingParams
 
 WEIGHTS = PlacementWeights()

@@ -39,7 +39,7 @@ from tlserve.fleet.ray.link import ActorFailed
 from tlserve.fleet.ray.processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
-from tlserve.programs.actor_node import start_node
+from tlserve.programs.node_in_thread import start_node
 from tlserve.programs.ray_cluster import serve_node
 
 pytestmark = pytest.mark.ray

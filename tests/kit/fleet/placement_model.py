@@ -10,8 +10,8 @@ import random
 import attrs
 
 from tlserve.fleet.head.limits import PlacementWeights
+from tlserve.fleet.head.node_ranking import Candidate, rank
 from tlserve.fleet.head.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
-from tlserve.fleet.head.ranking import Candidate, rank
 
 NODES = ("a", "b", "c")
 

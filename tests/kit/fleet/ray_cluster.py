@@ -28,7 +28,7 @@ from tlserve.fleet.ray.cluster import join_cluster
 from tlserve.fleet.ray.link import ask_actor
 from tlserve.fleet.ray.processes import ClusterProcesses, make_token_file, start_control
 from tlserve.fleet.ray.settings import RaySettings
-from tlserve.programs.actor_node import start_node
+from tlserve.programs.node_in_thread import start_node
 
 SUCC = EngineSettings(model_dir="succ", max_num_seqs=8)
 TCP_LISTENS = "0A"

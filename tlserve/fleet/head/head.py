@@ -27,8 +27,8 @@ from tlserve.fleet.head.member import Member
 from tlserve.fleet.head.node_watch import NodeWatch
 from tlserve.fleet.head.overview import FleetModel, add, group_of, without_gauges
 from tlserve.fleet.head.placer import Placer
+from tlserve.fleet.head.polls import settle
 from tlserve.fleet.head.session import Placement, Session, wall_passed
-from tlserve.fleet.head.settling import settle
 from tlserve.fleet.link import Ack, NodeDirectory, NodeGone, NodeInfo, NodeUp, PollReply, SessionKey
 from tlserve.generation import EngineStatistics, GenerationRequest
 

@@ -12,8 +12,8 @@ import attrs
 import trio
 
 from tlserve.fleet.head.limits import FleetLimits
+from tlserve.fleet.head.node_ranking import SLOTS
 from tlserve.fleet.head.prefix_index import PrefixIndex
-from tlserve.fleet.head.ranking import SLOTS
 from tlserve.fleet.link import Ack, NodeInfo, NodeLink, PollReply, SessionKey
 from tlserve.generation import EngineStatistics
 

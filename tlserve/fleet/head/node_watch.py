@@ -13,7 +13,7 @@ import trio
 
 from tlserve.errors import TlserveError
 from tlserve.fleet.head.member import Member
-from tlserve.fleet.head.settling import acks_of, has_paused
+from tlserve.fleet.head.polls import acks_of, has_paused
 from tlserve.fleet.link import Ack, NodeInfo, NodeLost, PollReply
 
 log = logging.getLogger("tlserve.fleet")

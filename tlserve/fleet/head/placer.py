@@ -1,7 +1,7 @@
 """Places sessions on nodes, and again when a node is lost.
 
 Owns the order of attempts, what a refusal of one node means for the others, how long an answer under way waits, and the one error
-that ends it. Which node is best is decided in `tlserve.fleet.head.ranking`. Refuses to read answers.
+that ends it. Which node is best is decided in `tlserve.fleet.head.node_ranking`. Refuses to read answers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tlserve.errors import (
 )
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.node_ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.overview import FleetModel, chosen_numerics, group_of, why_none
 from tlserve.fleet.head.prefix_index import Chain, home_key
-from tlserve.fleet.head.ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.session import Placement, Session, wall_passed
 from tlserve.fleet.link import NodeLost, NoNode, SessionKey
 
