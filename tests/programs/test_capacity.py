@@ -6,7 +6,7 @@ import pytest
 from tlserve.config.settings import EngineSettings
 from tlserve.errors import SettingsError
 from tlserve.kernels.interface import ModelSpec
-from tlserve.programs.capacity import plan_kv_blocks
+from tlserve.programs.local_models import plan_kv_blocks
 
 SPEC = ModelSpec(
     architecture="llama",

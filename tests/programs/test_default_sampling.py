@@ -11,7 +11,8 @@ from tests.kit.http.http_calls import chat, post
 from tests.kit.model.golden_kin import KIN, kin_cases, write_kin
 from tlserve.config.settings import EngineSettings, SamplingSettings
 from tlserve.generation import SamplingParams
-from tlserve.programs.local_models import default_sampling, load
+from tlserve.programs.hosted_model import default_sampling
+from tlserve.programs.local_models import load
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"

@@ -13,10 +13,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
-from tlserve.config.machine import available_memory_bytes, usable_cores
+from tlserve.config.machine import SHARE_OF_MEMORY, available_memory_bytes, usable_cores
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError
-from tlserve.programs.capacity import SHARE_OF_MEMORY
 
 if TYPE_CHECKING:
     from tlserve.programs.fleet_head import OwnNodes
@@ -76,8 +75,8 @@ def _run_control(settings: Settings) -> int:
 
     from tlserve.config.addresses import parse_address
     from tlserve.fleet.ray.processes import make_token_file
-    from tlserve.programs.fleet_head import ray_settings
-    from tlserve.programs.ray_cluster import serve_control
+    from tlserve.programs.ray_control import serve_control
+    from tlserve.programs.ray_program import ray_settings
 
     port = parse_address(settings.fleet.ray_address).port if settings.fleet.ray_address else 0
     if port in RAY_WORKER_PORTS:

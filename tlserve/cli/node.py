@@ -43,17 +43,17 @@ def run(arguments: argparse.Namespace) -> int:
     set_up_logs(settings.log.level, form=settings.log.format)
     if arguments.join:
         return _run_actor(settings, arguments.join, arguments.name or _own_name())
-    from tlserve.programs.hosted_model import wait_for_ever
+    from tlserve.programs.hosted_model import wait_forever
     from tlserve.programs.server import run as run_server
 
-    return run_server(settings, until=stdin_ended if arguments.until_stdin_ends else wait_for_ever)
+    return run_server(settings, until=stdin_ended if arguments.until_stdin_ends else wait_forever)
 
 
 def _run_actor(settings: Settings, address: str, name: str) -> int:
     import trio
 
-    from tlserve.programs.fleet_head import ray_settings
-    from tlserve.programs.ray_cluster import serve_node
+    from tlserve.programs.ray_node import serve_node
+    from tlserve.programs.ray_program import ray_settings
 
     return trio.run(serve_node, settings, ray_settings(settings.fleet), address, name)
 

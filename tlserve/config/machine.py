@@ -1,12 +1,15 @@
-"""What this machine offers: memory that is free to take, and cores that this process may use.
+"""What this machine offers: its available memory, the share of it that a server takes, and the cores this process may use.
 
-Owns reading the kernel's own figures, with the limits of a container among them. Refuses to know what they are for.
+Owns reading the kernel's own figures, including the limits of a container.
 """
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+
+SHARE_OF_MEMORY = 4
+"""One part in this many of the available memory goes to keys and values, unless the setting says otherwise."""
 
 
 def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:

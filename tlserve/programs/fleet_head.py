@@ -1,7 +1,7 @@
-"""A server as the head of a fleet: the same API, its tokens made by nodes.
+"""A server as the head of a fleet: the same API, with tokens that nodes make.
 
-Owns what the table [fleet] means for a head: where its nodes are, its bounds, and what it says of itself. Refuses to run anything
-but the backend that it makes: `tlserve.programs.server` does.
+Owns what the table [fleet] means for a head: how it finds its nodes, its limits, and what it reports of them. Runs only the
+backend that it makes; `tlserve.programs.server` runs the server.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from pathlib import Path
 
 import attrs
 import trio
@@ -28,17 +27,14 @@ from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_processes import NodeProcesses
 from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.fleet.link import NodeChange, NodeDirectory
-from tlserve.fleet.ray.cluster import join_cluster
-from tlserve.fleet.ray.settings import RaySettings
 from tlserve.model.load import ModelFront, load_front
-from tlserve.programs.hosted_model import HostedModel, MakeModels, wait_for_ever
-from tlserve.programs.local_models import find_model_path, serve_front
+from tlserve.programs.hosted_model import HostedModel, MakeModels, find_model_path, make_served, wait_forever
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
 
 @attrs.frozen(kw_only=True)
 class OwnNodes:
-    """Nodes that the head starts on this machine: how many, by which command; their routes want `key`."""
+    """Nodes that the head starts on this machine: how many, the command, and the key that their routes require."""
 
     count: int
     command: Sequence[str]
@@ -46,22 +42,22 @@ class OwnNodes:
 
 
 @attrs.frozen(kw_only=True)
-class Joined:
-    """The nodes, for as long as it is open; `expected` of them are waited for at the start.
+class JoinedNodes:
+    """The nodes of a head while it runs; the head waits at the start until `expected` of them answer.
 
-    `wait_unfit` returns, with the reason, when no node can ever be had again.
+    `wait_unfit` returns, with the reason, when no node can ever join again.
     """
 
     directory: NodeDirectory
     expected: int = 0
-    wait_unfit: Callable[[], Awaitable[str]] = wait_for_ever
+    wait_unfit: Callable[[], Awaitable[str]] = wait_forever
 
 
-Join = Callable[[], AbstractAsyncContextManager[Joined]]
+Join = Callable[[], AbstractAsyncContextManager[JoinedNodes]]
 
 
 def load_head(settings: Settings, own: OwnNodes | None = None) -> MakeModels:
-    """Read how one speaks with the model of [engine]; its nodes are those that [fleet] names, or `own` ones.
+    """Read the tokenizer and template of the model of [engine]; its nodes are those that [fleet] names, or `own` ones.
 
     Raises `SettingsError` for a head that names no nodes, or several kinds of them.
     """
@@ -74,7 +70,7 @@ def load_head(settings: Settings, own: OwnNodes | None = None) -> MakeModels:
 def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedModel]:
     tokenizer = build_tokenizer(front.metadata)
     backend = HeadBackend(join, _model(settings, front, tokenizer), _limits(settings.fleet))
-    served = attrs.evolve(serve_front(settings.engine, front, backend, tokenizer), backend_kind="fleet")
+    served = attrs.evolve(make_served(settings.engine, front, backend, tokenizer), backend_kind="fleet")
     return (
         HostedModel(
             served=served,
@@ -82,12 +78,7 @@ def _make(settings: Settings, front: ModelFront, join: Join) -> tuple[HostedMode
             description=f"{front.description}, by a fleet",
             lines=(f"  nodes      {_nodes_line(settings.fleet, backend)}",),
             facts={"fleet": True},
-            about=lambda: {
-                "fleet": [
-                    describe_member(member, served.model_id)
-                    for member in sorted(backend.members, key=lambda member: member.node)
-                ]
-            },
+            about=lambda: {"fleet": _describe_members(backend, served.model_id)},
             fleet=backend.figures,
             wait_unfit=backend.wait_unfit,
         ),
@@ -107,8 +98,13 @@ def _limits(fleet: FleetSettings) -> FleetLimits:
     return FleetLimits(admission=fleet.admission, wall_s=fleet.wall_limit_ms / 1000, moves=fleet.moves)
 
 
+def _describe_members(backend: FleetBackend, model_id: str) -> list[dict[str, object]]:
+    members = sorted(backend.members, key=lambda member: member.node)
+    return [describe_member(member, model_id) for member in members]
+
+
 def describe_member(member: Member, model_id: str) -> dict[str, object]:
-    """Return what is told of a node: `state` is "ready", or why it is not."""
+    """Return what /healthz reports of a node: `state` is "ready", or the reason why it is not."""
     info = member.info
     statistics = member.statistics
     known = {} if info is None else {"model": info.backend.model_id, "numerics": info.numerics, "version": info.version}
@@ -128,13 +124,14 @@ def describe_member(member: Member, model_id: str) -> dict[str, object]:
 
 def _choose_join(settings: Settings, own: OwnNodes | None) -> Join:
     fleet = settings.fleet
-    ways: dict[str, tuple[object, Join]] = {
-        "nodes": (fleet.nodes, partial(_join_urls, fleet)),
-        "nodes_dns": (fleet.nodes_dns, partial(_join_dns, fleet)),
-        "ray_address": (fleet.ray_address, partial(_join_ray, fleet)),
-        "own": (own, partial(_join_own, own)),  # type: ignore[arg-type]  # not taken where there are none
-    }
-    chosen = [join for asked, join in ways.values() if asked]
+    ways: list[tuple[object, Join]] = [
+        (fleet.nodes, partial(_join_urls, fleet)),
+        (fleet.nodes_dns, partial(_join_dns, fleet)),
+        (fleet.ray_address, partial(_join_ray, fleet)),
+    ]
+    chosen = [join for asked, join in ways if asked]
+    if own is not None:
+        chosen.append(partial(_join_own, own))
     if len(chosen) == 1 and not settings.models:
         return chosen[0]
     raise SettingsError((*(() if len(chosen) == 1 else (_which_nodes(len(chosen)),)), *_several_models(settings)))
@@ -146,27 +143,27 @@ def _which_nodes(count: int) -> str:
 
 
 def _several_models(settings: Settings) -> tuple[str, ...]:
-    return ("a head serves one model, that of [engine]: leave the [[models]] out",) if settings.models else ()
+    return ("a head serves one model, that of [engine]; remove the [[models]] tables",) if settings.models else ()
 
 
 @asynccontextmanager
-async def _join_urls(fleet: FleetSettings) -> AsyncIterator[Joined]:
+async def _join_urls(fleet: FleetSettings) -> AsyncIterator[JoinedNodes]:
     tls = _tls(fleet)
     directory = StaticDirectory(fleet.nodes, lambda url: HttpLink(url, key=fleet.internal_key, tls=tls))
     try:
-        yield Joined(directory=directory)
+        yield JoinedNodes(directory=directory)
     finally:
         await directory.aclose()
 
 
 @asynccontextmanager
-async def _join_dns(fleet: FleetSettings) -> AsyncIterator[Joined]:
+async def _join_dns(fleet: FleetSettings) -> AsyncIterator[JoinedNodes]:
     tls = _tls(fleet)
     directory = DnsDirectory(
         fleet.nodes_dns, lambda url, host: HttpLink(url, key=fleet.internal_key, tls=tls, server_name=host)
     )
     try:
-        yield Joined(directory=directory)
+        yield JoinedNodes(directory=directory)
     finally:
         await directory.aclose()
 
@@ -179,35 +176,26 @@ def _tls(fleet: FleetSettings) -> ssl.SSLContext:
 
 
 @asynccontextmanager
-async def _join_own(own: OwnNodes) -> AsyncIterator[Joined]:
+async def _join_own(own: OwnNodes) -> AsyncIterator[JoinedNodes]:
     environment = {**process_environ(), "TL_FLEET__INTERNAL_KEY": own.key}
     nodes = NodeProcesses(own.count, own.command, environment, lambda url: HttpLink(url, key=own.key))
     async with trio.open_nursery() as nursery:
         await nursery.start(nodes.run)
-        yield Joined(directory=nodes, expected=own.count)
+        yield JoinedNodes(directory=nodes, expected=own.count)
         nursery.cancel_scope.cancel()
 
 
 @asynccontextmanager
-async def _join_ray(fleet: FleetSettings) -> AsyncIterator[Joined]:
-    settings = ray_settings(fleet)
-    async with join_cluster(settings, fleet.ray_address) as cluster:
+async def _join_ray(fleet: FleetSettings) -> AsyncIterator[JoinedNodes]:
+    from tlserve.fleet.ray.cluster import join_cluster  # a head over HTTP loads nothing of the Ray link
+    from tlserve.programs.ray_program import ray_settings
+
+    async with join_cluster(ray_settings(fleet), fleet.ray_address) as cluster:
 
         async def wait_lost() -> str:
             return (await cluster.wait_lost()).message
 
-        yield Joined(directory=cluster.directory(), wait_unfit=wait_lost)
-
-
-def ray_settings(fleet: FleetSettings) -> RaySettings:
-    """Return how this machine takes part in the cluster of the settings; raises `SettingsError` without a token."""
-    if not fleet.ray_token_file:
-        raise SettingsError(
-            ("fleet.ray_token_file is missing: a cluster runs whatever it is sent, so it wants a token",)
-        )
-    return RaySettings(
-        token_file=Path(fleet.ray_token_file), node_ip=fleet.ray_node_ip, wall_s=fleet.wall_limit_ms / 1000
-    )
+        yield JoinedNodes(directory=cluster.directory(), wait_unfit=wait_lost)
 
 
 def _nodes_line(fleet: FleetSettings, backend: HeadBackend) -> str:
@@ -221,7 +209,7 @@ def _nodes_line(fleet: FleetSettings, backend: HeadBackend) -> str:
 
 
 class _LateDirectory:
-    """A directory that is there from the first, and filled when the nodes have been joined."""
+    """A directory that exists from the beginning, and has its nodes once they have been joined."""
 
     def __init__(self) -> None:
         self._is_open = trio.Event()
@@ -239,17 +227,17 @@ class _LateDirectory:
 
 
 class HeadBackend(FleetBackend):
-    """A `FleetBackend` that joins its nodes when it is run, and leaves them at its end."""
+    """A `FleetBackend` that joins its nodes when it starts to run, and leaves them at its end."""
 
     def __init__(self, join: Join, model: FleetModel, limits: FleetLimits) -> None:
         self._join = join
         self._late = _LateDirectory()
-        self._joined: Joined | None = None
+        self._joined: JoinedNodes | None = None
         self._has_joined = trio.Event()
         super().__init__(self._late, model, limits)
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until `stop` or cancellation; started once the nodes that are waited for answer."""
+        """Serve until `stop` or cancellation; started once the expected nodes answer."""
         async with self._join() as joined:
             self._late.open(joined.directory)
             self._joined = joined
@@ -260,7 +248,7 @@ class HeadBackend(FleetBackend):
                 task_status.started()
 
     async def wait_unfit(self) -> str:
-        """Return, with the reason, when nothing new can be taken for ever."""
+        """Return, with the reason, when the head can never take a new request again."""
         await self._has_joined.wait()
         assert self._joined is not None
         return await self._joined.wait_unfit()

@@ -1,47 +1,56 @@
-"""A model as a server hosts it: what makes its tokens, how it is spoken with, and what is said of it.
+"""A model as a server hosts it: the backend that makes its tokens, and how requests and answers are put into words.
 
-Owns the type and the protocols, whether the tokens come from an engine in this process (`tlserve.programs.local_models`) or
-from the nodes of a fleet. Refuses to make any of it.
+Owns the type, the protocols, and what the model's own files say: template, dialect, sampling. The tokens come from an engine in
+this process (`tlserve.programs.local_models`) or from the nodes of a fleet (`tlserve.programs.fleet_head`). Knows no engine.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping
+from pathlib import Path
 from typing import Protocol
 
 import attrs
 import trio
 
-from tlserve.chat.served_model import Served
-from tlserve.generation import Backend
+from tlserve.chat.dialects.registry import dialect_for
+from tlserve.chat.served_model import REASONING_NAMES, Served
+from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
+from tlserve.config.paths import find_model
+from tlserve.config.settings import EngineSettings, SamplingSettings
+from tlserve.errors import ModelMissing
+from tlserve.generation import Backend, SamplingParams
+from tlserve.model.load import ModelFront, builtin_model_path
 from tlserve.telemetry.fleet_figures import FleetFigures
+from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
 
 class HostedBackend(Backend, Protocol):
-    """A backend with a life: it runs beside the server, and is told when to take nothing more, and when to end."""
+    """A backend that runs next to a server; the server tells it when to admit nothing more, and when to end."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run until cancelled; started once requests can be made. Raises `EngineFailed`, after every open request got it."""
+        """Run until cancelled; started once it takes requests. Raises `EngineFailed`, after every open request got it."""
 
     def close(self) -> None:
-        """Admit nothing more: new requests raise `Draining`; those inside go on."""
+        """Admit nothing more: new requests raise `Draining`; open requests continue."""
 
     def cut(self) -> None:
         """End every open request with `DrainCut`."""
 
 
-async def wait_for_ever() -> str:
-    """Wait for ever, for what does not happen."""
+async def wait_forever() -> str:
+    """Wait forever, for an event that does not happen."""
     await trio.sleep_forever()
     raise AssertionError
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class HostedModel:
-    """One model of a server. `lines` say of it what a person wants to know at the start, `facts` the same for a program.
+    """One model of a server. `lines` describe it to a person at the start, `facts` to a program.
 
-    `about` is what /healthz says of it besides; `fleet` what /metrics says of its nodes, if it has any. `wait_unfit` returns,
-    with the reason, when it can take nothing new for ever: then the server drains.
+    `about` is what /healthz adds for this model; `fleet` is what /metrics reports of its nodes, if it has any. `wait_unfit`
+    returns, with the reason, when the model can never take a new request again: then the server drains.
     """
 
     served: Served
@@ -51,8 +60,51 @@ class HostedModel:
     facts: Mapping[str, object] = attrs.field(factory=dict)
     about: Callable[[], Mapping[str, object]] = dict
     fleet: Callable[[], FleetFigures] = FleetFigures
-    wait_unfit: Callable[[], Awaitable[str]] = wait_for_ever
+    wait_unfit: Callable[[], Awaitable[str]] = wait_forever
 
 
 MakeModels = Callable[[], tuple[HostedModel, ...]]
-"""What loading gives: to be called on the event loop, which the backends belong to."""
+"""What loading returns: a function to call on the event loop, which the backends belong to."""
+
+
+# --- what the model's files say
+
+
+def find_model_path(model_dir: str) -> Path:
+    """Return the files that `model_dir` names: a path, a pulled model, or a built-in one; raises ModelMissing."""
+    path = Path(model_dir).expanduser()
+    found = path if path.exists() else find_model(model_dir) or builtin_model_path(model_dir)
+    if found is None:
+        raise ModelMissing(
+            f"there is no model {model_dir!r}: not a path, not pulled and not built in; "
+            "give a GGUF file, or run `tlserve pull smol-135m`, or use the built-in `succ`"
+        )
+    return found
+
+
+def make_served(
+    settings: EngineSettings, front: ModelFront, backend: Backend, tokenizer: Tokenizer | None = None
+) -> Served:
+    """Return the model as endpoints serve it over `backend`; `tokenizer` if it has been built already."""
+    tokenizer = tokenizer or build_tokenizer(front.metadata)
+    template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
+    return Served(
+        model_id=backend.info().model_id,
+        aliases=settings.model_aliases,
+        created=int(time.time()),
+        backend=backend,
+        tokenizer=tokenizer,
+        eos_ids=front.eos_ids,
+        template=template,
+        dialect=dialect_for(template.source, tokenizer.special_tokens, settings.dialect),
+        reasoning_names=(*REASONING_NAMES, *(("reasoning",) if settings.reasoning_alias else ())),
+        generates=front.generates,
+        min_dimensions=settings.embedding_min_dimensions or None,
+        default_sampling=default_sampling(settings.sampling, front.default_sampling),
+    )
+
+
+def default_sampling(operator: SamplingSettings, makers: SamplingParams) -> SamplingParams:
+    """Return the defaults of a request's sampling: what the operator sets, and the model makers' advice for the rest."""
+    given = {name: value for name, value in attrs.asdict(operator).items() if value is not None}
+    return attrs.evolve(makers, **given)

@@ -43,7 +43,7 @@ from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
 from tlserve.programs.banner import start_event
-from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_for_ever
+from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_forever
 from tlserve.programs.http_node import beside_api, check_node, make_node
 from tlserve.programs.local_models import load_models
 from tlserve.programs.server_objects import (
@@ -82,7 +82,7 @@ class Running:
 def run(
     settings: Settings,
     load: Callable[[], MakeModels] | None = None,
-    until: Callable[[], Awaitable[str]] = wait_for_ever,
+    until: Callable[[], Awaitable[str]] = wait_forever,
 ) -> int:
     """Serve until a stop signal, as `serve` does; return the exit code. Raises `OperatorError` and `EngineFailed`."""
     return trio.run(partial(serve, settings, load=load, until=until))
@@ -93,7 +93,7 @@ async def serve(
     *,
     loaded: LoadedModel | None = None,
     load: Callable[[], MakeModels] | None = None,
-    until: Callable[[], Awaitable[str]] = wait_for_ever,
+    until: Callable[[], Awaitable[str]] = wait_forever,
     handle_signals: bool = True,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
