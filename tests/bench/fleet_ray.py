@@ -24,14 +24,14 @@ from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.ray.actor import start_actor
 from tlserve.fleet.ray.cluster import join_cluster
 from tlserve.fleet.ray.processes import ClusterProcesses
-from tlserve.programs.node_in_thread import NodeHost
+from tlserve.programs.node_in_thread import ThreadedNode
 
 CALLS = 300
 
 
-def start_paced_node(step_s: float, node: str, on_end: Callable[[], None]) -> NodeHost:
+def start_paced_node(step_s: float, node: str, on_end: Callable[[], None]) -> ThreadedNode:
     """Start a node without an engine; it runs until its process ends."""
-    started: Future[NodeHost] = Future()
+    started: Future[ThreadedNode] = Future()
 
     async def main() -> None:
         backend = PacedBackend(step_s)
@@ -39,7 +39,7 @@ def start_paced_node(step_s: float, node: str, on_end: Callable[[], None]) -> No
         async with trio.open_nursery() as nursery:
             nursery.start_soon(backend.run)
             await nursery.start(service.run)
-            started.set_result(NodeHost(service, trio.lowlevel.current_trio_token(), trio.Event()))
+            started.set_result(ThreadedNode(service, trio.lowlevel.current_trio_token(), trio.Event()))
 
     ThreadPoolExecutor(1).submit(trio.run, main).add_done_callback(lambda _: on_end())
     return started.result()

@@ -17,7 +17,7 @@ LAYERS = (
     ("programs.embedded",),
     ("programs.server", "programs.ray_control", "programs.ray_node"),
     ("programs.banner", "programs.node_in_thread"),
-    ("programs.server_objects", "programs.fleet_head"),
+    ("programs.server_objects", "programs.server_end", "programs.fleet_head"),
     ("programs.local_models", "programs.http_node", "programs.ray_program"),
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),

@@ -1,1 +1,1 @@
-"""The programs: settings become objects, and objects become a running server, fleet head, or node."""
+"""The programs: settings become a running server, head of a fleet, node, or control process of a Ray cluster."""

@@ -1,6 +1,6 @@
-"""What a server says of itself when it is ready: what its models say of themselves, and the addresses.
+"""What a server logs when it is ready: a description of its models, and its addresses.
 
-Owns the words, and the same facts by name for a log in JSON. Refuses to print: the event goes to the log.
+Owns the words, and the same facts by name for a log in JSON. The caller logs the event.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tlserve.telemetry.logs import LogEvent
 
 
 def start_event(assembled: Assembled, api: Sequence[str], health: Sequence[str]) -> LogEvent:
-    """Return what is logged once a server answers; `api` and `health` are the bound addresses."""
+    """Return the event to log once a server answers; `api` and `health` are the bound addresses."""
     lines = _lines(assembled, api, health)
     return LogEvent("start", lines[0], lines, _fields(assembled, api, health))
 

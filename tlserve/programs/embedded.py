@@ -1,7 +1,7 @@
 """A server in the caller's own trio run, for the length of a block.
 
-Owns the settings that suit it (loopback, free ports, a short drain) and the server's end: however the block is left, the
-server is drained, then cut. Knows nothing of threads.
+Owns the settings that suit it (loopback, free ports, a short drain) and its end: however the block ends, the server is
+drained, then cut. Knows nothing of threads.
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ from tlserve.config.models import model_beside, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError, TlserveError, single_cause
 from tlserve.model.load import LoadedModel
-from tlserve.programs import server as app
 from tlserve.programs.fleet_head import load_head
+from tlserve.programs.server import Running
+from tlserve.programs.server import serve as serve_settings
 
 DRAIN_TIMEOUT_MS = 5000
 GRACE_S = 1.0
@@ -34,7 +35,7 @@ class EmbeddedServer:
 
     __test__ = False  # users know it as `tlserve.testing.EmbeddedServer`; pytest must not collect it
 
-    running: app.Running
+    running: Running
     ended: trio.Event
     exit_code: int | None = None
 
@@ -50,12 +51,12 @@ class EmbeddedServer:
 
     @property
     def base_url(self) -> str:
-        """Return what the official client takes as `base_url`."""
+        """Return the `base_url` for the official client."""
         scheme = "https" if self.running.assembled.settings.tls.certificate else "http"
         return f"{scheme}://{self.address}/v1"
 
     def drain(self) -> None:
-        """Do what SIGTERM does: refuse new requests, finish those that are open. A second call cuts them."""
+        """Do what SIGTERM does: refuse new requests and finish the open ones. A second call cuts those."""
         self.running.stop()
 
     async def join(self) -> int:
@@ -68,7 +69,7 @@ class EmbeddedServer:
 def embedded_settings(
     model: str, settings: Mapping[str, SettingValue], models: Iterable[Mapping[str, SettingValue]] = ()
 ) -> Settings:
-    """Return the settings of an embedded server; `settings` override them, by names like "engine.queue_capacity".
+    """Return the settings of an embedded server; `settings` overrides them, by names like "engine.queue_capacity".
 
     `models` are the [[models]] tables. Raises `SettingsError`.
     """
@@ -100,10 +101,10 @@ async def serve(
 ) -> AsyncIterator[EmbeddedServer]:
     """Serve `model` for the block: a path, a pulled model or a built-in one; or `loaded`, under the name `model`.
 
-    `models` are further ones, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`. With
-    the setting "fleet.nodes" it is the head of a fleet; a server with "fleet.internal" can be a node of it.
+    `models` adds more models, as the [[models]] tables of a runtime.toml: `[{"model_dir": "succ", "model_id": "other"}]`. With
+    the setting "fleet.nodes" the server is the head of a fleet; a server with "fleet.internal" can be a node of it.
 
-    What keeps the server from starting, and what the block raises, comes out as it is, in no group.
+    An error that keeps the server from starting, and an error of the block, is raised as it is, not in an exception group.
     """
     chosen = embedded_settings(os.fspath(model), settings or {}, models)
     try:
@@ -119,7 +120,7 @@ async def serve(
 
 
 def _own_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Take off the groups that our nurseries put around an error, and none that the block raised itself."""
+    """Remove the groups that our nurseries put around an error, but none that the block raised itself."""
     cause = single_cause(group)
     if isinstance(cause, TlserveError):
         return cause
@@ -131,9 +132,9 @@ async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: t
         ended = trio.Event()
         codes: list[int] = []
 
-        async def host(*, task_status: trio.TaskStatus[app.Running]) -> None:
+        async def host(*, task_status: trio.TaskStatus[Running]) -> None:
             load = partial(load_head, settings) if settings.fleet.nodes else None
-            serve = partial(app.serve, settings, loaded=loaded, load=load, handle_signals=False)
+            serve = partial(serve_settings, settings, loaded=loaded, load=load, handle_signals=False)
             codes.append(await serve(task_status=task_status))
 
         server = EmbeddedServer(await nursery.start(host), ended)
@@ -143,7 +144,7 @@ async def _run(settings: Settings, loaded: LoadedModel | None, *, task_status: t
 
 
 async def _end(server: EmbeddedServer) -> None:
-    """Drain; cut what the test left open, for nobody reads it any more."""
+    """Drain; cut the requests that the block left open, because nobody reads them."""
     server.drain()
     with trio.move_on_after(GRACE_S):
         await server.ended.wait()

@@ -1,7 +1,7 @@
-"""A server as a node of a fleet: what a head uses it by, beside its API.
+"""A server as a node of a fleet: the routes that heads use, in addition to its API.
 
-Owns what the table [fleet] means for a server: whether there is a node at all, whom it lets in, and what is refused at the start.
-Refuses to run anything: `tlserve.programs.server` does.
+Owns what the table [fleet] means for a server: whether it is a node, which key its routes require, and what is refused at the
+start. Runs nothing; `tlserve.programs.server` does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tlserve.access.exposure import is_local
 from tlserve.access.keys import KeyRing, digest_of, global_key
 from tlserve.config.settings import FleetSettings, Settings
 from tlserve.errors import SettingsError
-from tlserve.fleet.http.node_routes import beside, make_node_handler
+from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
 from tlserve.fleet.node.service import NodeLimits, NodeService
 from tlserve.generation import Backend
 from tlserve.http.exchange import Handler
@@ -23,12 +23,12 @@ from tlserve.http.messages import Headers
 
 
 def check_node(settings: Settings, bound: Sequence[str], keys: KeyRing | None) -> None:
-    """Refuse a node that others reach without a key, or that they cannot tell apart; raises `SettingsError`."""
+    """Refuse a node that other machines reach without a key, or whose key is an API key; raises `SettingsError`."""
     if not settings.fleet.internal:
         return
     refusals = [*_exposed(settings.fleet, bound), *_shared_key(settings.fleet, keys)]
     if settings.models:
-        refusals.append("fleet.internal: a node serves one model, that of [engine]; leave the [[models]] out")
+        refusals.append("fleet.internal: a node serves one model, that of [engine]; remove the [[models]] tables")
     if refusals:
         raise SettingsError(tuple(refusals))
 
@@ -38,32 +38,32 @@ def _exposed(fleet: FleetSettings, bound: Sequence[str]) -> list[str]:
     if fleet.internal_key or not exposed:
         return []
     return [
-        f"fleet.internal: {exposed[0]} can be reached from other machines, and the routes of the fleet want no key: "
-        "give TL_FLEET__INTERNAL_KEY, or listen on 127.0.0.1"
+        f"fleet.internal: {exposed[0]} can be reached from other machines, and the fleet's routes require no key: "
+        "set TL_FLEET__INTERNAL_KEY, or listen on 127.0.0.1"
     ]
 
 
 def _shared_key(fleet: FleetSettings, keys: KeyRing | None) -> list[str]:
-    """Keep the two apart: whoever has an API key may use what it limits, and nothing below it."""
+    """Keep the two keys apart: an API key has limits, which the routes of the fleet bypass."""
     same = (
         [key.name for key in keys.keys if hmac.compare_digest(key.digest, digest_of(fleet.internal_key))]
         if keys
         else []
     )
-    return [f"fleet.internal_key is the API key {name!r} as well: take another one" for name in same]
+    return [f"fleet.internal_key is also the API key {name!r}: use a different key" for name in same]
 
 
 def make_node(settings: Settings, name: str, backend: Backend) -> NodeService | None:
-    """Return the node's side of a fleet over `backend`, None if the settings do not ask for it."""
+    """Return the node over `backend`, or None if the settings do not ask for one."""
     if not settings.fleet.internal:
         return None
     limits = NodeLimits(lease_s=settings.fleet.lease_ms / 1000)
     return NodeService(backend, node=name, slots=settings.engine.max_num_seqs, limits=limits)
 
 
-def beside_api(api: Handler, node: NodeService, fleet: FleetSettings) -> Handler:
-    """Return the handler of the API with the routes of `node`, which want the fleet's key and no other."""
-    return beside(api, make_node_handler(node, _guard(fleet.internal_key)))
+def with_node_routes(api: Handler, node: NodeService, fleet: FleetSettings) -> Handler:
+    """Return the handler of the API together with the routes of `node`, which require the fleet's key."""
+    return add_node_routes(api, make_node_handler(node, _guard(fleet.internal_key)))
 
 
 def _guard(key: str) -> Callable[[Headers], None]:

@@ -1,6 +1,6 @@
-"""The same server for synchronous tests: a trio run of its own in one thread.
+"""The embedded server for synchronous code: a trio run of its own in one thread.
 
-Owns the thread, through `concurrent.futures`, and the crossing back. Refuses to know how a server is put together.
+Owns the thread, and the calls from other threads into it. `tlserve.programs.embedded` runs the server.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ class ThreadedServer:
 
     @property
     def base_url(self) -> str:
-        """Return what the official client takes as `base_url`."""
+        """Return the `base_url` for the official client."""
         return self.server.base_url
 
     def drain(self) -> None:
-        """Do what SIGTERM does; a second call cuts."""
+        """Do what SIGTERM does: refuse new requests and finish the open ones. A second call cuts those."""
         self._token.run_sync_soon(self.server.drain)
 
     def ended_within(self, timeout_s: float) -> bool:
-        """Wait for the end; return whether it came in time."""
+        """Wait for the end; return whether the server ended in time."""
         return bool(wait([self._run], timeout_s).done)
 
     def join(self, timeout_s: float = 30.0) -> int:
@@ -71,7 +71,7 @@ def serve_in_thread(
 ) -> Iterator[ThreadedServer]:
     """Serve `model` for the block, as `serve` does, for code without trio.
 
-    Raises `EngineFailed` at the end of the block if the engine died in it and nobody was told by `join`.
+    Raises `EngineFailed` at the end of the block if the engine failed in it and `join` has not reported that.
     """
     begun: Future[tuple[trio.lowlevel.TrioToken, trio.CancelScope]] = Future()
     started: Future[EmbeddedServer] = Future()
@@ -92,7 +92,7 @@ def serve_in_thread(
         token, scope = begun.result(START_TIMEOUT_S)
         try:
             server = started.result(START_TIMEOUT_S)
-        except BaseException:  # it failed, took too long, or Ctrl-C came: what is being started must not be waited for
+        except BaseException:  # it failed, took too long, or Ctrl-C came: the start must not be waited for
             _cancel(token, scope)
             raise
         threaded = ThreadedServer(server, token, run)
@@ -101,7 +101,7 @@ def serve_in_thread(
         finally:
             _end(threaded)
     if not threaded.joined:
-        run.result()  # an engine that died is not hidden from a test that did not ask
+        run.result()  # a failure of the engine is never hidden
 
 
 def _cancel(token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
@@ -110,17 +110,17 @@ def _cancel(token: trio.lowlevel.TrioToken, scope: trio.CancelScope) -> None:
 
 
 def _pass_on(run: Future[None], started: Future[EmbeddedServer]) -> None:
-    """Tell the waiting test what kept the server from starting."""
+    """Give the waiting thread the error that kept the server from starting."""
     error = run.exception()
     if error is not None and not started.done():
         started.set_exception(error)
 
 
 def _end(threaded: ThreadedServer) -> None:
-    """Drain; cut what the test left open, for nobody reads it any more."""
+    """Drain; cut the requests that the block left open, because nobody reads them."""
     try:
         threaded.drain()
         if not threaded.ended_within(GRACE_S):
             threaded.drain()
-    except trio.RunFinishedError:  # the test has drained it
+    except trio.RunFinishedError:  # the caller has drained it
         return

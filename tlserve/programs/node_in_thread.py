@@ -1,7 +1,7 @@
 """A node of a fleet without a server: one model, its engine and its node service, in a trio run on a thread of its own.
 
-Owns who is started, the thread, and the crossing from the threads of whoever carries the calls. Refuses to know what that is, and
-the fleet's head.
+Owns the thread, what runs on it, and the calls into it from other threads. Knows nothing of HTTP and Ray: something else carries
+the calls to this process.
 
 The nursery tree:
 
@@ -34,11 +34,11 @@ log = logging.getLogger("tlserve")
 
 
 class NodeEnded(ServerFault):
-    """The node ran here and does not any more."""
+    """The node has ended."""
 
 
-class NodeHost:
-    """A node that runs in this process; its methods are for other threads than its own."""
+class ThreadedNode:
+    """A node that runs in another thread of this process; call its methods from any thread but its own."""
 
     def __init__(self, service: NodeService, token: trio.lowlevel.TrioToken, ends: trio.Event) -> None:
         self._service = service
@@ -46,14 +46,14 @@ class NodeHost:
         self._ends = ends
 
     def call(self, name: str, body: bytes) -> bytes:
-        """Answer one call of a head; raises `NodeEnded`, and `WireRefused` for what cannot be read."""
+        """Answer one call of a head; raises `NodeEnded`, and `WireRefused` for a body that cannot be read."""
         try:
             return trio.from_thread.run(answer_call, self._service, name, body, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
             raise NodeEnded("the node has ended") from None
 
     def wait_empty(self, limit_s: float) -> bool:
-        """Wait until no session is here; return whether that came in time."""
+        """Wait until the node has no session; return False if it still has one after `limit_s`."""
         try:
             return trio.from_thread.run(self._wait_empty, limit_s, trio_token=self._token)
         except (trio.RunFinishedError, trio.Cancelled):
@@ -70,19 +70,19 @@ class NodeHost:
             trio.from_thread.run(trio.sleep_forever, trio_token=self._token)
 
     def end(self) -> None:
-        """Let the node end; its sessions are lost."""
+        """End the node; its sessions are lost."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._ends.set)
 
 
 def start_node(
     settings: EngineSettings, limits: NodeLimits, node: str, on_end: Callable[[], None] = lambda: None
-) -> NodeHost:
-    """Load the model and return when the node can be asked; slow. Raises what loading raises.
+) -> ThreadedNode:
+    """Load the model and return when the node answers; slow. Raises what loading raises.
 
-    `on_end` is called in the node's thread when it has ended, whatever the reason.
+    `on_end` is called in the node's thread when the node has ended, for any reason.
     """
-    started: Future[NodeHost] = Future()
+    started: Future[ThreadedNode] = Future()
 
     async def main() -> None:
         (model,) = load_models(Settings(engine=settings))()
@@ -98,10 +98,10 @@ def start_node(
     return started.result()
 
 
-async def _serve(nursery: trio.Nursery, service: NodeService, started: Future[NodeHost]) -> None:
+async def _serve(nursery: trio.Nursery, service: NodeService, started: Future[ThreadedNode]) -> None:
     await nursery.start(service.run)
     ends = trio.Event()
-    started.set_result(NodeHost(service, trio.lowlevel.current_trio_token(), ends))
+    started.set_result(ThreadedNode(service, trio.lowlevel.current_trio_token(), ends))
     await ends.wait()
 
 
@@ -109,7 +109,7 @@ def _service(model: HostedModel, settings: EngineSettings, limits: NodeLimits, n
     return NodeService(model.backend, node=node, slots=settings.max_num_seqs, limits=limits)
 
 
-def _pass_on(run: Future[None], started: Future[NodeHost], on_end: Callable[[], None]) -> None:
+def _pass_on(run: Future[None], started: Future[ThreadedNode], on_end: Callable[[], None]) -> None:
     error = run.exception()
     if error is not None and not started.done():
         started.set_exception(single_cause(error))

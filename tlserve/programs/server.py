@@ -1,21 +1,24 @@
-"""The composition root: settings become objects, objects become the nursery tree.
+"""A server: settings become objects, and objects become the nursery tree.
 
-Owns who exists, who is handed to whom, and the order of start and end. Refuses to know how any of it works.
+Owns which parts exist and the order of their start; the end is `tlserve.programs.server_end`. Knows nothing of how the parts
+work.
 
 The nursery tree of a server:
 
     serve
     |- watch_stop_signals        SIGTERM, SIGINT -> Drain.stop; a second one cuts
-    |- health server             /healthz, /readyz, /metrics; the first to answer, the last to go
-    |- watch_files               new keys and certificates, if there are files of them
-    |- backend, one a model      its run, of an engine the thread; a failure ends the process after every stream was told
-    |- _drain_when               of what takes nothing new for ever, and of whoever started this server and is gone
-    |- node of a fleet           NodeService.run, if the settings ask for it: one task per session
-    |- API server                http.Server.serve: acceptors, one task per connection
-    `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, gives the exit code
+    |- _drain_when               of `until`: the process that started this server is gone
+    `- _ServerLife.run
+       |- health server          /healthz, /readyz, /metrics; the first to answer, the last to end
+       |- watch_files            reads keys and certificates again when their files change
+       |- node of a fleet        NodeService.run, if the settings ask for it: one task per session
+       |- backend, one a model   its run, for an engine its thread; a failure ends the process after every stream got the error
+       |- _drain_when            one a model: it can never take a new request again
+       |- API server             http.Server.serve: acceptors, one task per connection
+       `- ServerEnd.run          the body: waits for the stop, drains, cuts at the deadline, returns the exit code
 
-Start: keys and certificates are read and addresses bound first (what is wrong with them is told before a model is loaded),
-the health port answers while the model loads, and the API port accepts once it is ready.
+Start: keys and certificates are read and addresses bound first (what is wrong with them is reported before a model is loaded),
+the health port answers while the model loads, and the API port accepts once the model is ready.
 """
 
 from __future__ import annotations
@@ -38,14 +41,14 @@ from tlserve.fleet.node.service import NodeService
 from tlserve.http.server import Listener, Server
 from tlserve.http.sockets.listener import BoundListener, bound_addresses, open_listeners
 from tlserve.http.sockets.tls import Certificate, TlsListener
-from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, Phase
+from tlserve.lifecycle.drain import Drain, Phase
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
 from tlserve.programs.banner import start_event
 from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_forever
-from tlserve.programs.http_node import beside_api, check_node, make_node
-from tlserve.programs.local_models import load_models
+from tlserve.programs.http_node import check_node, make_node, with_node_routes
+from tlserve.programs.server_end import ServerEnd
 from tlserve.programs.server_objects import (
     Assembled,
     assemble,
@@ -60,18 +63,15 @@ from tlserve.telemetry.tracing import Tracer
 log = logging.getLogger("tlserve")
 
 FAILURE_GRACE_S = 5.0
-"""What open requests get to pass on the news that the engine died, in seconds."""
-
-CUT_NEWS_S = 1.0
-"""What heads get to fetch the ends of their sessions from a node that is cut, in seconds."""
+"""How long open requests can still pass on that the engine failed, in seconds."""
 
 TRACES_GRACE_S = 5.0
-"""What the last spans get to reach their collector, in seconds."""
+"""How long the last spans can still reach their collector, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class Running:
-    """A server that answers: where, what it is made of, and how to end it (call `stop` twice to cut)."""
+    """A server that answers: its addresses, its objects, and the function that ends it (call `stop` twice to cut)."""
 
     api_addresses: tuple[str, ...]
     health_addresses: tuple[str, ...]
@@ -99,23 +99,58 @@ async def serve(
 ) -> int:
     """Serve until stopped and return the exit code; started once requests are answered.
 
-    `load` loads the models, in a thread; without it the settings say which, `loaded` standing for the first. When `until`
-    returns, with the reason, the server drains. Signals need the main thread.
+    `load` loads the models, in a thread; without it the settings name them, and `loaded` replaces the first. When `until`
+    returns, with the reason, the server drains. Signals require the main thread.
     """
     async with AsyncExitStack() as stack:
-        door, certificate = make_door(settings.access), _certificate(settings.tls)
-        tracer = make_tracer(settings.telemetry)
-        if tracer is not None:
-            stack.push_async_callback(_close_tracer, tracer)
-        ports = await _open_ports(settings, door, certificate, stack)
-        load = load or partial(load_models, settings, loaded)
-        return await _Host(settings, ports, door, load, tracer, until).run(handle_signals, task_status)
+        life = _ServerLife(settings, await _open_entrance(settings, stack))
+        async with trio.open_nursery() as nursery:
+            if handle_signals:
+                await nursery.start(watch_stop_signals, life.drain.stop, life.drain.stop)
+            nursery.start_soon(life.drain_when, until)
+            code = await life.run(load or _loader(settings, loaded), task_status)
+            nursery.cancel_scope.cancel()
+        if life.failure is not None:
+            raise life.failure
+        return code
 
 
-async def _close_tracer(tracer: Tracer) -> None:
-    """Hand over the last spans; a collector that does not answer is not waited for longer than the grace."""
-    with trio.move_on_after(TRACES_GRACE_S, shield=True):
-        await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
+def _loader(settings: Settings, loaded: LoadedModel | None) -> Callable[[], MakeModels]:
+    from tlserve.programs.local_models import load_models  # a head of a fleet loads no engine
+
+    return partial(load_models, settings, loaded)
+
+
+# --- what is ready before a model is loaded
+
+
+@attrs.frozen
+class _Entrance:
+    """Bound addresses, and who may use them."""
+
+    api: Sequence[BoundListener]
+    health: Sequence[BoundListener]
+    door: Door
+    certificate: Certificate | None
+    tracer: Tracer | None
+
+    def api_listeners(self) -> list[Listener]:
+        """Return the listeners of the API, with TLS if there is a certificate."""
+        if self.certificate is None:
+            return list(self.api)
+        return [TlsListener(listener, self.certificate) for listener in self.api]
+
+
+async def _open_entrance(settings: Settings, stack: AsyncExitStack) -> _Entrance:
+    """Read the keys and the certificate, bind every address, and refuse an exposed one; `stack` closes the listeners."""
+    door, certificate = make_door(settings.access), _certificate(settings.tls)
+    tracer = make_tracer(settings.telemetry)
+    if tracer is not None:
+        stack.push_async_callback(_close_tracer, tracer)
+    api = await _bind(settings.engine.http_listen, settings, stack)
+    check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
+    check_node(settings, bound_addresses(api), read_keys(settings.access))
+    return _Entrance(api, await _bind_health(settings, stack), door, certificate, tracer)
 
 
 def _certificate(settings: TlsSettings) -> Certificate | None:
@@ -124,193 +159,124 @@ def _certificate(settings: TlsSettings) -> Certificate | None:
     return Certificate(settings.certificate, settings.key) if settings.certificate else None
 
 
-@attrs.frozen
-class _Ports:
-    api: Sequence[BoundListener]
-    health: Sequence[BoundListener]
-    certificate: Certificate | None
-
-    def api_listeners(self) -> list[Listener]:
-        """Return the listeners of the API, speaking TLS if there is a certificate."""
-        if self.certificate is None:
-            return list(self.api)
-        return [TlsListener(listener, self.certificate) for listener in self.api]
+async def _close_tracer(tracer: Tracer) -> None:
+    """Hand over the last spans; wait no longer than the grace for a collector that does not answer."""
+    with trio.move_on_after(TRACES_GRACE_S, shield=True):
+        await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
 
 
-async def _open_ports(settings: Settings, door: Door, certificate: Certificate | None, stack: AsyncExitStack) -> _Ports:
-    """Bind every address, refuse an exposed one; the listeners are closed with `stack`, if nothing else did it."""
-    api = await _open(settings.engine.http_listen, settings, stack)
-    check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
-    check_node(settings, bound_addresses(api), read_keys(settings.access))
-    return _Ports(api, await _open_health(settings, stack), certificate)
-
-
-async def _open_health(settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+async def _bind_health(settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
     try:
         address = settings.engine.health_listen
-        return await _open(address, settings, stack) if address else []
-    except AddressInUse as fault:  # a second server meets it without having named this port
+        return await _bind(address, settings, stack) if address else []
+    except AddressInUse as fault:  # a second server meets this error for a port that its user never named
         raise AddressInUse(f"{fault.message}; this is the health port: --health-port") from None
 
 
-async def _open(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+async def _bind(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
     listeners = await open_listeners(address, unix_mode=int(settings.http.unix_socket_mode, 8))
     for listener in listeners:
         stack.push_async_callback(listener.aclose)
     return listeners
 
 
-class _Host:
-    """One server's life, from bound ports to the exit code."""
+class _ServerLife:
+    """One server, from bound addresses to the exit code. `failure` is why a backend failed, if one did."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        ports: _Ports,
-        door: Door,
-        load: Callable[[], MakeModels],
-        tracer: Tracer | None,
-        until: Callable[[], Awaitable[str]],
-    ) -> None:
+    def __init__(self, settings: Settings, entrance: _Entrance) -> None:
+        self.drain = Drain(settings.http.drain_timeout_ms / 1000)
+        self.failure: EngineFailed | None = None
         self._settings = settings
-        self._ports = ports
-        self._door = door
-        self._load = load
-        self._until = until
-        self._tracer = tracer
-        self._drain = Drain(settings.http.drain_timeout_ms / 1000)
+        self._entrance = entrance
         self._assembled: Assembled | None = None
         self._all_answered = trio.Event()
-        self._failure: EngineFailed | None = None
 
-    async def run(self, handle_signals: bool, task_status: trio.TaskStatus[Running]) -> int:
+    async def run(self, load: Callable[[], MakeModels], task_status: trio.TaskStatus[Running]) -> int:
+        """Load the models by `load`, serve until stopped, and return the exit code."""
+        entrance = self._entrance
         async with trio.open_nursery() as nursery:
-            if handle_signals:
-                await nursery.start(watch_stop_signals, self._drain.stop, self._drain.stop)
-            nursery.start_soon(self._drain_when, self._until)
             await self._start_health(nursery)
-            await nursery.start(watch_files, reloadings(self._settings, self._door, self._ports.certificate))
-            make = await self._load_unless_stopped()
+            await nursery.start(watch_files, reloadings(self._settings, entrance.door, entrance.certificate))
+            make = await self._load_unless_stopped(load)
             code = 0 if make is None else await self._serve(make, nursery, task_status)
             nursery.cancel_scope.cancel()
-        if self._failure is not None:
-            raise self._failure
         return code
+
+    async def drain_when(self, wait: Callable[[], Awaitable[str]]) -> None:
+        """Begin the drain when `wait` returns, with the reason."""
+        log.error("shutting down: %s", await wait())
+        self.drain.stop()
 
     # --- start
 
     async def _start_health(self, nursery: trio.Nursery) -> None:
-        metrics_door = self._door if self._settings.access.metrics_need_key else None
+        metrics_door = self._entrance.door if self._settings.access.metrics_need_key else None
         handler = health_handler(lambda: self._assembled, self._not_ready_reason, metrics_door)
         server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
-        await nursery.start(server.serve, self._ports.health)
+        await nursery.start(server.serve, self._entrance.health)
 
-    async def _load_unless_stopped(self) -> MakeModels | None:
-        """Load the models in a thread; None if the server was told to stop meanwhile."""
+    async def _load_unless_stopped(self, load: Callable[[], MakeModels]) -> MakeModels | None:
+        """Load the models in a thread; return None if the server was stopped meanwhile."""
         make: MakeModels | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
-            make = await trio.to_thread.run_sync(self._load, abandon_on_cancel=True)
+            make = await trio.to_thread.run_sync(load, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
         return make
 
     async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
-        await self._drain.wait_asked()
+        await self.drain.wait_asked()
         scope.cancel()
 
     async def _serve(self, make: MakeModels, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
-        assembled = assemble(self._settings, make(), self._door, self._tracer)
-        handler, render_fault = (
-            make_api_handler(assembled.api),
-            make_fault_renderer(assembled.api.new_id, assembled.api.log),
-        )
+        assembled = assemble(self._settings, make(), self._entrance.door, self._entrance.tracer)
         running = self._running(assembled)
         node = make_node(self._settings, running.api_addresses[0], assembled.backend)
         if node is not None:
-            handler = beside_api(handler, node, self._settings.fleet)
             await nursery.start(node.run)
-        server = Server(self._settings.http, handler, render_fault)
+        server = self._api_server(assembled, node)
         for model in assembled.models:
             await nursery.start(self._run_backend, model.backend, server)
-            nursery.start_soon(self._drain_when, model.wait_unfit)
+            nursery.start_soon(self.drain_when, model.wait_unfit)
         await nursery.start(self._run_api, server)
         self._assembled = assembled
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
-        return await self._run_drain(assembled, server, node, nursery)
+        end = ServerEnd(server, [model.backend for model in assembled.models], node)
+        return await end.run(self.drain, self._all_answered.wait)
 
     def _running(self, assembled: Assembled) -> Running:
         return Running(
-            api_addresses=bound_addresses(self._ports.api),
-            health_addresses=bound_addresses(self._ports.health),
+            api_addresses=bound_addresses(self._entrance.api),
+            health_addresses=bound_addresses(self._entrance.health),
             assembled=assembled,
-            stop=self._drain.stop,
+            stop=self.drain.stop,
         )
+
+    def _api_server(self, assembled: Assembled, node: NodeService | None) -> Server:
+        handler = make_api_handler(assembled.api)
+        if node is not None:
+            handler = with_node_routes(handler, node, self._settings.fleet)
+        return Server(self._settings.http, handler, make_fault_renderer(assembled.api.new_id, assembled.api.log))
 
     # --- work
 
     async def _run_api(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
-        await server.serve(self._ports.api_listeners(), task_status=task_status)
+        await server.serve(self._entrance.api_listeners(), task_status=task_status)
         self._all_answered.set()
 
     async def _run_backend(self, backend: HostedBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
-        """Run the backend. When it dies every stream was told so: the server ends when they have passed it on."""
+        """Run the backend. When it fails, every stream gets the error, and the server ends once they have passed it on."""
         try:
             await backend.run(task_status=task_status)
         except EngineFailed as failure:
-            self._failure = failure
+            self.failure = failure
             server.cut(FAILURE_GRACE_S)
-            self._drain.stop()
-
-    async def _drain_when(self, wait: Callable[[], Awaitable[str]]) -> None:
-        log.error("the server ends: %s", await wait())
-        self._drain.stop()
+            self.drain.stop()
 
     def _not_ready_reason(self) -> str:
-        if self._drain.phase is not Phase.SERVING:
+        if self.drain.phase is not Phase.SERVING:
             return "draining"
         if self._assembled is None:
             return "the model is loading"
         return self._assembled.not_ready_reason()
-
-    # --- end
-
-    async def _run_drain(
-        self, assembled: Assembled, server: Server, node: NodeService | None, nursery: trio.Nursery
-    ) -> int:
-        async def close() -> None:
-            for model in assembled.models:
-                model.backend.close()
-            if node is not None:
-                node.close()
-                nursery.start_soon(_drain_after, node, server)
-            if node is None or not node.open_sessions:
-                server.drain()
-
-        def open_requests() -> int:
-            return server.open_requests + (0 if node is None else node.open_sessions)
-
-        def cut() -> None:
-            for model in assembled.models:
-                model.backend.cut()
-            if node is not None and node.open_sessions:
-                nursery.start_soon(_cut_after, node, server)
-            else:
-                server.cut(CUT_GRACE_S)
-
-        return await self._drain.run(
-            close=close, open_requests=open_requests, wait_ended=self._all_answered.wait, cut=cut
-        )
-
-
-async def _drain_after(node: NodeService, server: Server) -> None:
-    """Let the heads come for the rest of their sessions: each poll is a new request, which a drained server refuses."""
-    await node.wait_empty()
-    server.drain()
-
-
-async def _cut_after(node: NodeService, server: Server) -> None:
-    """Let the heads hear how their sessions ended, which is in their next polls."""
-    with trio.move_on_after(CUT_NEWS_S):
-        await node.wait_empty()
-    server.cut(CUT_GRACE_S - CUT_NEWS_S)

@@ -1,7 +1,7 @@
-"""Settings and hosted models become the objects of a server: what is served, the door, the handlers.
+"""The objects of a server, made from settings and hosted models: the keys, the API, the handlers.
 
-Owns who is handed to whom. Runs nothing: `tlserve.programs.server` starts and ends what is made here. Does not know what makes a
-model's tokens.
+Owns which object gets which other. Runs nothing: `tlserve.programs.server` starts and ends what is made here. Does not know
+what makes a model's tokens.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = logging.getLogger("tlserve")
 
 @attrs.frozen(kw_only=True, eq=False)
 class Assembled:
-    """A server's objects, made and not yet running; the first of `models` is that of [engine]."""
+    """A server's objects, which do not run yet; the first of `models` is that of [engine]."""
 
     settings: Settings
     models: tuple[HostedModel, ...]
@@ -56,13 +56,13 @@ class Assembled:
         return self.models[0].backend
 
     def not_ready_reason(self) -> str:
-        """Return why one of the models cannot answer now, or ""."""
+        """Return the reason why one of the models cannot answer now, or ""."""
         reasons = (model.backend.info().not_ready_reason for model in self.models)
         return next(filter(None, reasons), "")
 
 
 def read_keys(settings: AccessSettings) -> KeyRing | None:
-    """Return the API keys, None where none are asked for; raises `SettingsError`."""
+    """Return the API keys, or None if the settings require none; raises `SettingsError`."""
     if not (settings.keys_file or settings.api_key):
         return None
     try:
@@ -76,12 +76,14 @@ def make_door(settings: AccessSettings) -> Door:
     """Return the door of the settings, with its keys; raises `SettingsError`."""
     ring = read_keys(settings)
     if ring is None and settings.metrics_need_key:
-        raise SettingsError(("access.metrics_need_key is true, and there are no keys: give access.keys_file or a key",))
+        raise SettingsError(
+            ("access.metrics_need_key is true, but there are no keys: set access.keys_file or access.api_key",)
+        )
     return Door(ring, public=settings.public_routes, addresses=AddressLimits(settings.address_requests_per_minute))
 
 
 def reloadings(settings: Settings, door: Door, certificate: Certificate | None) -> list[Reloading]:
-    """Return what is made anew when its files change: the keys and the certificate."""
+    """Return what is reloaded when its files change: the keys and the certificate."""
     access = settings.access
 
     def reload_keys() -> None:
@@ -99,7 +101,7 @@ def _tls_reloading(certificate: Certificate) -> Reloading:
 
 
 def make_tracer(settings: TelemetrySettings) -> Tracer | None:
-    """Return what traces requests, None if nobody asks; raises `SettingsError` without the package for it."""
+    """Return the tracer of requests, or None without an endpoint; raises `SettingsError` if its package is missing."""
     if not settings.traces_endpoint:
         return None
     try:
@@ -107,16 +109,14 @@ def make_tracer(settings: TelemetrySettings) -> Tracer | None:
 
         return OtelTracer(otlp_processor(settings.traces_endpoint), __version__)
     except ImportError as error:
-        reason = (
-            f"telemetry.traces_endpoint needs a package that is not here ({error.name}): pip install 'tlserve[otel]'"
-        )
+        reason = f"telemetry.traces_endpoint needs a package that is not installed ({error.name}): pip install 'tlserve[otel]'"
         raise SettingsError((reason,)) from error
 
 
 def assemble(
     settings: Settings, models: tuple[HostedModel, ...], door: Door | None = None, tracer: Tracer | None = None
 ) -> Assembled:
-    """Make all objects around the models."""
+    """Make all objects of a server that serves `models`."""
     requests, histograms = RequestCounts(path for _, path in ROUTES), RequestHistograms()
     api = ApiContext(
         catalogue=Catalogue(model.served for model in models),
@@ -140,7 +140,7 @@ def health_handler(
 ) -> Handler:
     """Return the handler of the health port; `current` is None until the model is loaded.
 
-    /metrics wants a key of `metrics_door`, if there is one.
+    With a `metrics_door`, /metrics requires one of its keys.
     """
 
     def guard_metrics(headers: Headers) -> None:

@@ -1,6 +1,6 @@
-"""A real server inside somebody's tests: bound to a free port of the loopback interface, ended with the block.
+"""A real server inside your tests: bound to a free port of the loopback interface, and ended with the block.
 
-Owns the two ways in: `serve` for trio tests and `serve_in_thread` for everybody else.
+Use `serve` in trio tests, and `serve_in_thread` in all others.
 
     async with tlserve.testing.serve("succ") as server:
         client = openai.AsyncOpenAI(base_url=server.base_url, api_key="none")

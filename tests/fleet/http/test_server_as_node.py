@@ -219,7 +219,7 @@ async def test_a_head_over_two_servers_moves_what_one_of_them_drops():
     [
         ("0.0.0.0:8000", FleetSettings(internal=True), "can be reached from other machines"),
         ("[::]:8000", FleetSettings(internal=True), "TL_FLEET__INTERNAL_KEY"),
-        ("127.0.0.1:8000", FleetSettings(internal=True, internal_key=API_KEY), "is the API key 'api_key' as well"),
+        ("127.0.0.1:8000", FleetSettings(internal=True, internal_key=API_KEY), "is also the API key 'api_key'"),
     ],
 )
 def test_a_node_that_is_not_safe_does_not_start(bound, fleet, words):

@@ -20,7 +20,7 @@ from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
 from tlserve.fleet.http.link import HttpLink
-from tlserve.fleet.http.node_routes import beside, make_node_handler
+from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
 from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes
 from tlserve.http.messages import Headers, HttpFault, Response
@@ -81,7 +81,7 @@ async def http_node(script=None, *, key: str = "", **settings: int) -> AsyncIter
     """Run a node over a scripted backend for the block; `settings` are those of [http]."""
     backend = ScriptedBackend(script or Script(), attrs.evolve(INFO, context_tokens=2000))
     service = NodeService(backend, node=URL, slots=2)
-    handler = beside(plain_api, make_node_handler(service, key_guard(key) if key else lambda _: None))
+    handler = add_node_routes(plain_api, make_node_handler(service, key_guard(key) if key else lambda _: None))
     async with trio.open_nursery() as nursery, memory_server(handler, HttpSettings(**settings)) as server:
         await nursery.start(service.run)
         yield HttpNode(backend, service, server)

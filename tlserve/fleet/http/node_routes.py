@@ -1,7 +1,7 @@
-"""The node's routes: a call of the fleet as a POST below /v1/internal, answered beside the API.
+"""The node's routes: a call of the fleet is a POST below /v1/internal, on the server that also has the API.
 
-Owns the paths and what HTTP says of a call: 200 is an answer of the node, be it one of our errors; every other status means that
-the call did not reach it. Refuses to know keys (it is handed a guard) and what the calls mean.
+Owns the paths and the statuses: 200 is an answer of the node, even if it is one of our errors; every other status means that
+the call did not reach the node. Knows no keys (a guard checks them) and not what the calls mean.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _SEGMENTS = tuple(PREFIX.split("/"))
 
 
 def make_node_handler(node: NodeLink, guard: Callable[[Headers], None]) -> Handler:
-    """Return the handler of everything below `PREFIX`; `guard` raises `HttpFault` for a request that brings no key."""
+    """Return the handler of everything below `PREFIX`; `guard` raises `HttpFault` for a request without a valid key."""
 
     async def handle(request: Request, responder: Responder) -> None:
         try:
@@ -33,17 +33,15 @@ def make_node_handler(node: NodeLink, guard: Callable[[Headers], None]) -> Handl
             name = _call_of(request)
             answer = await _answer(node, name, await request.read_body())
         except HttpFault as fault:
-            log.warning(
-                "a call of the fleet from %s was not answered: %d, %s", request.peer, fault.status, fault.message
-            )
+            log.warning("a fleet call from %s was refused: %d, %s", request.peer, fault.status, fault.message)
             raise
         await responder.send(Response(200, answer, [CONTENT_TYPE]))
 
     return handle
 
 
-def beside(api: Handler, node: Handler) -> Handler:
-    """Return the handler that gives what is below `PREFIX` to `node`, and the rest to `api`."""
+def add_node_routes(api: Handler, node: Handler) -> Handler:
+    """Return the handler that passes requests below `PREFIX` to `node`, and the others to `api`."""
 
     async def handle(request: Request, responder: Responder) -> None:
         internal = request.segments[: len(_SEGMENTS)] == _SEGMENTS
@@ -56,9 +54,9 @@ def _call_of(request: Request) -> str:
     """Return the name of the call; raises `HttpFault` 404 or 405."""
     name = request.segments[-1]
     if request.segments != (*_SEGMENTS, name) or name not in CALLS:
-        raise HttpFault(404, "there is no such call of the fleet")
+        raise HttpFault(404, "there is no such fleet call")
     if request.method != "POST":
-        raise HttpFault(405, "the calls of the fleet are POST requests", None, [("Allow", "POST")])
+        raise HttpFault(405, "fleet calls are POST requests", None, [("Allow", "POST")])
     return name
 
 

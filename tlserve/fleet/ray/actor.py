@@ -20,8 +20,8 @@ OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries":
 for each head has a poll there."""
 
 
-class Host(Protocol):
-    """A node that runs in this process on threads of its own."""
+class HostedNode(Protocol):
+    """A node that runs in the actor's process, on threads of its own."""
 
     def call(self, name: str, body: bytes) -> bytes:
         """Answer one call of a head; from any thread."""
@@ -33,14 +33,14 @@ class Host(Protocol):
         """Return when the node has ended."""
 
 
-StartHost = Callable[[str, Callable[[], None]], Host]
+StartNode = Callable[[str, Callable[[], None]], HostedNode]
 """Start the node of this name; the second is called, from any thread, should it end by itself."""
 
 
 class NodeActor:
     """The actor. Its constructor returns when the node can be asked."""
 
-    def __init__(self, start: StartHost, node: str) -> None:
+    def __init__(self, start: StartNode, node: str) -> None:
         self._host = start(node, _end_process)
 
     def call(self, name: str, body: bytes) -> bytes:
@@ -90,7 +90,7 @@ class RayHandle:
         return reference
 
 
-def start_actor(start: StartHost, node: str, *, on_member: bool = False) -> RayHandle:
+def start_actor(start: StartNode, node: str, *, on_member: bool = False) -> RayHandle:
     """Start a node's actor; it ends with this process, and when the handle is dropped.
 
     `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name that is taken.

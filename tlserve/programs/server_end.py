@@ -1,0 +1,94 @@
+"""The end of a server: what is told to close when the drain begins, what is waited for, and what is cut at its limit.
+
+Owns the order of the end, and the two extra steps of a server that is also a node of a fleet: heads fetch the rest of their
+sessions by new requests, so the HTTP server accepts requests until they have done so. When to cut is decided by
+`tlserve.lifecycle.drain`.
+
+The nursery of `run`:
+
+    run
+    |- _drain_after_sessions     only for a node with open sessions, from the beginning of the drain
+    |- _cut_after_sessions       the same, from the cut
+    `- Drain.run                 the body: waits for the stop, drains, cuts at the deadline, returns the exit code
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+
+import trio
+
+from tlserve.fleet.node.service import NodeService
+from tlserve.http.server import Server
+from tlserve.lifecycle.drain import CUT_GRACE_S, Drain
+from tlserve.programs.hosted_model import HostedBackend
+
+CUT_NEWS_S = 1.0
+"""How long heads can still fetch the ends of their sessions from a node that is cut, in seconds."""
+
+
+class ServerEnd:
+    """The parts of a server that end with it; `node` is None for a server that is not a node."""
+
+    def __init__(self, server: Server, backends: Sequence[HostedBackend], node: NodeService | None) -> None:
+        self._server = server
+        self._backends = backends
+        self._node = node
+
+    async def run(self, drain: Drain, wait_answered: Callable[[], Awaitable[None]]) -> int:
+        """Wait until `drain` begins, end everything in order, and return the exit code.
+
+        `wait_answered` returns when the HTTP server has answered every request.
+        """
+        async with trio.open_nursery() as nursery:
+            code = await drain.run(
+                close=partial(self._close, nursery),
+                open_requests=self._open_requests,
+                wait_ended=wait_answered,
+                cut=partial(self._cut, nursery),
+            )
+            nursery.cancel_scope.cancel()
+        return code
+
+    @property
+    def _open_sessions(self) -> int:
+        return 0 if self._node is None else self._node.open_sessions
+
+    def _open_requests(self) -> int:
+        return self._server.open_requests + self._open_sessions
+
+    async def _close(self, nursery: trio.Nursery) -> None:
+        """Admit nothing more."""
+        for backend in self._backends:
+            backend.close()
+        if self._node is not None:
+            self._node.close()
+        if self._open_sessions:
+            nursery.start_soon(self._drain_after_sessions)
+        else:
+            self._server.drain()
+
+    async def _drain_after_sessions(self) -> None:
+        """Let the heads fetch the rest of their sessions: each poll is a new request, which a drained server refuses."""
+        await self._wait_no_sessions()
+        self._server.drain()
+
+    def _cut(self, nursery: trio.Nursery) -> None:
+        """End every open request with an error."""
+        for backend in self._backends:
+            backend.cut()
+        if self._open_sessions:
+            nursery.start_soon(self._cut_after_sessions)
+        else:
+            self._server.cut(CUT_GRACE_S)
+
+    async def _cut_after_sessions(self) -> None:
+        """Let the heads learn how their sessions ended, which their next polls return."""
+        with trio.move_on_after(CUT_NEWS_S):
+            await self._wait_no_sessions()
+        self._server.cut(CUT_GRACE_S - CUT_NEWS_S)
+
+    async def _wait_no_sessions(self) -> None:
+        if self._node is not None:
+            await self._node.wait_empty()
