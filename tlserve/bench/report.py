@@ -14,17 +14,17 @@ from typing import Any
 
 import attrs
 
+from tests.benchmarks.engine.sampling_costs import SamplingCost
+from tests.benchmarks.engine.steps import EnginePlan, StepFigures
+from tests.benchmarks.engine.through_http import ThroughHttp
+from tests.benchmarks.http.event_count import EventRate
+from tests.benchmarks.http.layer import EventPlan
+from tests.benchmarks.table.rows import Finding
+from tests.benchmarks.table.run import TablePlan
 from tlserve import __version__
 from tlserve.bench.comparison import MEASURES, Ratio, Run, Spread, loads_of, select, spread_of_runs
-from tlserve.bench.engine_steps import EnginePlan, StepFigures
-from tlserve.bench.event_count import EventRate
-from tlserve.bench.http_layer import EventPlan
 from tlserve.bench.run import Plan
-from tlserve.bench.sampling_costs import SamplingCost
-from tlserve.bench.table_rows import Finding
-from tlserve.bench.table_run import TablePlan
 from tlserve.bench.target import Target
-from tlserve.bench.through_http import ThroughHttp
 
 VERSION = 1
 """Raised when a field is taken away or means something else."""

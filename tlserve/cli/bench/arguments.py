@@ -12,14 +12,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from tlserve.bench import fleet_run
-from tlserve.bench.engine_steps import EnginePlan
-from tlserve.bench.fleet_run import FleetPlan
-from tlserve.bench.http_layer import Command, EventPlan
+from tests.benchmarks.engine.steps import EnginePlan
+from tests.benchmarks.fleet import run as fleet_run
+from tests.benchmarks.fleet.run import FleetPlan
+from tests.benchmarks.http.layer import Command, EventPlan
+from tests.benchmarks.table.rows import PARTS
+from tests.benchmarks.table.run import TablePlan
 from tlserve.bench.load import Closed, Load, Open
 from tlserve.bench.run import Plan
-from tlserve.bench.table_rows import PARTS
-from tlserve.bench.table_run import TablePlan
 from tlserve.bench.workload import Workload
 from tlserve.cli.settings_arguments import add_settings_arguments
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 
+from tests.benchmarks.engine import command as bench_engine
+from tests.benchmarks.fleet import command as bench_fleet
+from tests.benchmarks.http import command as bench_http
+from tests.benchmarks.table import command as bench_peers
 from tlserve.cli.bench import arguments as bench_arguments
-from tlserve.cli.bench import engine as bench_engine
-from tlserve.cli.bench import fleet as bench_fleet
-from tlserve.cli.bench import http as bench_http
 from tlserve.cli.bench import load as bench_load
-from tlserve.cli.bench import peers as bench_peers
 from tlserve.telemetry.logs import set_up_logs
 
 KINDS: dict[str, Callable[[argparse.Namespace], int]] = {

@@ -16,13 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from tests.benchmarks.engine.sampling_costs import SamplingCost
+from tests.benchmarks.engine.steps import StepFigures
+from tests.benchmarks.engine.through_http import ThroughHttp
+from tests.benchmarks.http.event_count import EventRate
 from tlserve.bench.comparison import Ratio, Run, Spread, loads_of, select, spread_of_runs
-from tlserve.bench.engine_steps import StepFigures
-from tlserve.bench.event_count import EventRate
 from tlserve.bench.figures import Figures
 from tlserve.bench.load import Closed, Load
-from tlserve.bench.sampling_costs import SamplingCost
-from tlserve.bench.through_http import ThroughHttp
 
 Done = Callable[[], None]
 Measure = Callable[[Figures], float | None]

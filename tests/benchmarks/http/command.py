@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 
-from tlserve.bench.http_layer import measure_events, own_command
+from tests.benchmarks.http.layer import measure_events, own_command
 from tlserve.bench.report import http_report
 from tlserve.cli.bench.arguments import event_plan
 from tlserve.cli.bench.table import print_rates, progress

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import attrs
 
-from tlserve.bench.peer_process import free_port, running
+from tests.benchmarks.processes import free_port, running
 from tlserve.bench.target import Target, parse_target
 
 _PINNED = "import os, sys; os.sched_setaffinity(0, {%s}); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"

@@ -1,4 +1,4 @@
-"""What the HTTP link costs in CPU time a token: `python -m tests.bench.fleet_link`.
+"""What the HTTP link costs in CPU time a token: `python -m tests.benchmarks.fleet.http_link`.
 
 A node in a process of its own gives every stream one token each step, out of its event loop, so that there is no engine in the
 figures. This process reads all streams by one link, as a head does, and acknowledges them. The time is user and system time of
@@ -19,7 +19,7 @@ from pathlib import Path
 
 import trio
 
-from tlserve.bench.stub_backend import StubBackend
+from tests.benchmarks.http.stub_backend import StubBackend
 from tlserve.config.settings import HttpSettings
 from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_routes import make_node_handler
@@ -127,7 +127,7 @@ def main() -> None:
     if arguments.node:
         trio.run(serve_node, arguments.step_ms / 1000)
         return
-    command = [sys.executable, "-m", "tests.bench.fleet_link", "--node", "--step-ms", str(arguments.step_ms)]
+    command = [sys.executable, "-m", "tests.benchmarks.fleet.http_link", "--node", "--step-ms", str(arguments.step_ms)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdin is not None

@@ -1,4 +1,4 @@
-"""What a start costs, and what an idle server does: `python -m tests.bench.start`, with the real model in the model cache.
+"""What a start costs, and what an idle server does: `python -m tests.benchmarks.start`, with the real model in the model cache.
 
 Prints, for each repeat: the import of the command line, the time from the start of the process to ready, its memory, and what
 all its threads do while nobody asks for anything: processor time and wake-ups. Linux only: it reads /proc.

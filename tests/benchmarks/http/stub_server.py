@@ -1,6 +1,6 @@
-"""A process that serves the whole API over the stub backend: `python -m tlserve.bench.stub_server [TOKENS PER BATCH]`.
+"""A process that serves the whole API over the stub backend: `python -m tests.benchmarks.http.stub_server [TOKENS PER BATCH]`.
 
-Owns the protocol that every server measured by `tlserve.bench.http_layer` follows: it takes a free port of the loopback
+Owns the protocol that every server measured by `tests.benchmarks.http.layer` follows: it takes a free port of the loopback
 interface, writes the port's number as the first line of its output, and ends when its input does, so that it never outlives
 whoever started it.
 """
@@ -11,7 +11,7 @@ import sys
 
 import trio
 
-from tlserve.bench.stub_backend import MODEL_ID, StubBackend
+from tests.benchmarks.http.stub_backend import MODEL_ID, StubBackend
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer

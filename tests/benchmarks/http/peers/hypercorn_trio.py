@@ -1,7 +1,7 @@
 """The event stream of the HTTP-layer bench from hypercorn on trio: a raw ASGI application, one event a message.
 
 Run by `tlserve bench http --beside hypercorn="PYTHON tests/bench/peers/hypercorn_trio.py"`, where PYTHON has hypercorn[trio].
-It follows the protocol of `tlserve.bench.stub_server`: the port's number first, and the end when the input ends.
+It follows the protocol of `tests.benchmarks.http.stub_server`: the port's number first, and the end when the input ends.
 """
 
 import socket

@@ -12,11 +12,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import attrs
 import msgspec
 
+from tests.benchmarks.processes import free_port, output_of, running
+from tests.benchmarks.table.load_case import Generate, LoadCase
+from tests.benchmarks.table.peers import InProcessPeer, Peers, PrefillPeer
+from tests.benchmarks.table.rows import CASES, FIRST, IN_PROCESS, OURS, OUT, PARTS, PREFILL, STEP
 from tlserve.bench.discover import with_model
-from tlserve.bench.load_case import Generate, LoadCase
-from tlserve.bench.peer_process import free_port, output_of, running
-from tlserve.bench.peers import InProcessPeer, Peers, PrefillPeer
-from tlserve.bench.table_rows import CASES, FIRST, IN_PROCESS, OURS, OUT, PARTS, PREFILL, STEP
 from tlserve.bench.target import Target, parse_target
 from tlserve.errors import OperatorError
 

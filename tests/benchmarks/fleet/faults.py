@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from tlserve.bench.fleet_setup import Member
+from tests.benchmarks.fleet.setup import Member
 from tlserve.errors import ServerFault
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.head.overview import FleetModel

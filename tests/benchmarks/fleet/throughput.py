@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from tests.benchmarks.fleet.setup import Member
 from tlserve.bench.comparison import Run, Spread, ratio_of, select, spread_of
-from tlserve.bench.fleet_setup import Member
 from tlserve.bench.load import Closed
 from tlserve.bench.run import Plan, run_bench
 

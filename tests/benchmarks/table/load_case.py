@@ -12,8 +12,8 @@ from collections.abc import Awaitable, Callable
 import attrs
 import msgspec
 
+from tests.benchmarks.processes import output_of
 from tlserve.bench.load import Closed
-from tlserve.bench.peer_process import output_of
 from tlserve.bench.run import Plan, run_bench
 from tlserve.bench.target import Target
 from tlserve.bench.workload import Workload

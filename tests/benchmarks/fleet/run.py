@@ -13,11 +13,11 @@ from typing import Any
 
 import attrs
 
+from tests.benchmarks.fleet.affinity import Talks, measure_hits
+from tests.benchmarks.fleet.faults import measure_fault
+from tests.benchmarks.fleet.setup import nodes_and_head, run_head, run_node
+from tests.benchmarks.fleet.throughput import Beside, measure_beside
 from tlserve.bench.comparison import Spread, ratio_of, spread_of
-from tlserve.bench.fleet_affinity import Talks, measure_hits
-from tlserve.bench.fleet_faults import measure_fault
-from tlserve.bench.fleet_setup import nodes_and_head, run_head, run_node
-from tlserve.bench.fleet_throughput import Beside, measure_beside
 from tlserve.bench.load import Closed
 from tlserve.bench.run import Plan
 from tlserve.bench.workload import Workload

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tlserve.bench.engine_steps import BareEngine, EnginePlan, measure_engine
-from tlserve.bench.sampling_costs import kinds_of_sampling, measure_sampling
+from tests.benchmarks.engine.sampling_costs import kinds_of_sampling, measure_sampling
+from tests.benchmarks.engine.steps import BareEngine, EnginePlan, measure_engine
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import OperatorError

@@ -12,11 +12,11 @@ from functools import partial
 import attrs
 import trio
 
-from tlserve.bench.engine_steps import BareEngine, StepFigures, measure_engine
+from tests.benchmarks.engine.sampling_costs import SCHEMA, SamplingCost, kinds_of_sampling, measure_sampling
+from tests.benchmarks.engine.steps import BareEngine, StepFigures, measure_engine
+from tests.benchmarks.engine.through_http import ThroughHttp, measure_through_http
 from tlserve.bench.report import engine_report
-from tlserve.bench.sampling_costs import SCHEMA, SamplingCost, kinds_of_sampling, measure_sampling
 from tlserve.bench.target import parse_target
-from tlserve.bench.through_http import ThroughHttp, measure_through_http
 from tlserve.chat.dialect import FROM_NOTHING
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar

@@ -1,7 +1,7 @@
 """Events per second through HTTP: a server process that emits events at once, and clients that count them.
 
 Owns the server processes and the order of the runs: every server in turn, then all again. Refuses to know what the servers
-are made of: each is a command that follows the protocol of `tlserve.bench.stub_server`.
+are made of: each is a command that follows the protocol of `tests.benchmarks.http.stub_server`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 import attrs
 
-from tlserve.bench.event_count import EventRate, count_events
+from tests.benchmarks.http.event_count import EventRate, count_events
 from tlserve.config.addresses import Address
 from tlserve.errors import OperatorError
 
@@ -32,7 +32,7 @@ class EventPlan:
 
 def own_command(batch_tokens: int) -> Command:
     """Return the command of our own server over the stub backend."""
-    return (sys.executable, "-m", "tlserve.bench.stub_server", str(batch_tokens))
+    return (sys.executable, "-m", "tests.benchmarks.http.stub_server", str(batch_tokens))
 
 
 def measure_events(

@@ -6,11 +6,11 @@ import sys
 
 import pytest
 
+from tests.benchmarks.fleet.affinity import Hits
+from tests.benchmarks.fleet.command import markdown
+from tests.benchmarks.fleet.run import Affinity, FaultFigures, FleetFigures, FleetPlan
+from tests.benchmarks.fleet.throughput import Beside
 from tlserve.bench.comparison import Spread
-from tlserve.bench.fleet_affinity import Hits
-from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, FleetPlan
-from tlserve.bench.fleet_throughput import Beside
-from tlserve.cli.bench.fleet import markdown
 
 ONE = Spread(median=1.0, low=0.5, high=2.0)
 

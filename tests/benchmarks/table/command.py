@@ -12,12 +12,12 @@ from pathlib import Path
 
 import trio
 
+from tests.benchmarks.table.load_case import generate, outside_generator
+from tests.benchmarks.table.peers import read_peers
+from tests.benchmarks.table.rows import ROWS, Finding, Row, findings
+from tests.benchmarks.table.run import measure_table
 from tlserve.bench.comparison import Spread
-from tlserve.bench.load_case import generate, outside_generator
-from tlserve.bench.peers import read_peers
 from tlserve.bench.report import table_report
-from tlserve.bench.table_rows import ROWS, Finding, Row, findings
-from tlserve.bench.table_run import measure_table
 from tlserve.cli.bench.arguments import table_plan
 from tlserve.cli.bench.output import write_text
 from tlserve.cli.bench.table import progress

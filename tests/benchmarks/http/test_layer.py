@@ -7,10 +7,10 @@ from functools import partial
 import pytest
 import trio
 
-from tlserve.bench.event_count import count_events
-from tlserve.bench.http_layer import EventPlan, measure_events, own_command
-from tlserve.bench.stub_backend import MODEL_ID, StubBackend
-from tlserve.bench.stub_server import make_stub_server
+from tests.benchmarks.http.event_count import count_events
+from tests.benchmarks.http.layer import EventPlan, measure_events, own_command
+from tests.benchmarks.http.stub_backend import MODEL_ID, StubBackend
+from tests.benchmarks.http.stub_server import make_stub_server
 from tlserve.config.addresses import parse_address
 from tlserve.errors import OperatorError
 from tlserve.generation import Finish, GenerationRequest, PrefillStarted

@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import attrs
 
+from tests.benchmarks.engine.steps import BareEngine, EnginePlan
 from tlserve.bench.comparison import Spread
-from tlserve.bench.engine_steps import BareEngine, EnginePlan
 from tlserve.bench.load import Closed
 from tlserve.bench.run import Plan, run_bench
 from tlserve.bench.target import Target

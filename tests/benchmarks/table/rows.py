@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from tests.benchmarks.table.load_case import LoadCase
 from tlserve.bench.comparison import Spread, ratio_of, spread_of
-from tlserve.bench.load_case import LoadCase
 
 OURS = "tlserve"
 

@@ -6,15 +6,15 @@ import sys
 
 import pytest
 
+from tests.benchmarks.table.peers import InProcessPeer, PrefillPeer, ServerPeer, read_peers
+from tests.benchmarks.table.rows import OURS, PARTS, findings
+from tests.benchmarks.table.run import prefill_rate, tokens_per_s
 from tests.kit.cli.pages import blocks
 from tests.kit.source_tree import CHECKOUT
-from tlserve.bench.peers import InProcessPeer, PrefillPeer, ServerPeer, read_peers
-from tlserve.bench.table_rows import OURS, PARTS, findings
-from tlserve.bench.table_run import prefill_rate, tokens_per_s
 from tlserve.cli.entry import main
 from tlserve.errors import OperatorError
 
-SCRIPT = shlex.join([sys.executable, str(CHECKOUT / "tests/bench/peers/scripted.py")])
+SCRIPT = shlex.join([sys.executable, str(CHECKOUT / "tests/benchmarks/table/scripted.py")])
 
 PEERS = f"""
 [ours]

@@ -1,4 +1,4 @@
-"""Whether drafting from the prompt pays: `python -m tests.bench.speculation`, with the real model in the model cache.
+"""Whether drafting from the prompt pays: `python -m tests.benchmarks.speculation`, with the real model in the model cache.
 
 Each kind of prompt is answered with drafts and without, in turn, and the answers must be the same to the bit. The ratio of a
 pair is of its tokens per second while decoding. "free" is a story at temperature 1: little in it repeats.

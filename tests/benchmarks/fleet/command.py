@@ -13,9 +13,9 @@ from functools import partial
 import attrs
 import trio
 
+from tests.benchmarks.fleet.run import Affinity, FaultFigures, FleetFigures, measure_fleet
+from tests.benchmarks.fleet.throughput import Beside
 from tlserve.bench.comparison import Spread
-from tlserve.bench.fleet_run import Affinity, FaultFigures, FleetFigures, measure_fleet
-from tlserve.bench.fleet_throughput import Beside
 from tlserve.cli.bench.arguments import fleet_plan
 from tlserve.cli.bench.settings import own_settings
 from tlserve.cli.bench.table import progress

@@ -1,7 +1,7 @@
 """The event stream of the HTTP-layer bench from uvicorn on h11 with starlette's StreamingResponse, one event a piece.
 
 Run by `tlserve bench http --beside uvicorn="PYTHON tests/bench/peers/uvicorn_starlette.py"`, where PYTHON has uvicorn, starlette
-and h11. It follows the protocol of `tlserve.bench.stub_server`: the port's number first, and the end when the input ends.
+and h11. It follows the protocol of `tests.benchmarks.http.stub_server`: the port's number first, and the end when the input ends.
 """
 
 import asyncio

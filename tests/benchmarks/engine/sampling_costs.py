@@ -13,8 +13,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.benchmarks.engine.steps import BareEngine, EnginePlan, Work
 from tlserve.bench.comparison import Spread, spread_of
-from tlserve.bench.engine_steps import BareEngine, EnginePlan, Work
 from tlserve.generation import CompiledGrammar, SamplingParams
 
 BIASED_IDS = 100

@@ -1,4 +1,4 @@
-"""What the Ray link costs: `python -m tests.bench.fleet_ray`. The streams, the pace and the reading are those of `fleet_link`.
+"""What the Ray link costs: `python -m tests.benchmarks.fleet.ray_link`. The streams, the pace and the reading are those of `fleet_link`.
 
 Printed: the seconds until the control process is there, until this process has joined, and until a node answers; the CPU time a
 token of the actor and of this process; the round trip of a call; and the memory of every process of the cluster, shared pages
@@ -18,7 +18,7 @@ from pathlib import Path
 
 import trio
 
-from tests.bench.fleet_link import PacedBackend, cpu_s, read_all
+from tests.benchmarks.fleet.http_link import PacedBackend, cpu_s, read_all
 from tests.kit.fleet.ray_cluster import links_of, process_id, running_cluster
 from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.ray.actor import start_actor
