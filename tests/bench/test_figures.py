@@ -2,10 +2,10 @@
 
 import pytest
 
-from tlserve.bench.comparison import Run, loads_of, ratios, select, spread_of
+from tlserve.bench.comparison import LoadRun, loads_of, ratios, select, spread_of
 from tlserve.bench.figures import figures_of, percentile, prefill_rate
 from tlserve.bench.load import Closed
-from tlserve.bench.run import Plan, outside_forward
+from tlserve.bench.run import LoadPlan, outside_forward
 from tlserve.bench.samples import Failure, Sample
 from tlserve.generation import EngineStatistics
 
@@ -31,7 +31,7 @@ ONE = Closed(1)
 
 def run(target, rate, repeat=0, load=ONE):
     """Return a run of one second in which `rate` tokens came."""
-    return Run(target=target, load=load, repeat=repeat, figures=figures_of([sample(0, 0.5, 1, output_tokens=rate)]))
+    return LoadRun(target=target, load=load, repeat=repeat, figures=figures_of([sample(0, 0.5, 1, output_tokens=rate)]))
 
 
 @pytest.mark.spec("BENCH-20")
@@ -94,7 +94,7 @@ def test_a_ratio_is_of_medians_and_its_range_of_neighbours():
 
 
 def test_a_measure_that_no_run_has_is_not_compared():
-    dead = [Run(target=name, load=Closed(1), repeat=0, figures=figures_of([failure("connect")])) for name in "ab"]
+    dead = [LoadRun(target=name, load=Closed(1), repeat=0, figures=figures_of([failure("connect")])) for name in "ab"]
     assert ratios(dead, "a", "b") == []
 
 
@@ -113,5 +113,5 @@ def test_the_share_outside_the_forward_pass_is_of_the_time_between():
 
 
 def test_a_plan_knows_how_many_requests_it_sends():
-    plan = Plan(loads=(Closed(1), Closed(8)), rounds=2, warm_up=1, repeats=3, prefill_words=4)
+    plan = LoadPlan(loads=(Closed(1), Closed(8)), rounds=2, warm_up=1, repeats=3, prefill_words=4)
     assert plan.total(targets=2) == 2 * 3 * ((2 + 1 + 1) + (16 + 1 + 8))

@@ -4,7 +4,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from tlserve.bench.comparison import Run
+from tlserve.bench.comparison import LoadRun
 from tlserve.bench.figures import figures_of
 from tlserve.bench.load import Closed, Open
 from tlserve.bench.picture import picture_of
@@ -68,7 +68,7 @@ def run(target, load, tokens):
     sample = Sample(
         due_s=0, first_token_s=0.5, last_token_s=1, ended_s=1, prompt_tokens=1, output_tokens=tokens, counted=True
     )
-    return Run(target=target, load=load, repeat=0, figures=figures_of([sample]))
+    return LoadRun(target=target, load=load, repeat=0, figures=figures_of([sample]))
 
 
 def test_three_panels_are_drawn_of_the_runs_of_every_target():
@@ -83,7 +83,7 @@ def test_three_panels_are_drawn_of_the_runs_of_every_target():
 
 def test_an_open_loop_is_drawn_against_its_rate_and_a_dead_run_has_no_times():
     failure = Failure(kind="connect", message="", due_s=0, ended_s=1)
-    dead = Run(target="a", load=Open(0.5), repeat=0, figures=figures_of([failure]))
+    dead = LoadRun(target="a", load=Open(0.5), repeat=0, figures=figures_of([failure]))
     made = picture_of([dead, run("a", Open(2), 4)], ("a",))
     assert (made.load_names, made.load_title) == (["0.5", "2"], "requests per second")
     assert made.panels[1].lines[0][0] is None

@@ -1,7 +1,7 @@
 """Other programs: servers that run while they are measured, and commands that print what they measured.
 
-Owns their start and their end. A program gets a session of its own, and its whole group is ended: what a script started does not
-outlive the bench. Refuses to know what they are.
+Owns their start and their end. Each program gets its own session, and its whole process group is ended, so that nothing that a
+script started outlives the benchmark.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ASK_EVERY_S = 0.1
 
 
 def free_port() -> int:
-    """Return a port of the loopback interface that nobody listened at just now."""
+    """Return a port of the loopback interface that was free a moment ago."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -35,9 +35,9 @@ def free_port() -> int:
 
 @asynccontextmanager
 async def running(command: Sequence[str], ready: str, limit_s: float = START_LIMIT_S) -> AsyncIterator[int]:
-    """Run a server for the block, which begins when GET `ready` is 200, and give its process id.
+    """Run a server for the block and yield its process id; the block begins when GET `ready` returns 200.
 
-    Raises OperatorError if that does not come.
+    Raises OperatorError if the server ends first, or is not ready within `limit_s`.
     """
     with tempfile.TemporaryFile() as output:
         process = await _open(command, output)
@@ -49,7 +49,7 @@ async def running(command: Sequence[str], ready: str, limit_s: float = START_LIM
 
 
 async def output_of(command: Sequence[str]) -> str:
-    """Return what a command printed; raises OperatorError, with the last line of its errors, if it fails."""
+    """Return the output of a command; raises OperatorError, with the last line of its errors, if it fails."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         process = await _open(command, output, errors)
         try:
@@ -92,7 +92,7 @@ async def _is_ready(ready: str) -> bool:
 
 
 async def _end(process: trio.Process) -> None:
-    """Ask the group to end, and end it after a while, cancelled or not."""
+    """Ask the process group to end, and kill it after a while; also when cancelled."""
     with trio.CancelScope(shield=True):
         _signal(process, signal.SIGTERM)
         with trio.move_on_after(_END_LIMIT_S):

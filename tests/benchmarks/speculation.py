@@ -1,5 +1,4 @@
-"""Whether drafting from the prompt pays: `python -m tests.benchmarks.speculation`, with the real model in the model cache.
-
+"""The gain of drafting from the prompt: `python -m tests.benchmarks.speculation`, with the real model in the model cache.
 Each kind of prompt is answered with drafts and without, in turn, and the answers must be the same to the bit. The ratio of a
 pair is of its tokens per second while decoding. "free" is a story at temperature 1: little in it repeats.
 """
@@ -58,7 +57,7 @@ GREEDY, FREE = SamplingParams(temperature=0.0), SamplingParams(temperature=1.0)
 
 @attrs.frozen
 class Kind:
-    """What is asked, how it is answered, and how the answer has begun (a small model needs to be shown what is wanted)."""
+    """A prompt, its sampling, and the beginning of its answer (which shows a small model what is expected)."""
 
     question: str
     sampling: SamplingParams = GREEDY
@@ -76,7 +75,7 @@ KINDS = {
 
 
 @attrs.frozen
-class Run:
+class LoadRun:
     """One run: its speed, its answers, and how many of the drafted tokens were drawn."""
 
     tokens_per_s: float
@@ -94,8 +93,8 @@ class Bench:
         self._template = Template.parse(self._loaded.chat_template or "")
         self._answer_tokens = answer_tokens
 
-    def run(self, kind: str, streams: int, speculative: str) -> Run:
-        """Answer the prompt `streams` times at once; the seeds, and so the free answers, differ."""
+    def run(self, kind: str, streams: int, speculative: str) -> LoadRun:
+        """Answer the prompt `streams` times at once, with different seeds, so that free answers differ."""
         asked = KINDS[kind]
         prompt = encode_chat(self._template, self._tokenizer, [Turn(Role.USER, asked.question)]).ids
         prompt = (*prompt, *self._tokenizer.encode(asked.begun))
@@ -116,7 +115,7 @@ class Bench:
         }
         return self._time(engine, waiting)
 
-    def _time(self, engine: Engine, waiting: set[int]) -> Run:
+    def _time(self, engine: Engine, waiting: set[int]) -> LoadRun:
         answers: dict[int, list[tuple[int, float | None]]] = {key: [] for key in waiting}
         began, before = perf_counter(), 0
         while engine.has_work:
@@ -128,7 +127,9 @@ class Bench:
                 began, before = perf_counter(), sum(map(len, answers.values()))
         tokens = sum(map(len, answers.values())) - before
         found = engine.statistics()
-        return Run(tokens / (perf_counter() - began), answers, found.drafted_tokens_total, found.accepted_tokens_total)
+        return LoadRun(
+            tokens / (perf_counter() - began), answers, found.drafted_tokens_total, found.accepted_tokens_total
+        )
 
 
 def compare(bench: Bench, kind: str, streams: int, pairs: int) -> str:

@@ -1,7 +1,7 @@
-"""What a start costs, and what an idle server does: `python -m tests.benchmarks.start`, with the real model in the model cache.
+"""The cost of a start and of an idle server: `python -m tests.benchmarks.start`, with the real model in the model cache.
 
-Prints, for each repeat: the import of the command line, the time from the start of the process to ready, its memory, and what
-all its threads do while nobody asks for anything: processor time and wake-ups. Linux only: it reads /proc.
+Prints, for each repeat, the time to import the command line, the time from the start of the process until it is ready, its
+memory, and the processor time and wake-ups of all its threads while there are no requests. Linux only: it reads /proc.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def import_s() -> float:
 
 
 class Started:
-    """A server of its own process, ready when this is made; `ready_s` is how long that took."""
+    """A server in its own process, ready when this object is made; `ready_s` is the time that it took."""
 
     def __init__(self, model: str) -> None:
         began = time.perf_counter()
@@ -35,7 +35,7 @@ class Started:
         self._proc = Path("/proc") / str(self._process.pid)
 
     def _wait_ready(self) -> None:
-        """Read the log up to the line that tells the address of the API: it accepts from then on."""
+        """Read the log up to the line with the address of the API: the server accepts connections from then on."""
         assert self._process.stderr is not None
         for line in self._process.stderr:
             if re.search(r"\bAPI\b.*http://", line):
@@ -53,7 +53,7 @@ class Started:
         return int(fields[11]) + int(fields[12])
 
     def wake_ups(self) -> int:
-        """Return how often any thread was put to sleep and woken so far."""
+        """Return the number of times that any thread has slept and woken so far."""
         found = (
             re.search(r"^voluntary_ctxt_switches:\s+(\d+)", (task / "status").read_text(), re.MULTILINE)
             for task in (self._proc / "task").iterdir()
@@ -61,12 +61,12 @@ class Started:
         return sum(int(match[1]) for match in found if match)
 
     def watch(self, duration_s: float) -> None:
-        """Leave the server alone for so long; it must not end by itself."""
+        """Wait `duration_s` without a request; the server must not end by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             raise SystemExit(f"the server ended by itself: exit code {self._process.wait(duration_s)}")
 
     def stop(self) -> None:
-        """Stop it as an operator does."""
+        """Stop the server as an operator does."""
         self._process.send_signal(signal.SIGTERM)
         self._process.communicate()
 

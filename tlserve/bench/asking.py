@@ -18,7 +18,7 @@ import msgspec
 import trio
 
 from tlserve.bench.samples import Failure, Outcome, Sample
-from tlserve.bench.target import Target
+from tlserve.bench.target import TargetServer
 from tlserve.http.client.connection import AnswerBroken, AnswerStream, connect
 
 CHAT = "/chat/completions"
@@ -29,7 +29,7 @@ _MESSAGE_CHARS = 300
 
 
 @attrs.define
-class _Reading:
+class _AnswerReading:
     """What was read of one answer so far."""
 
     first_s: float | None = None
@@ -59,7 +59,7 @@ def _has_text(choice: dict[str, Any]) -> bool:
 
 
 async def ask(
-    target: Target,
+    target: TargetServer,
     body: bytes,
     *,
     limit_s: float,
@@ -79,7 +79,7 @@ async def ask(
     return Failure(kind=kind, message=message, due_s=due_s, ended_s=clock())
 
 
-async def _ask(target: Target, body: bytes, due_s: float, clock: Callable[[], float]) -> Outcome:
+async def _ask(target: TargetServer, body: bytes, due_s: float, clock: Callable[[], float]) -> Outcome:
     async with await connect(target.address.host, target.address.port) as client:
         answer = await client.open("POST", target.path(CHAT), target.headers, body)
         if answer.status != 200:
@@ -89,14 +89,14 @@ async def _ask(target: Target, body: bytes, due_s: float, clock: Callable[[], fl
     return _outcome(reading, due_s, clock())
 
 
-async def _read(answer: AnswerStream, clock: Callable[[], float]) -> _Reading:
-    reading = _Reading()
+async def _read(answer: AnswerStream, clock: Callable[[], float]) -> _AnswerReading:
+    reading = _AnswerReading()
     async for line in answer.lines():
         reading.feed(line, clock())
     return reading
 
 
-def _outcome(reading: _Reading, due_s: float, ended_s: float) -> Outcome:
+def _outcome(reading: _AnswerReading, due_s: float, ended_s: float) -> Outcome:
     if reading.error is not None:
         return Failure(kind=IN_STREAM, message=reading.error, due_s=due_s, ended_s=ended_s)
     if reading.first_s is None:

@@ -24,7 +24,7 @@ MEASURES: dict[str, Callable[[Figures], float | None]] = {
 
 
 @attrs.frozen(kw_only=True)
-class Run:
+class LoadRun:
     """One run: which target, under what load, the how manieth, and what it measured."""
 
     target: str
@@ -56,23 +56,23 @@ def spread_of(values: Sequence[float]) -> Spread:
     return Spread(median=statistics.median(values), low=min(values), high=max(values))
 
 
-def spread_of_runs(runs: Sequence[Run], measure: Callable[[Figures], float | None]) -> Spread | None:
+def spread_of_runs(runs: Sequence[LoadRun], measure: Callable[[Figures], float | None]) -> Spread | None:
     """Return the spread of a measure over runs; None where no run has it."""
     values = [value for run in runs if (value := measure(run.figures)) is not None]
     return spread_of(values) if values else None
 
 
-def loads_of(runs: Sequence[Run]) -> list[Load]:
+def loads_of(runs: Sequence[LoadRun]) -> list[Load]:
     """Return the loads in the order in which they were run."""
     return list(dict.fromkeys(run.load for run in runs))
 
 
-def select(runs: Sequence[Run], target: str, load: Load) -> list[Run]:
+def select(runs: Sequence[LoadRun], target: str, load: Load) -> list[LoadRun]:
     """Return the runs of one target under one load, in the order of their repeats."""
     return [run for run in runs if run.target == target and run.load == load]
 
 
-def ratios(runs: Sequence[Run], first: str, second: str) -> list[Ratio]:
+def ratios(runs: Sequence[LoadRun], first: str, second: str) -> list[Ratio]:
     """Return every measure of `first` over that of `second`; a measure that a run lacks is left out."""
     return [
         Ratio(load=load, measure=name, spread=spread)
@@ -82,7 +82,9 @@ def ratios(runs: Sequence[Run], first: str, second: str) -> list[Ratio]:
     ]
 
 
-def _ratio(ours: Sequence[Run], theirs: Sequence[Run], measure: Callable[[Figures], float | None]) -> Spread | None:
+def _ratio(
+    ours: Sequence[LoadRun], theirs: Sequence[LoadRun], measure: Callable[[Figures], float | None]
+) -> Spread | None:
     pairs = [(measure(a.figures), measure(b.figures)) for a, b in zip(ours, theirs, strict=True)]
     whole = [(a, b) for a, b in pairs if a is not None and b]
     return ratio_of(whole) if whole else None

@@ -8,12 +8,12 @@ from __future__ import annotations
 import attrs
 import msgspec
 
-from tlserve.bench.target import Target
+from tlserve.bench.target import TargetServer
 from tlserve.errors import OperatorError
 from tlserve.http.client.connection import AnswerBroken, connect
 
 
-async def with_model(target: Target) -> Target:
+async def with_model(target: TargetServer) -> TargetServer:
     """Return `target` with the first model that it lists, if it has none yet; raises OperatorError."""
     if target.model:
         return target

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 
 import msgspec
 
-from tlserve.bench.target import Target
+from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import WORDS
 from tlserve.errors import OperatorError
 from tlserve.http.client.connection import AnswerBroken, connect
@@ -61,7 +61,7 @@ def _longer(words: Sequence[str], kept: int, missing: int) -> Iterator[str]:
         yield f"{text} {following[:end]}".strip()
 
 
-async def count_tokens(target: Target, text: str) -> int:
+async def count_tokens(target: TargetServer, text: str) -> int:
     """Return how many tokens `text` has for the target's model; raises OperatorError where the server does not tell."""
     body = json.dumps({"model": target.model, "text": text, "add_special_tokens": False}).encode()
     try:

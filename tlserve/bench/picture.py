@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tlserve.bench.comparison import MEASURES, Run, loads_of, select, spread_of_runs
+from tlserve.bench.comparison import MEASURES, LoadRun, loads_of, select, spread_of_runs
 from tlserve.bench.load import Closed, Load
 from tlserve.bench.plot import Panel, Picture, Point
 
@@ -18,7 +18,7 @@ _DRAWN = {
 }
 
 
-def picture_of(runs: Sequence[Run], targets: Sequence[str]) -> Picture:
+def picture_of(runs: Sequence[LoadRun], targets: Sequence[str]) -> Picture:
     """Return the picture of the medians of all runs of `targets`, with the range of the runs."""
     loads = loads_of(runs)
     closed = all(isinstance(load, Closed) for load in loads)
@@ -37,6 +37,6 @@ def _name(load: Load) -> str:
     return str(load.streams) if isinstance(load, Closed) else f"{load.rate:g}"
 
 
-def _point(runs: Sequence[Run], target: str, load: Load, measure: str) -> Point | None:
+def _point(runs: Sequence[LoadRun], target: str, load: Load, measure: str) -> Point | None:
     spread = spread_of_runs(select(runs, target, load), MEASURES[measure])
     return None if spread is None else Point(spread.median, spread.low, spread.high)

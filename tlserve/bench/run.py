@@ -14,12 +14,12 @@ import attrs
 import trio
 
 from tlserve.bench.asking import ask
-from tlserve.bench.comparison import Run
+from tlserve.bench.comparison import LoadRun
 from tlserve.bench.exact_prompts import count_tokens, exact_prompt
 from tlserve.bench.figures import Figures, figures_of
 from tlserve.bench.load import Closed, Load, run_load
 from tlserve.bench.samples import Failure, Outcome
-from tlserve.bench.target import Target
+from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import Workload
 from tlserve.errors import ServerFault
 from tlserve.generation import EngineStatistics
@@ -30,7 +30,7 @@ _SEEDS_APART = 1_000_003
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
+class LoadPlan:
     """What is measured. `rounds`: requests of each client in a closed loop; `requests`: arrivals in an open loop.
 
     `prefill_words`: before each closed loop, every client sends one prompt of so many words and reads one token; 0: no such run.
@@ -71,11 +71,11 @@ class _Prompts:
 
 
 async def run_bench(
-    plan: Plan,
-    targets: Sequence[Target],
+    plan: LoadPlan,
+    targets: Sequence[TargetServer],
     done: Callable[[], None],
     statistics: Mapping[str, Statistics] | None = None,
-) -> list[Run]:
+) -> list[LoadRun]:
     """Run `plan` against `targets` in turn; `done` is called after each request.
 
     `statistics` gives the engine's own figures of a target by name, where the engine is at hand. Raises ServerFault if a
@@ -86,19 +86,21 @@ async def run_bench(
         prompts = await _draw_prompts(plan, seed, load, targets[0])
         for target in targets:
             await trio.sleep(plan.pause_s)
-            measuring = _Measuring(plan, target, done, (statistics or {}).get(target.name))
-            runs.append(Run(target=target.name, load=load, repeat=repeat, figures=await measuring.run(load, prompts)))
+            target_run = _TargetRun(plan, target, done, (statistics or {}).get(target.name))
+            runs.append(
+                LoadRun(target=target.name, load=load, repeat=repeat, figures=await target_run.run(load, prompts))
+            )
     return runs
 
 
-def _order(plan: Plan) -> Iterator[tuple[int, Load, int]]:
+def _order(plan: LoadPlan) -> Iterator[tuple[int, Load, int]]:
     """Yield (repeat, load, seed of the prompts): a whole sweep, then the next one."""
     for repeat in range(plan.repeats):
         for number, load in enumerate(plan.loads):
             yield repeat, load, plan.seed * _SEEDS_APART + repeat * len(plan.loads) + number
 
 
-async def _draw_prompts(plan: Plan, seed: int, load: Load, counting: Target) -> _Prompts:
+async def _draw_prompts(plan: LoadPlan, seed: int, load: Load, counting: TargetServer) -> _Prompts:
     prefills = Workload(prompt_words=plan.prefill_words).prompts(seed, plan.prefills(load))
     count, exact = plan.count(load) + plan.warm_up, plan.workload.prompt_tokens
     if not exact:
@@ -109,11 +111,11 @@ async def _draw_prompts(plan: Plan, seed: int, load: Load, counting: Target) -> 
 
 
 @attrs.frozen
-class _Measuring:
+class _TargetRun:
     """One target under one load: warm-up, prefills, answers."""
 
-    plan: Plan
-    target: Target
+    plan: LoadPlan
+    target: TargetServer
     done: Callable[[], None]
     statistics: Statistics | None
 
@@ -135,7 +137,7 @@ class _Measuring:
         return await ask(self.target, body, limit_s=self.plan.limit_s, due_s=due_s)
 
 
-def _check_warm_up(target: Target, outcomes: Sequence[Outcome]) -> None:
+def _check_warm_up(target: TargetServer, outcomes: Sequence[Outcome]) -> None:
     failure = next((outcome for outcome in outcomes if isinstance(outcome, Failure)), None)
     if failure is not None:
         raise ServerFault(f"{target.url} did not answer the warm-up ({failure.kind}): {failure.message}")

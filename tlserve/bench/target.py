@@ -16,7 +16,7 @@ API = "/v1"
 
 
 @attrs.frozen(kw_only=True)
-class Target:
+class TargetServer:
     """One server. `prefix` stands before `/v1` in every path; an empty `model` is still to be asked for."""
 
     name: str
@@ -41,7 +41,7 @@ class Target:
         return f"{self.prefix}{API}{route}"
 
 
-def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> Target:
+def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> TargetServer:
     """Return the target at `url`, with or without `/v1` at its end; raises OperatorError for what cannot be measured."""
     try:
         parts = urlsplit(url)
@@ -51,7 +51,7 @@ def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> 
     if parts.scheme != "http" or not host or parts.query or parts.fragment or parts.username:
         raise _unreadable(url)
     prefix = parts.path.rstrip("/").removesuffix(API).rstrip("/")
-    return Target(name=name, address=Address(host, port), prefix=prefix, model=model, api_key=api_key)
+    return TargetServer(name=name, address=Address(host, port), prefix=prefix, model=model, api_key=api_key)
 
 
 def _unreadable(url: str) -> OperatorError:

@@ -1,7 +1,7 @@
-"""What each kind of sampling costs a step, over a step that takes the best token.
+"""The cost of each kind of sampling: the time of a step over that of a step that takes the best token.
 
-Owns the kinds, and that they take turns on one engine, so that a slow minute hits all. Refuses to print. The tokens are never
-looked at: a mask and a bias are as large as in use, and mean nothing.
+Owns the kinds. They take turns on one engine, so that a slow minute affects all of them. Does not print. Nobody looks at the
+tokens: masks and biases have realistic sizes and no meaning.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ITEM = {
     "additionalProperties": False,
 }
 SCHEMA: Mapping[str, object] = {"type": "array", "minItems": 1000, "items": _ITEM}
-"""What an answer is held to: every string has a bound, which is the dearest kind; it does not end within a measurement."""
+"""The schema of an answer. Every string has a bound, which is the most expensive kind; no answer ends within a measurement."""
 
 
 @attrs.frozen(kw_only=True)
 class SamplingCost:
-    """One kind of sampling in usual steps of `rows` sequences; `over_greedy` is the ratio to the greedy step beside it."""
+    """One kind of sampling in steps of `rows` sequences; `over_greedy` is the ratio to the greedy step of the same turn."""
 
     kind: str
     rows: int
@@ -46,25 +46,25 @@ class SamplingCost:
 
 
 class SomeAllowed:
-    """A constraint without a grammar: it allows the same ids at every place, and takes whatever comes."""
+    """A constraint without a grammar: it allows the same ids at every position and accepts any token."""
 
     def __init__(self, vocabulary_size: int) -> None:
         chosen = np.random.default_rng(0).random(-(-vocabulary_size // 32) * 32) < ALLOWED_SHARE
         self._words = np.packbits(chosen, bitorder="little").view(np.uint32)
 
     def mask(self) -> NDArray[np.uint32]:
-        """Return nearly all ids."""
+        """Return a mask that allows nearly all ids."""
         return self._words
 
     def accept(self, token: int) -> None:
-        """Take any token."""
+        """Accept any token."""
 
     def rollback(self, count: int) -> None:
-        """Stay as it is."""
+        """Do nothing: there is no state."""
 
 
 def kinds_of_sampling(vocabulary_size: int, schema: CompiledGrammar | None = None) -> dict[str, Work]:
-    """Return what is compared, the greedy step first; `schema` is a grammar that does not come to its end by itself."""
+    """Return the kinds that are compared, the greedy step first; `schema` is a grammar whose answers do not end by themselves."""
     bias = tuple((i * vocabulary_size // BIASED_IDS, -1.0) for i in range(min(BIASED_IDS, vocabulary_size)))
     penalties = SamplingParams(temperature=0.0, repetition_penalty=1.1, presence_penalty=0.5, frequency_penalty=0.5)
     held = {} if schema is None else {"a schema": schema.start}
@@ -84,7 +84,7 @@ def kinds_of_sampling(vocabulary_size: int, schema: CompiledGrammar | None = Non
 def measure_sampling(
     bare: BareEngine, kinds: Mapping[str, Work], plan: EnginePlan, done: Callable[[], None]
 ) -> list[SamplingCost]:
-    """Time `plan.repeats` turns of all kinds at each number of rows, each by its usual step: a few per cent must not drown."""
+    """Time `plan.repeats` turns of all kinds at each number of rows, by their median steps, so that a few per cent show."""
     found: dict[tuple[int, str], list[float]] = {(rows, kind): [] for rows in plan.rows for kind in kinds}
     for _ in range(plan.repeats):
         for (rows, kind), each in found.items():

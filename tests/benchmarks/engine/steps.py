@@ -1,6 +1,6 @@
-"""The bare engine, without HTTP, threads and text: what a step costs, and how fast a prompt is read.
+"""The bare engine, without HTTP, threads and text: the time of a step, and of a prefill.
 
-Owns the order of steps. Refuses to print and to load models. The prompts are random token ids, so that no cache knows them.
+Owns the order of steps. Does not print and does not load models. The prompts are random token ids, so that no cache has them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tlserve.generation import GenerationRequest, SamplingParams, TokenConstrain
 
 @attrs.frozen(kw_only=True)
 class EnginePlan:
-    """What is measured: one prompt of `prefill_tokens`; then steps of `rows` sequences, each after `prompt_tokens`."""
+    """What is measured: a prefill of `prefill_tokens`, then steps of `rows` sequences, each after `prompt_tokens`."""
 
     prefill_tokens: int = 512
     rows: Sequence[int] = (1, 8, 32)
@@ -31,13 +31,13 @@ class EnginePlan:
 
     @property
     def total(self) -> int:
-        """Return how many measurements there are."""
+        """Return the number of measurements."""
         return self.repeats * (1 + len(self.rows))
 
 
 @attrs.frozen(kw_only=True)
 class StepFigures:
-    """One kind of work: `rows` sequences at a time, or a prefill (`rows` 0). A prefill's `step_ms` is of the whole prompt."""
+    """Steps of `rows` sequences, or a prefill (`rows` is 0), whose `step_ms` is the time of the whole prompt."""
 
     rows: int
     step_ms: Spread
@@ -47,7 +47,7 @@ class StepFigures:
 
 @attrs.frozen(kw_only=True)
 class Work:
-    """What is asked of every row; the best token, if nothing is said. `constrain` makes each row a constraint of its own."""
+    """What every row must do; by default it takes the best token. `constrain` makes a new constraint for each row."""
 
     sampling: SamplingParams = attrs.field(factory=lambda: SamplingParams(temperature=0.0))
     logprobs: int | None = None
@@ -56,9 +56,9 @@ class Work:
 
 @attrs.frozen
 class Timed:
-    """Steps that were timed together, and how much of the time was the forward pass.
+    """Steps that were timed together, and the part of that time that was the forward pass.
 
-    `usual_s` is the length of the step in the middle: a moment in which the machine does something else does not touch it.
+    `usual_s` is the median length of a step, so that a short disturbance of the machine does not change it.
     """
 
     steps: int
@@ -74,7 +74,7 @@ GREEDY = Work()
 def measure_engine(
     engine: Engine, vocabulary_size: int, plan: EnginePlan, done: Callable[[], None]
 ) -> list[StepFigures]:
-    """Return the figures of the prefill, then of each number of rows; raises OperatorError for what does not fit."""
+    """Return the figures of the prefill, then of each number of rows; raises OperatorError if the plan does not fit."""
     _check(engine, plan)
     bare = BareEngine(engine, vocabulary_size, plan.seed)
     timed: dict[int, list[Timed]] = {rows: [] for rows in (0, *plan.rows)}
@@ -98,11 +98,11 @@ def _check(engine: Engine, plan: EnginePlan) -> None:
         )
     longest = max(plan.prefill_tokens + 1, plan.prompt_tokens + 2 * plan.steps)
     if longest > engine.context_tokens:
-        raise OperatorError(f"the context holds {engine.context_tokens} tokens, and {longest} are asked for")
+        raise OperatorError(f"the context holds {engine.context_tokens} tokens, and {longest} are requested")
 
 
 class BareEngine:
-    """An idle engine that is stepped by whoever measures it; `seed` decides the prompts."""
+    """An idle engine whose steps are timed; `seed` decides the prompts."""
 
     def __init__(self, engine: Engine, vocabulary_size: int, seed: int) -> None:
         self._engine = engine
@@ -115,7 +115,7 @@ class BareEngine:
         return attrs.evolve(self._time(lambda: not self._engine.has_work), tokens=tokens)
 
     def time_steps(self, rows: int, prompt_tokens: int, steps: int, work: Work = GREEDY) -> Timed:
-        """Time `steps` steps that begin when every sequence has its first token; they end by an abort, not by themselves."""
+        """Time `steps` steps from the moment at which every sequence has its first token, then abort the sequences."""
         engine = self._engine
         room = engine.context_tokens - prompt_tokens
         waiting = {engine.add_request(self._request(prompt_tokens, room, work), work.constrain()) for _ in range(rows)}

@@ -14,7 +14,9 @@ VOCABULARY = 256
 
 @pytest.fixture
 def engine():
-    model = load_model(builtin_model_path("succ")).model
+    path = builtin_model_path("succ")
+    assert path is not None
+    model = load_model(path).model
     return Engine(model, EngineConfig(max_num_seqs=4, kv_blocks=256))
 
 

@@ -1,7 +1,7 @@
 """What HTTP, text and threads add to a token: its time through a server at one stream, over that of the bare engine's step.
 
-Owns the turns: engine, server, engine, server. Both sides decode the same number of tokens after prompts of the same length.
-Refuses to start the server.
+Owns the turns: server, engine, server, engine. Both sides decode the same number of tokens after prompts of the same length.
+Does not start the server.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import attrs
 from tests.benchmarks.engine.steps import BareEngine, EnginePlan
 from tlserve.bench.comparison import Spread
 from tlserve.bench.load import Closed
-from tlserve.bench.run import Plan, run_bench
-from tlserve.bench.target import Target
+from tlserve.bench.run import LoadPlan, run_bench
+from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import Workload
 
 ANSWERS = 4
@@ -33,9 +33,9 @@ class ThroughHttp:
 
 
 async def measure_through_http(
-    bare: BareEngine, target: Target, plan: EnginePlan, done: Callable[[], None]
+    bare: BareEngine, target: TargetServer, plan: EnginePlan, done: Callable[[], None]
 ) -> ThroughHttp:
-    """Take turns `plan.repeats` times; `target` serves the model that `bare` runs. Raises what `run_bench` does."""
+    """Take turns `plan.repeats` times; `target` serves the model of `bare`. Raises the errors of `run_bench`."""
     engine_ms, http_ms = [], []
     for _ in range(plan.repeats):
         prompt_tokens, served_ms = await _serve(target, plan)
@@ -48,11 +48,11 @@ async def measure_through_http(
     return ThroughHttp(engine_ms=own, http_ms=served, ratio=Spread(median=served / own, low=min(each), high=max(each)))
 
 
-async def _serve(target: Target, plan: EnginePlan) -> tuple[int, float]:
+async def _serve(target: TargetServer, plan: EnginePlan) -> tuple[int, float]:
     """Return the tokens of a prompt as the server counts them, and the milliseconds per token."""
     workload = Workload(prompt_words=WORDS, output_tokens=plan.steps)
     seed = random.SystemRandom().getrandbits(32)
-    once = Plan(loads=(Closed(1),), workload=workload, rounds=ANSWERS, seed=seed)
+    once = LoadPlan(loads=(Closed(1),), workload=workload, rounds=ANSWERS, seed=seed)
     figures = (await run_bench(once, [target], lambda: None))[0].figures
     assert figures.per_token_ms is not None
     return figures.prompt_tokens // figures.answered, figures.per_token_ms.p50

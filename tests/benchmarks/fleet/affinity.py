@@ -1,6 +1,6 @@
 """Conversations of several turns over several nodes: how much of their prompts a node's prefix cache has.
 
-Owns the conversations and the two ways to place their turns: by a head, and each on a random node. Refuses to start anything.
+Owns the conversations and the two ways to place their turns: by a head, or each on a random node. Does not start servers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import msgspec
 import trio
 
 from tlserve.bench.asking import CHAT
-from tlserve.bench.target import Target
+from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import random_words
 from tlserve.errors import ServerFault
 from tlserve.http.client.connection import connect
@@ -26,7 +26,7 @@ ANSWER_TOKENS = 16
 
 @attrs.frozen(kw_only=True)
 class Talks:
-    """How many conversations, of how many turns, and how many of them at once; each with a system prompt of its own."""
+    """The number of conversations, their turns, and how many run at once; each has its own system prompt."""
 
     conversations: int = 12
     turns: int = 5
@@ -35,7 +35,7 @@ class Talks:
 
 @attrs.frozen(kw_only=True)
 class Hits:
-    """Prompt tokens asked, and those that a cache had."""
+    """Prompt tokens sent, and how many of them a cache had."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -46,8 +46,8 @@ class Hits:
         return self.cached_tokens / self.prompt_tokens
 
 
-async def measure_hits(talks: Talks, seed: int, choose: Callable[[], Target], done: Callable[[], None]) -> Hits:
-    """Hold the conversations that `seed` draws; `choose` says whom each turn asks."""
+async def measure_hits(talks: Talks, seed: int, choose: Callable[[], TargetServer], done: Callable[[], None]) -> Hits:
+    """Run the conversations that `seed` draws; `choose` returns the server for each turn."""
     usages: list[dict[str, Any]] = []
     left = iter(range(talks.conversations))
 
@@ -65,7 +65,7 @@ async def measure_hits(talks: Talks, seed: int, choose: Callable[[], Target], do
 
 
 async def _talk(
-    talks: Talks, seed: int, choose: Callable[[], Target], done: Callable[[], None]
+    talks: Talks, seed: int, choose: Callable[[], TargetServer], done: Callable[[], None]
 ) -> list[dict[str, Any]]:
     source = random.Random(seed)
     messages = [{"role": "system", "content": random_words(source, SYSTEM_WORDS)}]
@@ -79,7 +79,7 @@ async def _talk(
     return usages
 
 
-async def _ask(target: Target, messages: Sequence[dict[str, str]]) -> dict[str, Any]:
+async def _ask(target: TargetServer, messages: Sequence[dict[str, str]]) -> dict[str, Any]:
     body = {"model": target.model, "messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0}
     async with await connect(target.address.host, target.address.port) as client:
         answer = await client.request("POST", target.path(CHAT), target.headers, msgspec.json.encode(body))

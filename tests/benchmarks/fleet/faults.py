@@ -1,7 +1,7 @@
-"""How long clients wait when a node is killed, or hangs: measured inside a head, session by session.
+"""How long clients wait when a node is killed or hangs: measured inside a head, session by session.
 
-Owns the sessions, the fault, and the times after it. Refuses to know HTTP: the head is a `FleetBackend` of this process over
-nodes that are processes.
+Owns the sessions, the fault, and the times after it. There is no HTTP server: the head is a `FleetBackend` in this process, and
+its nodes are processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import asynccontextmanager
 import attrs
 import trio
 
-from tests.benchmarks.fleet.setup import Member
+from tests.benchmarks.fleet.setup import FleetProcess
 from tlserve.errors import ServerFault
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.head.overview import FleetModel
@@ -33,11 +33,12 @@ _LOOK_EVERY_S = 0.001
 
 
 @attrs.frozen(kw_only=True)
-class Fault:
-    """One fault; all times from the signal on. `noticed_ms`: until the head knew. `placed_ms`: until another node had it.
+class MeasuredFault:
+    """One fault; all times are from the signal on.
 
-    `next_token_ms`: until the session went on, what another node had to read again included. `prefill_ms`: what as many fresh
-    sessions of that length, placed at once on the same nodes, wait for their first tokens: the reading again, by itself.
+    `noticed_ms`: until the head knew. `placed_ms`: until another node had the session. `next_token_ms`: until the session
+    continued, including the prefill on the other node. `prefill_ms`: the time that the same number of new sessions of that
+    length, placed at once on the same nodes, wait for their first tokens: that prefill alone.
     """
 
     noticed_ms: float
@@ -48,7 +49,7 @@ class Fault:
 
 @attrs.define(eq=False)
 class _Watched:
-    """A session, where it was when the fault came, and when it was elsewhere and went on; trio's seconds."""
+    """A session: its node when the fault came, when another node had it, and when it continued; in trio's seconds."""
 
     request: GenerationRequest
     tokens: int = 0
@@ -59,8 +60,10 @@ class _Watched:
     has_enough: trio.Event = attrs.field(factory=trio.Event)
 
 
-async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Signals, streams: int) -> Fault:
-    """Send `number` to the node with most of `streams` sessions, which all come to their ends."""
+async def measure_fault(
+    model: str, nodes: Sequence[FleetProcess], number: signal.Signals, streams: int
+) -> MeasuredFault:
+    """Send signal `number` to the node with the most of `streams` sessions; all sessions are read to their ends."""
     async with _head(model, nodes) as backend:
         watched = [_Watched(_request(backend, f"before-{index}", PROMPT_TOKENS)) for index in range(streams)]
         async with trio.open_nursery() as nursery:
@@ -72,9 +75,9 @@ async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Sign
             noticed_at = await _strike(backend, nodes, number, watched)
         moved = [session for session in watched if session.next_at < math.inf]
         if not moved:
-            raise ServerFault("no answer was under way when the fault came: this model ends them too soon")
+            raise ServerFault("no answer was running when the fault came: this model ends them too soon")
         fresh = await _prefill_at_once(backend, len(moved), PROMPT_TOKENS + BEFORE_TOKENS)
-    return Fault(
+    return MeasuredFault(
         noticed_ms=1000 * (noticed_at - struck_at),
         placed_ms=[1000 * (session.placed_at - struck_at) for session in moved],
         next_token_ms=[1000 * (session.next_at - struck_at) for session in moved],
@@ -83,9 +86,9 @@ async def measure_fault(model: str, nodes: Sequence[Member], number: signal.Sign
 
 
 async def _strike(
-    backend: FleetBackend, nodes: Sequence[Member], number: signal.Signals, watched: Sequence[_Watched]
+    backend: FleetBackend, nodes: Sequence[FleetProcess], number: signal.Signals, watched: Sequence[_Watched]
 ) -> float:
-    """Send the signal; return when the head knew, once every session is on another node."""
+    """Send the signal, wait until every session is on another node, and return the time at which the head noticed."""
     for session in watched:
         session.node = backend.node_of(session.request.request_id)
     victim = max(nodes, key=lambda node: sum(session.node == node.url for session in watched))
@@ -108,7 +111,7 @@ def _is_lost(backend: FleetBackend, node: str) -> bool:
 
 
 async def _follow(backend: FleetBackend, session: _Watched) -> None:
-    """Read one session to its end, and note when it goes on elsewhere."""
+    """Read one session to its end, and note when it continues on another node."""
     async with backend.generate(session.request) as tokens:
         async for batch in tokens:
             session.tokens += sum(isinstance(event, TokenEvent) for event in batch)
@@ -121,7 +124,7 @@ async def _follow(backend: FleetBackend, session: _Watched) -> None:
 
 
 async def _prefill_at_once(backend: FleetBackend, count: int, prompt_tokens: int) -> list[float]:
-    """Return the milliseconds that `count` fresh sessions wait for their first tokens."""
+    """Return the milliseconds that `count` new sessions wait for their first tokens."""
     fresh = [_Watched(_request(backend, f"after-{index}", prompt_tokens)) for index in range(count)]
     began_at = trio.current_time()
     async with trio.open_nursery() as nursery:
@@ -141,8 +144,8 @@ def _request(backend: FleetBackend, request_id: str, prompt_tokens: int) -> Gene
 
 
 @asynccontextmanager
-async def _head(model: str, nodes: Sequence[Member]) -> AsyncIterator[FleetBackend]:
-    """Run a head in this process over `nodes`, all of which are ready."""
+async def _head(model: str, nodes: Sequence[FleetProcess]) -> AsyncIterator[FleetBackend]:
+    """Run a head in this process over `nodes`; all of them are ready when the block begins."""
     sizes = FleetModel(model_id=model, max_context=0, vocabulary_size=0, embedding_size=0)
     directory = StaticDirectory((node.url for node in nodes), HttpLink)
     backend = FleetBackend(directory, sizes)

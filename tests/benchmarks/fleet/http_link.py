@@ -1,8 +1,8 @@
-"""What the HTTP link costs in CPU time a token: `python -m tests.benchmarks.fleet.http_link`.
+"""The CPU time of the HTTP link per token: `python -m tests.benchmarks.fleet.http_link`.
 
-A node in a process of its own gives every stream one token each step, out of its event loop, so that there is no engine in the
-figures. This process reads all streams by one link, as a head does, and acknowledges them. The time is user and system time of
-each process between the first token and the last; the medians of the rounds are printed.
+A node in its own process gives every stream one token per step from its event loop, so that no engine is part of the figures.
+This process reads all streams through one link, as a head does, and acknowledges them. The time is user and system time of each
+process between the first token and the last; the medians of the rounds are printed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ WALL_S = 600.0
 
 
 class PacedBackend(StubBackend):
-    """Give each stream one token a step; all of them in the same turn of the event loop, as an engine's report does."""
+    """Give each stream one token per step, all in the same turn of the event loop, as an engine's report does."""
 
     def __init__(self, step_s: float) -> None:
         super().__init__()
@@ -67,7 +67,7 @@ async def _events(steps: trio.MemoryReceiveChannel[int], count: int) -> AsyncIte
 
 
 async def serve_node(step_s: float) -> None:
-    """Serve until the input ends; the port is the first line of the output."""
+    """Serve until the input ends; print the port as the first line of the output."""
     backend = PacedBackend(step_s)
     service = NodeService(backend, node="node", slots=1024)
     listeners = await open_listeners("127.0.0.1:0")
@@ -104,7 +104,7 @@ def cpu_s(pid: int) -> float:
 
 
 async def measure(port: int, node: int, arguments: argparse.Namespace) -> list[float]:
-    """Return CPU microseconds a token of node and head, and tokens a poll, of one round."""
+    """Return the CPU microseconds per token of node and head, and the tokens per poll, of one round."""
     link = HttpLink(f"http://127.0.0.1:{port}")
     await link.hello()
     total = arguments.streams * arguments.tokens

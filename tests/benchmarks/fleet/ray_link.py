@@ -1,8 +1,8 @@
-"""What the Ray link costs: `python -m tests.benchmarks.fleet.ray_link`. The streams, the pace and the reading are those of `fleet_link`.
+"""The cost of the Ray link: `python -m tests.benchmarks.fleet.ray_link`.
 
-Printed: the seconds until the control process is there, until this process has joined, and until a node answers; the CPU time a
-token of the actor and of this process; the round trip of a call; and the memory of every process of the cluster, shared pages
-parted among those that have them.
+The streams, their pace and the way they are read are those of `http_link`. It prints the seconds until the control process is
+there, until this process has joined, and until a node answers; the CPU time per token of the actor and of this process; the round
+trip of a call; and the memory of every process of the cluster, in which each shared page is divided among its processes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def memory_mib(pid: int) -> float:
 
 
 def name_of(pid: int) -> str:
-    """Return what a process is called by its command line."""
+    """Return the end of a process's command line as its name."""
     return Path(f"/proc/{pid}/cmdline").read_text(encoding="utf-8").replace("\0", " ")[-60:].strip()
 
 
@@ -88,7 +88,7 @@ async def round_trip(link) -> float:
 
 
 async def costs(link, node: int, arguments: argparse.Namespace) -> list[float]:
-    """Return CPU microseconds a token of node and head, and tokens a poll, of one round."""
+    """Return the CPU microseconds per token of node and head, and the tokens per poll, of one round."""
     total = arguments.streams * arguments.tokens
     node_s, head_s = cpu_s(node), time.process_time()
     polls = await read_all(link, arguments.streams, arguments.tokens)

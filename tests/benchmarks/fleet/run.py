@@ -1,6 +1,6 @@
-"""All figures of a fleet in one run: what a head costs, what nodes bring, what faults cost, what affinity saves.
+"""All figures of a fleet in one run: the cost of a head, the gain of a second node, the cost of faults, the gain of affinity.
 
-Owns the order, and which processes each part runs on. Refuses to print.
+Owns the order, and which processes each part runs on. Does not print.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import attrs
 from tests.benchmarks.fleet.affinity import Talks, measure_hits
 from tests.benchmarks.fleet.faults import measure_fault
 from tests.benchmarks.fleet.setup import nodes_and_head, run_head, run_node
-from tests.benchmarks.fleet.throughput import Beside, measure_beside
+from tests.benchmarks.fleet.throughput import FleetComparison, compare_fleet
 from tlserve.bench.comparison import Spread, ratio_of, spread_of
 from tlserve.bench.load import Closed
-from tlserve.bench.run import Plan
+from tlserve.bench.run import LoadPlan
 from tlserve.bench.workload import Workload
 from tlserve.config.model_id import served_model_id
 
@@ -30,7 +30,7 @@ FAULT_STREAMS = 32
 
 @attrs.frozen(kw_only=True)
 class FleetPlan:
-    """What is measured, and how often; `streams` for the parts that have clients, `output_tokens` of each of their answers."""
+    """What is measured, and how often; `streams` and `output_tokens` apply to the parts that have clients."""
 
     model: str
     parts: Sequence[str] = PARTS
@@ -46,7 +46,7 @@ class FleetPlan:
         return served_model_id(self.model)
 
     def total(self) -> int:
-        """Return how often `done` is called."""
+        """Return the number of calls of `done`."""
         plan, talks = self.throughput(), Talks()
         counts = {
             "head": plan.total(2),
@@ -57,14 +57,14 @@ class FleetPlan:
         }
         return sum(counts[part] for part in self.parts)
 
-    def many(self) -> Plan:
+    def many(self) -> LoadPlan:
         """Return the loads that more than one node can share."""
         plan = self.throughput()
         return attrs.evolve(plan, loads=tuple(load for load in plan.loads if load != Closed(1)))
 
-    def throughput(self) -> Plan:
-        """Return the loads of one node or of all."""
-        return Plan(
+    def throughput(self) -> LoadPlan:
+        """Return the loads of one node or of several."""
+        return LoadPlan(
             loads=tuple(map(Closed, self.streams)),
             workload=Workload(output_tokens=self.output_tokens),
             rounds=self.rounds,
@@ -75,7 +75,7 @@ class FleetPlan:
 
 @attrs.frozen(kw_only=True)
 class FaultFigures:
-    """Milliseconds from a fault on, over all its rounds: the medians of each round."""
+    """Milliseconds from a fault on, over all rounds: each value is the median of a round."""
 
     noticed_ms: Spread
     placed_ms: Spread
@@ -85,7 +85,7 @@ class FaultFigures:
 
 @attrs.frozen(kw_only=True)
 class Affinity:
-    """The share of prompt tokens that a prefix cache had, placed by a head and at random; `ratio` of the two."""
+    """The share of prompt tokens that a prefix cache had, with turns placed by a head and at random, and the ratio."""
 
     by_head: Spread
     at_random: Spread
@@ -93,35 +93,35 @@ class Affinity:
 
 
 @attrs.frozen(kw_only=True)
-class FleetFigures:
-    """What was measured, None for a part that was not.
+class FleetReport:
+    """What was measured; None for a part that was not.
 
-    `head`: one node behind a head beside the same node alone. `cores`: two nodes, on a core each, beside one on a core.
+    `head`: one node behind a head, and the same node alone. `cores`: two nodes on a core each, and one node on one core.
     """
 
-    head: Sequence[Beside] | None = None
-    cores: Sequence[Beside] | None = None
+    head: Sequence[FleetComparison] | None = None
+    cores: Sequence[FleetComparison] | None = None
     kill: FaultFigures | None = None
     hang: FaultFigures | None = None
     affinity: Affinity | None = None
 
 
-async def measure_fleet(plan: FleetPlan, done: Callable[[], None]) -> FleetFigures:
+async def measure_fleet(plan: FleetPlan, done: Callable[[], None]) -> FleetReport:
     """Measure every part of `plan`; `done` is called after each request, round and turn."""
     measured: dict[str, Any] = {part: await _MEASURES[part](plan, done) for part in plan.parts}
-    return FleetFigures(**measured)
+    return FleetReport(**measured)
 
 
-async def _measure_head(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
+async def _measure_head(plan: FleetPlan, done: Callable[[], None]) -> list[FleetComparison]:
     async with nodes_and_head(plan.model, [""], 0) as ([node], head):
-        return await measure_beside(plan.throughput(), plan.served, head=head, nodes=[node], alone=node, done=done)
+        return await compare_fleet(plan.throughput(), plan.served, head=head, nodes=[node], alone=node, done=done)
 
 
-async def _measure_cores(plan: FleetPlan, done: Callable[[], None]) -> list[Beside]:
+async def _measure_cores(plan: FleetPlan, done: Callable[[], None]) -> list[FleetComparison]:
     async with AsyncExitStack() as stack:
         nodes, head = await stack.enter_async_context(nodes_and_head(plan.model, ["0", "1"], 1))
         alone = await stack.enter_async_context(run_node(plan.model, "0", 1))
-        return await measure_beside(plan.many(), plan.served, head=head, nodes=nodes, alone=alone, done=done)
+        return await compare_fleet(plan.many(), plan.served, head=head, nodes=nodes, alone=alone, done=done)
 
 
 async def _measure_faults(plan: FleetPlan, number: signal.Signals, done: Callable[[], None]) -> FaultFigures:
@@ -161,7 +161,7 @@ async def _measure_affinity(plan: FleetPlan, done: Callable[[], None]) -> Affini
 
 
 async def _affinity_pair(plan: FleetPlan, seed: int, done: Callable[[], None]) -> tuple[float, float]:
-    """Return the rates of the same conversations, by a head over nodes, and at random over as many others."""
+    """Return the rates of the same conversations: by a head over some nodes, and at random over the same number of others."""
     async with AsyncExitStack() as stack:
         nodes = [await stack.enter_async_context(run_node(plan.model, "", 1)) for _ in range(2 * NODES)]
         head = (await stack.enter_async_context(run_head(plan.model, nodes[:NODES]))).target("head", plan.served)

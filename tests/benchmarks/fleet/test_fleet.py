@@ -1,4 +1,4 @@
-"""`tlserve bench fleet`: real processes, few requests; and the tables that a person sees."""
+"""`python -m tests.benchmarks fleet`: real processes, few requests; and the tables that a person sees."""
 
 import json
 import subprocess
@@ -8,8 +8,9 @@ import pytest
 
 from tests.benchmarks.fleet.affinity import Hits
 from tests.benchmarks.fleet.command import markdown
-from tests.benchmarks.fleet.run import Affinity, FaultFigures, FleetFigures, FleetPlan
-from tests.benchmarks.fleet.throughput import Beside
+from tests.benchmarks.fleet.run import Affinity, FaultFigures, FleetPlan, FleetReport
+from tests.benchmarks.fleet.throughput import FleetComparison
+from tests.kit.source_tree import CHECKOUT
 from tlserve.bench.comparison import Spread
 
 ONE = Spread(median=1.0, low=0.5, high=2.0)
@@ -19,8 +20,8 @@ ONE = Spread(median=1.0, low=0.5, high=2.0)
 def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(smol_path):
     # the real model: answers of a tiny one may all have ended before the fault comes
     asked = ("--model", str(smol_path), "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
-    command = [sys.executable, "-m", "tlserve", "bench", "fleet", *asked, "--parts", "head,kill", "--json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    command = [sys.executable, "-m", "tests.benchmarks", "fleet", *asked, "--parts", "head,kill", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False, cwd=CHECKOUT)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["schema"] == "tlserve.bench.fleet/1"
@@ -35,7 +36,7 @@ def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(smol_path):
 
 
 def test_every_part_is_a_table_and_what_was_not_measured_is_none():
-    beside = Beside(
+    comparison = FleetComparison(
         streams=8,
         ratio=ONE,
         fleet_tokens_per_s=90,
@@ -45,13 +46,17 @@ def test_every_part_is_a_table_and_what_was_not_measured_is_none():
         node_cpu_ms=ONE,
     )
     fault = FaultFigures(noticed_ms=ONE, placed_ms=ONE, next_token_ms=ONE, prefill_ms=ONE)
-    whole = FleetFigures(
-        head=[beside], cores=[beside], kill=fault, hang=fault, affinity=Affinity(by_head=ONE, at_random=ONE, ratio=ONE)
+    whole = FleetReport(
+        head=[comparison],
+        cores=[comparison],
+        kill=fault,
+        hang=fault,
+        affinity=Affinity(by_head=ONE, at_random=ONE, ratio=ONE),
     )
     tables = markdown(whole).split("\n\n")
     assert [len(table.splitlines()) for table in tables] == [3, 3, 4, 3]
     assert "| 8 streams | 90 | 100 | 1.00 (0.50 to 2.00) |" in tables[0]
-    assert markdown(FleetFigures()) == ""
+    assert markdown(FleetReport()) == ""
 
 
 def test_the_rate_of_hits_is_of_all_tokens_and_the_steps_of_a_plan_are_counted():

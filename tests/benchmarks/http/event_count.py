@@ -1,7 +1,7 @@
-"""Clients that only count: many streams of server-sent events read at once, at little cost.
+"""Clients that only count: many streams of server-sent events, read at once and at little cost.
 
-Owns the sockets and the counting. Refuses to parse: an event is one `data: ` in the bytes, which no payload of these streams
-contains. One thread and the system's poll call, so that the reader is faster than any server it measures.
+Owns the sockets and the counting. It does not parse: an event is one `data: ` in the bytes, which no payload of these streams
+contains. It uses one thread and the system's poll call, so that the reader is faster than the server it measures.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _PATIENCE_S = 30.0
 
 @attrs.frozen(kw_only=True)
 class EventRate:
-    """Events that all clients together received in `seconds`, and the share of a core that the counting took."""
+    """Events that all clients together received in `seconds`, and the share of a core that counting used."""
 
     events: int
     seconds: float
@@ -36,7 +36,7 @@ class EventRate:
 
 
 def count_events(address: Address, *, clients: int, events: int, seconds: float) -> EventRate:
-    """Keep `clients` streams of `events` tokens open for `seconds` and count what comes; raises OperatorError."""
+    """Keep `clients` streams of `events` tokens open for `seconds` and count their events; raises OperatorError."""
     request = _request(address, events)
     counter = _Counter(address, request)
     try:
@@ -67,14 +67,14 @@ class _Counter:
         self._selector = selectors.DefaultSelector()
 
     def open(self) -> None:
-        """Begin one stream; its state is the end of what it read, in which a mark may have begun."""
+        """Begin one stream; its state is the end of the bytes read so far, because a mark can begin there."""
         connection = socket.create_connection(self._address, timeout=_PATIENCE_S)
         connection.sendall(self._request)
         connection.setblocking(False)
         self._selector.register(connection, selectors.EVENT_READ, bytearray())
 
     def run(self, seconds: float) -> None:
-        """Count for `seconds`; a stream that ends is followed by another."""
+        """Count for `seconds`; a stream that ends is replaced by another."""
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             ready = self._selector.select(_PATIENCE_S)

@@ -1,7 +1,7 @@
 """Events per second through HTTP: a server process that emits events at once, and clients that count them.
 
-Owns the server processes and the order of the runs: every server in turn, then all again. Refuses to know what the servers
-are made of: each is a command that follows the protocol of `tests.benchmarks.http.stub_server`.
+Owns the server processes and the order of the runs: every server in turn, then all of them again. Each server is a command that
+follows the protocol of `tests.benchmarks.http.stub_server`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Command = Sequence[str]
 
 @attrs.frozen(kw_only=True)
 class EventPlan:
-    """What is measured: `clients` streams at once, `events` tokens in each answer, `seconds` a run, `repeats` runs."""
+    """What is measured: `clients` streams at once, `events` tokens in each answer, `repeats` runs of `seconds`."""
 
     clients: int = 32
     events: int = 512
@@ -31,7 +31,7 @@ class EventPlan:
 
 
 def own_command(batch_tokens: int) -> Command:
-    """Return the command of our own server over the stub backend."""
+    """Return the command of tlserve's own server with the stub backend."""
     return (sys.executable, "-m", "tests.benchmarks.http.stub_server", str(batch_tokens))
 
 
@@ -51,14 +51,14 @@ def measure_events(
 
 @contextmanager
 def _running(command: Command) -> Iterator[Address]:
-    """Run a server for the block; it ends because its input does, or is killed."""
+    """Run a server for the block; it ends when its input ends, or is killed."""
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None
         assert process.stdout is not None
         try:
             line = process.stdout.readline().strip()
             if not line.isdigit():
-                raise OperatorError(f"{' '.join(command)!r} did not write the number of its port but {line[:100]!r}")
+                raise OperatorError(f"{' '.join(command)!r} did not print its port number but {line[:100]!r}")
             yield Address("127.0.0.1", int(line))
             process.stdin.close()
             process.wait(10)

@@ -1,6 +1,6 @@
-"""A `generation.Backend` that emits tokens at once, so that what is measured is everything but the engine.
+"""A `generation.Backend` that emits tokens at once, so that everything but the engine is measured.
 
-Owns the tokens it makes up: letters, one id each, until `max_tokens`. Refuses to know what becomes of them.
+Owns the tokens that it makes up: letters, one id each, until `max_tokens`.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ _LETTERS = 26
 
 
 class StubBackend:
-    """Give the tokens of every request as fast as they are taken, `batch_tokens` in each batch."""
+    """Give the tokens of every request as fast as they are read, `batch_tokens` in each batch."""
 
     def __init__(self, batch_tokens: int = 1) -> None:
         self._batch_tokens = batch_tokens
 
     def info(self) -> BackendInfo:
-        """Say that it is ready."""
+        """Return the facts of a backend that is ready."""
         return BackendInfo(
             model_id=MODEL_ID,
             context_tokens=CONTEXT_TOKENS,
@@ -62,7 +62,7 @@ class StubBackend:
         return tuple(np.ones(1, dtype=np.float32) for _ in request.inputs)
 
     async def drain(self) -> None:
-        """Return at once: nothing is kept."""
+        """Return at once: there is nothing to wait for."""
         await trio.lowlevel.checkpoint()
 
 
@@ -92,5 +92,5 @@ class _StubStream:
 
 
 def _is_a_backend() -> Backend:
-    """Let the type checker compare."""
+    """Let the type checker compare the class with the protocol."""
     return StubBackend()

@@ -1,8 +1,8 @@
 """A process that serves the whole API over the stub backend: `python -m tests.benchmarks.http.stub_server [TOKENS PER BATCH]`.
 
-Owns the protocol that every server measured by `tests.benchmarks.http.layer` follows: it takes a free port of the loopback
-interface, writes the port's number as the first line of its output, and ends when its input does, so that it never outlives
-whoever started it.
+Owns the protocol that every server measured by `tests.benchmarks.http.layer` follows: it listens on a free port of the loopback
+interface, prints the port number as the first line of its output, and ends when its input ends, so that it never outlives the
+benchmark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tlserve.text.tokenizer import build_tokenizer
 
 
 def make_stub_server(batch_tokens: int, settings: HttpSettings | None = None) -> Server:
-    """Return the server, its whole API before a backend that gives `batch_tokens` tokens at a time."""
+    """Return a server of the whole API whose backend gives `batch_tokens` tokens at a time."""
     settings = settings or HttpSettings()
     tokenizer = build_tokenizer({"tokenizer.ggml.model": "bytes"})
     served = Served(model_id=MODEL_ID, backend=StubBackend(batch_tokens), tokenizer=tokenizer)

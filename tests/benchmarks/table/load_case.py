@@ -1,7 +1,7 @@
-"""One load of a comparison, sent by our own generator or by another program, and the three figures that count.
+"""One load of a comparison, sent by tlserve's own generator or by another program, and the three figures of each run.
 
-Owns the two generators. Another one is a command that prints one line of JSON with `out_tok_s`, `ttft_p50_ms` and `tpot_p50_ms`:
-figures that do not come from this package. Refuses to know what is compared.
+Owns the two generators. The other program is a command whose last line of output is JSON with `out_tok_s`, `ttft_p50_ms` and
+`tpot_p50_ms`, so that the figures do not come from this package. Does not know what is compared.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ import msgspec
 
 from tests.benchmarks.processes import output_of
 from tlserve.bench.load import Closed
-from tlserve.bench.run import Plan, run_bench
-from tlserve.bench.target import Target
+from tlserve.bench.run import LoadPlan, run_bench
+from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import Workload
 from tlserve.errors import OperatorError, ServerFault
 
 
 @attrs.frozen(kw_only=True)
 class LoadCase:
-    """`streams` clients that read `rounds` answers each; `shared_words` of a system prompt come before `words`."""
+    """`streams` clients that read `rounds` answers each; a system prompt of `shared_words` precedes the `words` of a prompt."""
 
     name: str
     streams: int
@@ -34,21 +34,21 @@ class LoadCase:
 
 @attrs.frozen
 class LoadFigures:
-    """What counts of a run; times in milliseconds are medians over the requests."""
+    """The figures of a run that the table uses; times are medians over the requests, in milliseconds."""
 
     output_tokens_per_s: float
     first_token_ms: float
     per_token_ms: float
 
 
-Generate = Callable[[Target, LoadCase, int], Awaitable[LoadFigures]]
+Generate = Callable[[TargetServer, LoadCase, int], Awaitable[LoadFigures]]
 """Send a load to a target; the number is the seed of its prompts. Raises ServerFault or OperatorError."""
 
 
-async def generate(target: Target, case: LoadCase, seed: int) -> LoadFigures:
-    """Send it ourselves; raises ServerFault if a request fails."""
+async def generate(target: TargetServer, case: LoadCase, seed: int) -> LoadFigures:
+    """Send the load from this process; raises ServerFault if a request fails."""
     workload = Workload(prompt_words=case.words, shared_words=case.shared_words, output_tokens=case.output_tokens)
-    plan = Plan(loads=(Closed(case.streams),), workload=workload, rounds=case.rounds, seed=seed)
+    plan = LoadPlan(loads=(Closed(case.streams),), workload=workload, rounds=case.rounds, seed=seed)
     figures = (await run_bench(plan, [target], lambda: None))[0].figures
     if figures.errors or figures.first_token_ms is None or figures.per_token_ms is None:
         raise ServerFault(f"{target.name} did not answer every request of {case.name}: {dict(figures.errors)}")
@@ -56,15 +56,15 @@ async def generate(target: Target, case: LoadCase, seed: int) -> LoadFigures:
 
 
 def outside_generator(command: str) -> Generate:
-    """Return the generator that is a command with the places {host}, {port}, {model}, {streams}, {requests} and so on."""
+    """Return a generator that runs a command with {host}, {port}, {model}, {streams}, {requests} and so on filled in."""
 
-    async def generate_outside(target: Target, case: LoadCase, seed: int) -> LoadFigures:
+    async def generate_outside(target: TargetServer, case: LoadCase, seed: int) -> LoadFigures:
         return _read(command, await output_of(_words(command, target, case, seed)))
 
     return generate_outside
 
 
-def _words(command: str, target: Target, case: LoadCase, seed: int) -> list[str]:
+def _words(command: str, target: TargetServer, case: LoadCase, seed: int) -> list[str]:
     values = {
         **attrs.asdict(case),
         "host": target.address.host,
@@ -78,7 +78,7 @@ def _words(command: str, target: Target, case: LoadCase, seed: int) -> list[str]
     except (KeyError, IndexError, ValueError) as error:
         known = ", ".join(f"{{{name}}}" for name in values)
         raise OperatorError(
-            f"the load generator {command!r} cannot be filled in ({error}); known are {known}"
+            f"the load generator {command!r} has a placeholder without a value ({error}); known are {known}"
         ) from None
 
 

@@ -1,8 +1,8 @@
-"""What a comparison runs beside ours: peers.toml, read strictly.
+"""The programs that tlserve is compared with: peers.toml, read strictly.
 
-Owns the document: one server whose formats are all started, a command that times prefill, and one that serves in its own
-process. Each may be left out; its rows are then not measured. A key that is not known, or a value of another kind, is an error
-with its place in the file. Refuses to run anything.
+Owns the document: one server, started in each of its formats; a command that times prefill; and a command that generates in its
+own process. Each can be left out; its rows are then not measured. An unknown key, or a value of the wrong type, is an error with
+its place in the file. Does not run anything.
 """
 
 from __future__ import annotations
@@ -22,47 +22,56 @@ from tlserve.errors import OperatorError
 
 @attrs.frozen(kw_only=True)
 class Ours:
-    """How our own server is run: `program` with `arguments` after `serve` and after `bench engine`."""
+    """How tlserve is run: `program` with `serve` and `arguments`, and `benchmarks` with `engine` and `arguments`.
+
+    Without `program` and `benchmarks` they are `python -m tlserve` and `python -m tests.benchmarks` of this interpreter.
+    """
 
     program: str = ""
+    benchmarks: str = ""
     arguments: tuple[str, ...] = ("--model", "smol-135m")
 
     def serve(self, port: int) -> list[str]:
         """Return the command of a server at `port`."""
-        return [*self._program(), "serve", "--port", str(port), "--health-port", "0", *self.arguments]
+        return [*_words(self.program, "tlserve"), "serve", "--port", str(port), "--health-port", "0", *self.arguments]
 
     def engine(self, prefill_tokens: int, steps: int) -> list[str]:
-        """Return the command that times the bare engine, and a token through HTTP beside it."""
+        """Return the command that times the bare engine, and a token through HTTP next to it."""
         numbers = ["--prefill-tokens", str(prefill_tokens), "--steps", str(steps), "--rows", "1", "--repeat", "1"]
-        return [*self._program(), "bench", "engine", *numbers, "--through-http", "--json", *self.arguments]
+        engine = [*_words(self.benchmarks, "tests.benchmarks"), "engine"]
+        return [*engine, *numbers, "--through-http", "--json", *self.arguments]
 
-    def _program(self) -> list[str]:
-        return shlex.split(self.program) or [sys.executable, "-m", "tlserve"]
+
+def _words(command: str, module: str) -> list[str]:
+    """Return the words of a command, or those that run `module` if it is empty."""
+    return shlex.split(command) or [sys.executable, "-m", module]
 
 
 @attrs.frozen(kw_only=True)
 class _Peer:
-    """A command with `{format}` in it, run for each of `formats`: the best one counts."""
+    """A command with `{format}` in it, run for each of `formats`; the best format counts."""
 
     name: str
     command: str
     formats: tuple[str, ...] = ("",)
 
     def label(self, format_: str) -> str:
-        """Return what the peer is called in tables."""
+        """Return the peer's name in tables."""
         return f"{self.name} {format_}".strip()
 
     def words(self, format_: str, **values: object) -> list[str]:
-        """Return the words of the command for one format; raises OperatorError for a place that has no value."""
+        """Return the words of the command for one format; raises OperatorError for a placeholder without a value."""
         try:
             return [word.format(format=format_, **values) for word in shlex.split(self.command)]
         except (KeyError, IndexError, ValueError) as error:
-            raise OperatorError(f"the command of {self.name} cannot be filled in: {self.command!r}: {error}") from None
+            raise OperatorError(
+                f"the command of {self.name} has a placeholder without a value: {self.command!r}: {error}"
+            ) from None
 
 
 @attrs.frozen(kw_only=True)
 class ServerPeer(_Peer):
-    """A server on `{port}`, ready when GET `ready` is 200. `same_file`: the format that is the file which ours serves."""
+    """A server on `{port}`, ready when GET `ready` returns 200. `same_file`: the format of the file that tlserve serves too."""
 
     ready: str
     same_file: str = ""
@@ -76,7 +85,7 @@ class PrefillPeer(_Peer):
 
 @attrs.frozen(kw_only=True)
 class InProcessPeer(_Peer):
-    """A command that answers `{streams}` requests at once without a server; `pattern` finds tokens/s in what it prints."""
+    """A command that answers `{streams}` requests at once without a server; `pattern` finds tokens/s in its output."""
 
     pattern: str = r"([0-9.]+)\D*$"
 
@@ -92,7 +101,7 @@ class Peers:
 
 
 def read_peers(path: Path) -> Peers:
-    """Return what the file says; raises OperatorError with the place of what is wrong."""
+    """Return the contents of the file; raises OperatorError with the place of a mistake."""
     document = read_toml(path)
     unknown = [*_unknown("", Peers, document), *(name for table in TABLES for name in _unknown_in(table, document))]
     if unknown:
@@ -117,5 +126,5 @@ def _unknown_in(table: str, document: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _unknown(before: str, kind: type, found: Mapping[str, Any]) -> list[str]:
-    """Return the keys that `kind` has not: msgspec lets them pass."""
+    """Return the keys that `kind` does not have: msgspec accepts them."""
     return [before + key for key in found if key not in attrs.fields_dict(kind)]

@@ -1,6 +1,7 @@
-"""The table of performance in one run: ours and every format of the peers in turn, round after round.
+"""The table of performance in one run: tlserve and every format of the peers in turn, round after round.
 
-Owns the order and the servers' lives: all stand while it lasts, and one at a time is asked. Refuses to know what the values mean.
+Owns the order of the measurements and the life of the servers: all of them run for the whole time, and one at a time is measured.
+Does not know what the values mean.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tests.benchmarks.table.load_case import Generate, LoadCase
 from tests.benchmarks.table.peers import InProcessPeer, Peers, PrefillPeer
 from tests.benchmarks.table.rows import CASES, FIRST, IN_PROCESS, OURS, OUT, PARTS, PREFILL, STEP
 from tlserve.bench.discover import with_model
-from tlserve.bench.target import Target, parse_target
+from tlserve.bench.target import TargetServer, parse_target
 from tlserve.errors import OperatorError
 
 PREFILL_TOKENS = 512
@@ -30,7 +31,7 @@ Recorded = dict[str, dict[str, list[float]]]
 
 @attrs.frozen(kw_only=True)
 class TablePlan:
-    """What is measured: `parts` of the table, `rounds` times; `answers` instead of each load's own number for a client."""
+    """What is measured: `parts` of the table, `rounds` times. `answers` replaces the answers per client of each load."""
 
     rounds: int = 3
     parts: Sequence[str] = PARTS
@@ -42,19 +43,19 @@ class TablePlan:
 
     @property
     def cases(self) -> list[LoadCase]:
-        """Return the loads that servers meet."""
+        """Return the loads that servers get."""
         return [self.sized(case) for case in CASES if case.name in self.parts]
 
     def sized(self, case: LoadCase) -> LoadCase:
-        """Return a load with the plan's sizes."""
+        """Return `case` with the plan's sizes."""
         return attrs.evolve(case, output_tokens=self.output_tokens, rounds=self.answers or case.rounds)
 
     def seed_of(self, number: int) -> int:
-        """Return the seed of a round's first load; the others count on from it."""
+        """Return the seed of a round's first load; the others count up from it."""
         return self.seed * _SEEDS_APART + number * (len(CASES) + 1)
 
     def total(self, peers: Peers) -> int:
-        """Return how many measurements there are."""
+        """Return the number of measurements."""
         servers = 1 + len(peers.server.formats if peers.server else ())
         commands = [(IN_PROCESS, peers.in_process, 1), (PREFILL, peers.prefill, 0)]
         others = sum(len(peer.formats) + more for part, peer, more in commands if peer and part in self.parts)
@@ -64,20 +65,20 @@ class TablePlan:
 async def measure_table(plan: TablePlan, peers: Peers, generate: Generate, done: Callable[[], None]) -> Recorded:
     """Return all values, in the order of the rounds; `done` is called after each measurement.
 
-    Raises OperatorError or ServerFault for what cannot be measured.
+    Raises OperatorError or ServerFault if something cannot be measured.
     """
     async with _servers(peers) as targets:
-        measuring = _Measuring(plan, peers, generate, done, targets)
+        run = _TableRun(plan, peers, generate, done, targets)
         for target in targets.values():
             await generate(target, plan.sized(WARM_UP), plan.seed_of(plan.rounds))
         for number in range(plan.rounds):
-            await measuring.round(plan.seed_of(number))
-    return measuring.recorded
+            await run.round(plan.seed_of(number))
+    return run.recorded
 
 
 @asynccontextmanager
-async def _servers(peers: Peers) -> AsyncIterator[Mapping[str, Target]]:
-    """Run ours and every format of the peer for the block."""
+async def _servers(peers: Peers) -> AsyncIterator[Mapping[str, TargetServer]]:
+    """Run tlserve and every format of the peer for the block."""
     async with AsyncExitStack() as stack:
         port = free_port()
         await stack.enter_async_context(running(peers.ours.serve(port), f"http://127.0.0.1:{port}/v1/models"))
@@ -91,17 +92,17 @@ async def _servers(peers: Peers) -> AsyncIterator[Mapping[str, Target]]:
         yield targets
 
 
-def _target(port: int, name: str, model: str = "") -> Target:
+def _target(port: int, name: str, model: str = "") -> TargetServer:
     return parse_target(f"http://127.0.0.1:{port}", name=name, model=model)
 
 
 @attrs.frozen
-class _Measuring:
+class _TableRun:
     plan: TablePlan
     peers: Peers
     generate: Generate
     done: Callable[[], None]
-    targets: Mapping[str, Target]
+    targets: Mapping[str, TargetServer]
     recorded: Recorded = attrs.field(factory=dict)
 
     async def round(self, seed: int) -> None:
@@ -122,7 +123,7 @@ class _Measuring:
             self.done()
 
     async def _in_process(self, peer: InProcessPeer, seed: int) -> None:
-        """Compare with 32 streams through our server, asked once more so that the two are neighbours."""
+        """Compare with 32 streams through tlserve, measured again so that the two runs are neighbours."""
         case = self.plan.sized(next(case for case in CASES if case.name == "c32"))
         figures = await self.generate(self.targets[OURS], case, seed)
         self._record(IN_PROCESS, OURS, figures.output_tokens_per_s)

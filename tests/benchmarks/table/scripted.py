@@ -1,17 +1,18 @@
-"""Stand-ins for every program that `tlserve bench table` runs; what they print follows from their arguments alone.
+"""Stand-ins for every program that the table runs; their output depends on their arguments alone.
 
 scripted.py server NAME PORT              a server that lists the model NAME and is ready at /health
-scripted.py ours serve|bench ...          the two commands of our own server
+scripted.py ours serve|engine ...         the two commands that stand for tlserve
 scripted.py load NAME STREAMS SHARED      a load generator's line: what the server of that name can do
 scripted.py prefill FORMAT TOKENS         llama-bench's JSON
 scripted.py in-process FORMAT STREAMS     a line with tokens/s
-scripted.py fail                          a word to standard error, and code 3
+scripted.py fail                          a message on standard error, and exit code 3
 """
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
 SPEED = {"tlserve": 300.0, "Q4": 100.0, "Q8": 120.0}
@@ -62,5 +63,12 @@ def fail() -> None:
 
 
 if __name__ == "__main__":
-    parts = {"server": serve, "ours": ours, "load": load, "prefill": prefill, "in-process": in_process, "fail": fail}
+    parts: dict[str, Callable[..., None]] = {
+        "server": serve,
+        "ours": ours,
+        "load": load,
+        "prefill": prefill,
+        "in-process": in_process,
+        "fail": fail,
+    }
     parts[sys.argv[1]](*sys.argv[2:])

@@ -68,32 +68,6 @@ def test_the_tables_name_servers_loads_and_ratios(capsys):
     assert all(said in shown for said in ("1 clients", "tlserve", "peer", "output_tokens_per_s", "of medians"))
 
 
-def test_the_engine_is_measured_alone_and_through_http(capsys):
-    options = "--model succ --prefill-tokens 16 --rows 1,2 --context-tokens 8 --steps 4 --repeat 1 --through-http"
-    report = measure(capsys, "bench", "engine", *options.split())
-    assert report["sampling"] == []
-    assert report["schema"] == "tlserve.bench.engine/1"
-    assert [(step["work"], step["rows"]) for step in report["steps"]] == [("prefill", 1), ("decode", 1), ("decode", 2)]
-    found = report["through_http"]
-    assert found["ratio"]["median"] == pytest.approx(found["http_ms"] / found["engine_ms"])
-
-
-@pytest.mark.spec("BENCH-32")
-def test_kinds_of_sampling_are_compared_where_it_is_asked_for(capsys):
-    options = "--model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1 --sampling"
-    report = measure(capsys, "bench", "engine", *options.split())
-    assert [cost["kind"] for cost in report["sampling"]][:2] == ["greedy", "penalties"]
-    assert main(["bench", "engine", *options.split()]) == 0
-    assert "over greedy" in capsys.readouterr().out
-
-
-def test_the_http_layer_is_measured_alone(capsys):
-    options = "--clients 2 --events 8 --seconds 0.1 --repeat 1 --ready 1,4"
-    report = measure(capsys, "bench", "http", *options.split())
-    assert report["schema"] == "tlserve.bench.http/1"
-    assert [run["server"] for run in report["runs"]] == ["tlserve, 1 ready together", "tlserve, 4 ready together"]
-
-
 def test_a_server_that_is_not_there_is_said_in_one_line(capsys):
     assert main(["bench", "--url", "http://127.0.0.1:1"]) != 0
     error = capsys.readouterr().err.strip()
@@ -123,9 +97,4 @@ def test_every_field_of_the_json_is_explained(capsys):
             measure(capsys, *OWN, "--streams", "1", "--peer", peer.base_url),
             measure(capsys, *OWN, "--rate", "100", "--requests", "1"),
         ]
-    engine = "bench engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1"
-    reports.append(measure(capsys, *engine.split(), "--through-http", "--sampling"))
-    reports.append(
-        measure(capsys, *["bench", "http", "--clients", "1", "--events", "4", "--seconds", "0.1", "--repeat", "1"])
-    )
     assert {key for report in reports for key in keys_of(report) if f"`{key}`" not in page} == set()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlserve.bench.comparison import Run
+from tlserve.bench.comparison import LoadRun
 from tlserve.bench.figures import Figures, Percentiles
 from tlserve.bench.load import Closed
 from tlserve.cli.bench.table import print_runs
@@ -10,7 +10,7 @@ from tlserve.cli.bench.table import print_runs
 
 def run(target, per_token_ms):
     own = target == "tlserve"
-    return Run(
+    return LoadRun(
         target=target,
         load=Closed(32),
         repeat=0,

@@ -1,12 +1,11 @@
-"""What a person sees of a bench: a bar while it runs, tables when it is done.
+"""What a person sees of a bench: a progress bar while it runs, tables when it is done.
 
-Owns the columns. The bar goes to standard error, the tables to standard output.
+Owns the columns. The bar is written to standard error, the tables to standard output.
 """
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -16,11 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from tests.benchmarks.engine.sampling_costs import SamplingCost
-from tests.benchmarks.engine.steps import StepFigures
-from tests.benchmarks.engine.through_http import ThroughHttp
-from tests.benchmarks.http.event_count import EventRate
-from tlserve.bench.comparison import Ratio, Run, Spread, loads_of, select, spread_of_runs
+from tlserve.bench.comparison import LoadRun, Ratio, Spread, loads_of, select, spread_of_runs
 from tlserve.bench.figures import Figures
 from tlserve.bench.load import Closed, Load
 
@@ -32,7 +27,7 @@ NOTHING = "-"
 
 @attrs.frozen
 class Column:
-    """A column of the table of runs: its head, how its numbers are written, and what stands side by side in a cell."""
+    """A column of the table of runs: its head, the format of its numbers, and the measures that share a cell."""
 
     head: str
     written: Callable[[float], str]
@@ -63,38 +58,40 @@ COLUMNS = (
     Column("whole, ms\np50", _WHOLE, _times("whole_ms", "p50")),
     Column("outside\nforward", _SHARE, (lambda run: run.outside_forward,)),
 )
-"""Together with a load and a name of ten letters each they fit a terminal of 100 columns."""
+"""With a load and a name of ten letters each, they fit a terminal of 100 columns."""
 
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Done]:
-    """Show a bar for the block; give the function that moves it by one."""
+    """Show a progress bar for the block; yield the function that advances it by one."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(what, total=total)
         yield lambda: bar.advance(task)
 
 
-def print_runs(runs: Sequence[Run], targets: Sequence[str]) -> None:
-    """Print one row for each load and target: medians over the repeats. Columns without any value are left out."""
+def print_runs(runs: Sequence[LoadRun], targets: Sequence[str]) -> None:
+    """Print one row for each load and target: medians over the repeats. A column without any value is left out."""
     shown = [column for column in COLUMNS if spread_of_runs(runs, column.measures[0]) is not None]
     rows = [
         [_load_name(load), target, *(_cell(select(runs, target, load), column) for column in shown)]
         for load in loads_of(runs)
         for target in targets
     ]
-    _print_table(["load", "server", *(column.head for column in shown)], rows)
+    print_table(["load", "server", *(column.head for column in shown)], rows)
     _print_errors(runs)
     for target in targets:
         if not all(run.figures.counted for run in runs if run.target == target):
-            print(f"{target} reported no usage: its pieces were counted, and its prompts were not")
+            print(
+                f"{target} reported no usage: pieces of text were counted instead of tokens, and prompts were not counted"
+            )
 
 
-def _cell(runs: Sequence[Run], column: Column) -> str:
+def _cell(runs: Sequence[LoadRun], column: Column) -> str:
     return " ".join(_median(runs, column.written, measure) for measure in column.measures)
 
 
-def _median(runs: Sequence[Run], written: Callable[[float], str], measure: Measure) -> str:
+def _median(runs: Sequence[LoadRun], written: Callable[[float], str], measure: Measure) -> str:
     spread = spread_of_runs(runs, measure)
     return NOTHING if spread is None else written(spread.median)
 
@@ -103,67 +100,30 @@ def _load_name(load: Load) -> str:
     return f"{load.streams} clients" if isinstance(load, Closed) else f"{load.rate:g} a second"
 
 
-def _print_errors(runs: Sequence[Run]) -> None:
+def _print_errors(runs: Sequence[LoadRun]) -> None:
     rows = [
         [_load_name(run.load), run.target, kind, str(count), str(run.figures.requests)]
         for run in runs
         for kind, count in run.figures.errors.items()
     ]
     if rows:
-        _print_table(["load", "server", "failed with", "requests", "of"], rows)
+        print_table(["load", "server", "failed with", "requests", "of"], rows)
 
 
 def print_ratios(ratios: Sequence[Ratio], names: Sequence[str]) -> None:
-    """Print how the first target stands to the second."""
+    """Print the ratios of the first target to the second."""
     if ratios:
-        rows = [[_load_name(ratio.load), ratio.measure, _ratio(ratio.spread)] for ratio in ratios]
-        _print_table(["load", "measure", f"{names[0]} / {names[1]}: of medians (lowest to highest)"], rows)
+        rows = [[_load_name(ratio.load), ratio.measure, written_ratio(ratio.spread)] for ratio in ratios]
+        print_table(["load", "measure", f"{names[0]} / {names[1]}: of medians (lowest to highest)"], rows)
 
 
-def _ratio(spread: Spread) -> str:
+def written_ratio(spread: Spread) -> str:
+    """Return a ratio of medians with its lowest and its highest value."""
     return f"{spread.median:.2f} ({spread.low:.2f} to {spread.high:.2f})"
 
 
-def print_steps(steps: Sequence[StepFigures], prefill_tokens: int) -> None:
-    """Print what the engine does by itself."""
-    rows = [
-        [
-            f"decode, {step.rows} sequences" if step.rows else f"prefill, {prefill_tokens} tokens",
-            f"{step.step_ms.median:.2f} ({step.step_ms.low:.2f} to {step.step_ms.high:.2f})",
-            f"{step.tokens_per_s.median:.1f}",
-            f"{step.outside_forward.median:.1%}",
-        ]
-        for step in steps
-    ]
-    _print_table(["work", "ms per step, or per prompt", "tokens/s", "step outside forward"], rows)
-
-
-def print_sampling(costs: Sequence[SamplingCost]) -> None:
-    """Print what each kind of sampling adds to a step."""
-    if costs:
-        rows = [[cost.kind, str(cost.rows), f"{cost.step_ms.median:.2f}", _ratio(cost.over_greedy)] for cost in costs]
-        _print_table(["sampling", "sequences", "ms per step", "over greedy: of medians (lowest to highest)"], rows)
-
-
-def print_through_http(found: ThroughHttp | None) -> None:
-    """Print what a token costs through the server, over what it costs by itself."""
-    if found is not None:
-        row = [f"{found.engine_ms:.2f}", f"{found.http_ms:.2f}", _ratio(found.ratio)]
-        _print_table(["engine, ms per token", "through HTTP", "ratio of medians (lowest to highest)"], [row])
-
-
-def print_rates(rates: Mapping[str, Sequence[EventRate]]) -> None:
-    """Print the events per second of every server."""
-    rows = []
-    for name, found in rates.items():
-        each = [rate.events_per_s for rate in found]
-        reader = max(rate.reader_share for rate in found)
-        rows.append([name, f"{statistics.median(each):.0f}", f"{min(each):.0f} to {max(each):.0f}", f"{reader:.0%}"])
-    _print_table(["server", "events/s", "lowest to highest", "reader's share of a core"], rows)
-
-
-def _print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table as wide as it is: one that is piped or narrow is never cut."""
+def print_table(names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table at its full width: it is never cut where the output is a pipe or narrow."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for name in names:
         table.add_column(name, justify="right")

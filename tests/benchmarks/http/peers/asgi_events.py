@@ -1,7 +1,7 @@
-"""The events that the peers send: as many as the request's max_tokens asks for, each ready as bytes, and `[DONE]`.
+"""The events that the peers send: as many as the request's max_tokens, each ready as bytes, and `[DONE]`.
 
-They look like ours (the same fields around one letter), and building them costs the peers almost nothing: what is measured is
-their way from bytes to the socket.
+They have the same fields around one letter as those of tlserve. Building them costs the peers almost nothing: only their way
+from bytes to the socket is measured.
 """
 
 import json

@@ -1,7 +1,10 @@
-"""The event stream of the HTTP-layer bench from hypercorn on trio: a raw ASGI application, one event a message.
+"""The event stream of the HTTP benchmark from hypercorn on trio: a raw ASGI application, one event per message.
 
-Run by `tlserve bench http --beside hypercorn="PYTHON tests/bench/peers/hypercorn_trio.py"`, where PYTHON has hypercorn[trio].
-It follows the protocol of `tests.benchmarks.http.stub_server`: the port's number first, and the end when the input ends.
+The interpreter PYTHON of the following command needs hypercorn[trio]:
+
+    python -m tests.benchmarks http --beside hypercorn="PYTHON tests/benchmarks/http/peers/hypercorn_trio.py"
+
+It follows the protocol of `tests.benchmarks.http.stub_server`: it prints the port number first, and ends when its input ends.
 """
 
 import socket

@@ -1,7 +1,10 @@
-"""The event stream of the HTTP-layer bench from uvicorn on h11 with starlette's StreamingResponse, one event a piece.
+"""The event stream of the HTTP benchmark from uvicorn on h11 with starlette's StreamingResponse, one event per piece.
 
-Run by `tlserve bench http --beside uvicorn="PYTHON tests/bench/peers/uvicorn_starlette.py"`, where PYTHON has uvicorn, starlette
-and h11. It follows the protocol of `tests.benchmarks.http.stub_server`: the port's number first, and the end when the input ends.
+The interpreter PYTHON of the following command needs uvicorn, starlette and h11:
+
+    python -m tests.benchmarks http --beside uvicorn="PYTHON tests/benchmarks/http/peers/uvicorn_starlette.py"
+
+It follows the protocol of `tests.benchmarks.http.stub_server`: it prints the port number first, and ends when its input ends.
 """
 
 import asyncio

@@ -1,0 +1,70 @@
+"""`python -m tests.benchmarks engine|http`, on the built-in model: tables, JSON, refusals."""
+
+import json
+
+import pytest
+
+from tests.benchmarks.__main__ import main
+from tests.kit.source_tree import CHECKOUT
+
+ENGINE = "engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1"
+HTTP = "http --clients 1 --events 4 --seconds 0.1 --repeat 1"
+
+
+def measure(capsys, options):
+    assert main([*options.split(), "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+def test_the_engine_is_measured_alone_and_through_http(capsys):
+    options = (
+        "engine --model succ --prefill-tokens 16 --rows 1,2 --context-tokens 8 --steps 4 --repeat 1 --through-http"
+    )
+    report = measure(capsys, options)
+    assert report["sampling"] == []
+    assert report["schema"] == "tlserve.bench.engine/1"
+    assert [(step["work"], step["rows"]) for step in report["steps"]] == [("prefill", 1), ("decode", 1), ("decode", 2)]
+    found = report["through_http"]
+    assert found["ratio"]["median"] == pytest.approx(found["http_ms"] / found["engine_ms"])
+
+
+@pytest.mark.spec("BENCH-32")
+def test_kinds_of_sampling_are_compared_on_request(capsys):
+    report = measure(capsys, f"{ENGINE} --sampling")
+    assert [cost["kind"] for cost in report["sampling"]][:2] == ["greedy", "penalties"]
+    assert main([*ENGINE.split(), "--sampling"]) == 0
+    assert "over greedy" in capsys.readouterr().out
+
+
+def test_the_http_layer_is_measured_alone(capsys):
+    report = measure(capsys, "http --clients 2 --events 8 --seconds 0.1 --repeat 1 --ready 1,4")
+    assert report["schema"] == "tlserve.bench.http/1"
+    assert [run["server"] for run in report["runs"]] == ["tlserve, 1 ready together", "tlserve, 4 ready together"]
+
+
+def keys_of(value):
+    """Return every key at any depth."""
+    if isinstance(value, dict):
+        return set(value) | {key for inner in value.values() for key in keys_of(inner)}
+    return {key for inner in value for key in keys_of(inner)} if isinstance(value, list) else set()
+
+
+@pytest.mark.spec("BENCH-22")
+def test_every_field_of_the_json_is_explained(capsys):
+    page = (CHECKOUT / "tests/benchmarks/README.md").read_text(encoding="utf-8")
+    reports = [measure(capsys, f"{ENGINE} --through-http --sampling"), measure(capsys, HTTP)]
+    assert {key for report in reports for key in keys_of(report) if f"`{key}`" not in page} == set()
+
+
+def test_a_fault_is_one_line_and_an_exit_code(capsys):
+    assert main(["engine", "--model", "succ", "--rows", "999"]) == 10
+    error = capsys.readouterr().err.strip().splitlines()
+    assert len(error) == 1
+    assert error[0].startswith("benchmarks: the engine computes at most ")
+
+
+@pytest.mark.parametrize("options", ["", "fast", "engine --rows 0", "http --beside x", "table", "fleet --parts none"])
+def test_arguments_that_make_no_sense_are_refused(options, capsys):
+    with pytest.raises(SystemExit):
+        main(options.split())
+    assert "tlserve: " in capsys.readouterr().err
