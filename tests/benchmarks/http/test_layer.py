@@ -77,9 +77,12 @@ async def test_a_server_that_breaks_off_is_no_measurement():
         await stream.receive_some(1 << 16)
         await Wire(stream, 1).abort()
 
+    async def slam_at(listeners):
+        await trio.serve_listeners(slam, listeners)
+
     listeners = await open_listeners("127.0.0.1:0")
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(lambda: trio.serve_listeners(slam, listeners))
+        nursery.start_soon(slam_at, listeners)
         with pytest.raises(OperatorError, match="broke off a stream"):
             await act(parse_address(bound_addresses(listeners)[0]))
         nursery.cancel_scope.cancel()
