@@ -1,6 +1,6 @@
-"""Every page of the documentation does what it says, and every link of one leads somewhere.
+"""Every page of the documentation does what it says, and every link leads to a file.
 
-`docs/how-to/keys-and-tls.md` has a test of its own beside the code that it is about.
+`docs/how-to/keys-and-tls.md` has its own test in `tests/access`.
 """
 
 import re
@@ -39,7 +39,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.mark.real_model
 @pytest.mark.parametrize("path", FOLLOWED, ids=name_of)
-def test_a_page_that_is_followed_from_top_to_bottom_does_what_it_says(
+def test_the_commands_of_a_page_do_what_it_says(
     path: Path, reader: Reader, smol_path: Path, minilm_path: Path
 ) -> None:
     for block in blocks(path.read_text(encoding="utf-8")):
@@ -47,19 +47,19 @@ def test_a_page_that_is_followed_from_top_to_bottom_does_what_it_says(
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: str(path.relative_to(CHECKOUT)))
-def test_every_link_and_every_file_that_a_page_names_is_there(path: Path) -> None:
+def test_every_link_and_every_named_file_exists(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     links = [link for link in LINK.findall(text) if "://" not in link]
     assert [link for link in links if not (path.parent / link).exists()] == []
     assert [file for file in PATH.findall(text) if not (CHECKOUT / file).exists()] == []
 
 
-def test_every_page_stands_in_the_index() -> None:
+def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     listed = {str((DOCS / link).resolve().relative_to(DOCS)) for link in LINK.findall(index) if "://" not in link}
     assert {name_of(path) for path in pages("tutorials", "how-to", "reference", "explanation")} - listed == set()
 
 
-def test_every_decision_stands_in_the_index_of_decisions() -> None:
+def test_every_decision_is_in_the_index_of_decisions() -> None:
     index = (DOCS / "decisions" / "README.md").read_text(encoding="utf-8")
     assert {path.name for path in pages("decisions")} - set(LINK.findall(index)) == {"README.md"}
