@@ -160,7 +160,7 @@ def test_a_template_may_take_its_tools_as_xml_tools():
     assert encode_chat(template, BYTES, [user("hi")], Rendering(tools=(WEATHER,))).text == "11"
 
 
-# --- control tokens come from the template alone (case 23) ---------------------------------------------------------------
+# --- control tokens come from the template alone -------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-34")

@@ -118,7 +118,7 @@ def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path:
 
 
 @pytest.mark.slow
-@pytest.mark.spec("API-46")
+@pytest.mark.spec("API-118")
 @pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
 def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
     seen = run(live, SCHEMA[path][method], GenerationMode.NEGATIVE, NOT_FITTING)

@@ -154,7 +154,7 @@ def test_a_stream_tells_its_usage_as_it_grows(client):
 # --- time
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-138")
 def test_a_deadline_is_an_error_of_the_server_with_its_code(client):
     endless = {**ASKED, "max_tokens": None, "extra_body": {"ignore_eos": True}}
     with pytest.raises(openai.InternalServerError) as caught:
@@ -162,7 +162,7 @@ def test_a_deadline_is_an_error_of_the_server_with_its_code(client):
     assert (caught.value.status_code, caught.value.code) == (504, "deadline_exceeded")
 
 
-@pytest.mark.spec("API-71")
+@pytest.mark.spec("API-139")
 def test_the_client_reads_through_progress(client, tiny_server):
     asked = {**ASKED, "messages": [{"role": "user", "content": "Hello " * 40}]}
     plain = joined(client.chat.completions.create(**asked, stream=True))

@@ -98,7 +98,7 @@ def test_required_calls_may_be_several_and_are_all_right(client):
         check_weather(call)
 
 
-@pytest.mark.spec("API-85")
+@pytest.mark.spec("API-85", "API-145")
 def test_a_named_tool_is_called_once_and_the_answer_then_stops(client):
     named = {"type": "function", "function": {"name": "get_weather"}}
     choice = client.chat.completions.create(**ASK, tools=[ADD, GET_WEATHER], tool_choice=named).choices[0]
@@ -113,7 +113,7 @@ def test_a_call_that_the_limit_cuts_says_length(client):
     assert client.chat.completions.create(**asked).choices[0].finish_reason == "length"
 
 
-@pytest.mark.spec("API-86")
+@pytest.mark.spec("API-146")
 def test_a_strict_tool_leaves_the_model_free_to_answer(client):
     strict = tool("get_weather", WEATHER, strict=True)
     choice = client.chat.completions.create(**ASK, tools=[strict], temperature=0).choices[0]
@@ -138,7 +138,7 @@ def test_both_routes_hold_answers_to_patterns_choices_and_grammars(client, held,
         jsonschema.validate(text, {"type": "string", "pattern": pattern})
 
 
-@pytest.mark.spec("API-83")
+@pytest.mark.spec("API-144")
 def test_log_probabilities_go_with_a_held_answer(client):
     held = {"structured_outputs": {"choice": ["warm", "cold"]}}
     choice = client.chat.completions.create(**ASK, logprobs=True, top_logprobs=2, extra_body=held).choices[0]
@@ -147,7 +147,7 @@ def test_log_probabilities_go_with_a_held_answer(client):
     assert all(entry.logprob <= 0 and len(entry.top_logprobs) == 2 for entry in entries)
 
 
-@pytest.mark.spec("API-83")
+@pytest.mark.spec("API-144")
 def test_a_seed_repeats_a_held_answer_beside_others(client):
     asked = {**ASK, "seed": 11, "temperature": 1, "response_format": {"type": "json_object"}, "max_tokens": 40}
     alone = client.chat.completions.create(**asked).choices[0].message.content

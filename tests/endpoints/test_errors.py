@@ -136,7 +136,7 @@ async def test_a_kv_handle_is_not_found(open_api) -> None:
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (404, "kv_handle_not_found")
 
 
-@pytest.mark.spec("API-35")
+@pytest.mark.spec("API-113")
 @pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed", "X-TL-Special-Tokens"])
 async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
     body = {"model": "succ", "prompt": "a"}

@@ -95,6 +95,13 @@ def test_every_rule_has_a_test() -> None:
     assert [number for number in all_rules() if number not in tested] == []
 
 
+def test_every_item_of_a_list_is_a_rule() -> None:
+    items = [
+        line for path in spec_files() for line in path.read_text(encoding="utf-8").splitlines() if line.startswith("- ")
+    ]
+    assert [line for line in items if not rules(line)] == []
+
+
 def test_every_test_points_to_rules_that_exist() -> None:
     known = set(all_rules())
     unknown = {test: [number for number in numbers if number not in known] for test, numbers in all_marked().items()}

@@ -1,4 +1,4 @@
-"""A client that leaves: noticed in every phase of its request, at once (case 32)."""
+"""A client that leaves: noticed in every phase of its request, at once."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""Expect: 100-continue (case 38) and bodies of the wrong size or kind (case 40)."""
+"""Expect: 100-continue and bodies of the wrong size or kind."""
 
 import tracemalloc
 

@@ -1,4 +1,4 @@
-"""Events: their bytes, one write for all of a call, and pings only between them (case 9)."""
+"""Events: their bytes, one write for all of a call, and pings only between them."""
 
 import pytest
 import trio

@@ -132,7 +132,7 @@ def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str
         assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
 
 
-@pytest.mark.spec("API-80")
+@pytest.mark.spec("API-142")
 def test_names_inside_that_are_not_known_are_told() -> None:
     body = {"model": "m", "prompt": "x", "structured_outputs": {"wibble": 1}}
     assert parse_completion(json.dumps(body).encode()).ignored == ("structured_outputs.wibble",)

@@ -35,7 +35,7 @@ USAGE = Usage(prompt=3, completion=2, cached=1)
 ENTRY = LogprobEntry(TokenChoice(1, b"\xc3", -0.5), (TokenChoice(2, b"x", -1.5),))
 
 
-@pytest.mark.spec("API-13")
+@pytest.mark.spec("API-105")
 @pytest.mark.parametrize("finish", Finish)
 @pytest.mark.parametrize("with_logprobs", [True, False])
 def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_logprobs: bool) -> None:
@@ -61,7 +61,7 @@ def test_a_completion_is_what_the_official_type_takes() -> None:
     assert [choice.index for choice in parsed.choices] == [0, 1]
 
 
-@pytest.mark.spec("API-13")
+@pytest.mark.spec("API-105")
 @given(st.text(), st.sampled_from([None, *Finish]), st.booleans())
 def test_every_chat_chunk_is_one_line_of_json_that_the_official_type_takes(
     text: str, finish: Finish | None, include_usage: bool

@@ -100,7 +100,7 @@ def test_a_name_cannot_break_its_header_and_is_cut_between_characters(name: str,
     assert ignored_header([name]) == shown
 
 
-@pytest.mark.spec("API-5")
+@pytest.mark.spec("API-102")
 @given(st.lists(st.text(), max_size=60))
 def test_the_header_is_always_ascii_within_its_bytes_and_never_ends_inside_an_escape(names: list[str]) -> None:
     value = ignored_header(names)

@@ -23,7 +23,7 @@ def test_chat_has_raw_bytes_and_the_likeliest_beside_each() -> None:
     assert [top.token for top in parsed.content[0].top_logprobs] == ["a", "b"]
 
 
-@pytest.mark.spec("API-65")
+@pytest.mark.spec("API-65", "API-132")
 def test_completions_have_lists_with_the_token_itself_among_the_likeliest() -> None:
     document = completion_logprobs([WHOLE, PART])
     assert document == {
@@ -35,14 +35,14 @@ def test_completions_have_lists_with_the_token_itself_among_the_likeliest() -> N
     Logprobs.model_validate_json(json.dumps(document), strict=True)
 
 
-@pytest.mark.spec("API-65")
+@pytest.mark.spec("API-133")
 def test_the_first_token_of_an_echoed_prompt_has_null() -> None:
     document = completion_logprobs([FIRST, WHOLE])
     assert document is not None
     assert (document["token_logprobs"], document["top_logprobs"][0]) == ([None, -2.0], None)
 
 
-@pytest.mark.spec("API-65")
+@pytest.mark.spec("API-132")
 def test_of_tokens_that_are_written_alike_the_likelier_is_told() -> None:
     entry = LogprobEntry(TokenChoice(5, b"a", -3.0), (TokenChoice(9, b"a", -0.5), TokenChoice(6, b"a", -1.0)))
     document = completion_logprobs([entry])
@@ -50,7 +50,7 @@ def test_of_tokens_that_are_written_alike_the_likelier_is_told() -> None:
     assert (document["token_logprobs"], document["top_logprobs"]) == ([-3.0], [{"a": -0.5}])
 
 
-@pytest.mark.spec("API-66")
+@pytest.mark.spec("API-66", "API-134")
 def test_a_prompt_has_null_first_and_then_the_likelihoods_by_id_with_ranks() -> None:
     assert prompt_logprobs([FIRST, WHOLE, PART]) == [
         None,

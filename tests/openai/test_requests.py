@@ -106,7 +106,7 @@ def test_penalties_and_biases_arrive_biases_by_id_without_those_that_change_noth
     assert request.options.sampling == {**asked, "logit_bias": ((0, 100.0), (9, -100.0), (10, 1.0))}
 
 
-@pytest.mark.spec("API-61")
+@pytest.mark.spec("API-126")
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
@@ -122,7 +122,7 @@ def test_the_repetition_penalty_has_two_names(given: dict[str, Any], expected: f
     assert chat(**given).options.sampling == {"repetition_penalty": expected}
 
 
-@pytest.mark.spec("API-61")
+@pytest.mark.spec("API-126")
 @pytest.mark.parametrize("given", [{"repeat_penalty": 0.001}, {"repeat_penalty": 2, "repetition_penalty": 1}])
 def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:
@@ -243,7 +243,7 @@ def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> 
     assert request == TokenizeRequest(model="m", text="a", add_special_tokens=False)
 
 
-# --- messages (case 20, case 21) -----------------------------------------------------------------------------
+# --- messages ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CASE-20", "API-9")
@@ -283,7 +283,7 @@ PLAIN = st.fixed_dictionaries(
 )
 
 
-@pytest.mark.spec("API-47")
+@pytest.mark.spec("API-119")
 @given(st.lists(PLAIN, min_size=1, max_size=5))
 def test_plain_messages_in_one_pass_are_the_turns_that_each_gives_by_its_table(messages: list[dict[str, Any]]) -> None:
     members = msgspec.json.decode(json.dumps(messages), type=list[dict[str, msgspec.Raw]])
@@ -342,7 +342,7 @@ def test_a_message_that_is_not_served_is_refused_by_its_place(status: int, param
     assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
 
 
-# --- values out of range (S16), nulls (case 15), no-ops ----------------------------------------------------------------
+# --- values out of range, nulls, no-ops --------------------------------------------------------------------------------
 
 WRONG: dict[str, list[Any]] = {
     "model": ["", 5, []],
@@ -389,7 +389,7 @@ WRONG: dict[str, list[Any]] = {
 }
 
 
-@pytest.mark.spec("API-2", "API-8", "CASE-48")
+@pytest.mark.spec("API-2", "API-8", "CASE-48", "API-101")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
 def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str, value: Any) -> None:
     with pytest.raises(ClientError) as refused:
@@ -516,7 +516,7 @@ WRONG_INPUTS = [
 ]
 
 
-@pytest.mark.spec("API-11")
+@pytest.mark.spec("API-104")
 @pytest.mark.parametrize(("given", "param"), WRONG_INPUTS)
 def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param: str) -> None:
     for field, parse in (("prompt", completion), ("input", embeddings)):
@@ -548,7 +548,7 @@ def test_detokenize_takes_token_ids_alone(tokens: Any, param: str) -> None:
     assert refused.value.param == param
 
 
-# --- unknown fields (S15) ------------------------------------------------------------------------------------
+# --- unknown fields ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-5")

@@ -52,7 +52,7 @@ def test_no_tools_are_no_tools_however_they_are_said(fields: dict[str, Any]) -> 
     assert chat().tools == NO_TOOLS
 
 
-@pytest.mark.spec("API-48")
+@pytest.mark.spec("API-120")
 @pytest.mark.parametrize("tools", [None, [], [F]])
 def test_none_shows_no_tool_and_lets_no_call_out(tools: Any) -> None:
     found = chat(tools=tools, tool_choice="none").tools
@@ -215,7 +215,7 @@ def test_an_answer_can_be_handed_back_as_it_came() -> None:
     assert given == Turn(Role.ASSISTANT, "", reasoning="hm", calls=(TurnCall("c", "f", {}),))
 
 
-@pytest.mark.spec("API-51")
+@pytest.mark.spec("API-122")
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
 def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name: str) -> None:
     assert turn(content="x", **{name: "hm"}).reasoning == "hm"

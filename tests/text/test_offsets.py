@@ -26,7 +26,7 @@ def cut_texts(draw: st.DrawFn) -> tuple[str, list[bytes]]:
     return text, [data[start:end] for start, end in itertools.pairwise(bounds)]
 
 
-@pytest.mark.spec("API-65")
+@pytest.mark.spec("API-131")
 @given(cut_texts())
 def test_an_offset_is_that_of_the_character_that_the_first_byte_belongs_to(cut: tuple[str, list[bytes]]) -> None:
     text, pieces = cut

@@ -155,7 +155,7 @@ def test_a_text_stream_gives_the_same_at_every_split(data, stops):
 # --- when they count, and whether they are shown -----------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-63")
+@pytest.mark.spec("API-128")
 @given(PIECES, STOPS, st.integers(0, 6))
 def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only_begins_then_does(pieces, stops, free):
     matcher = StopStrings(stops)
@@ -169,7 +169,7 @@ def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only
     assert (released + matcher.finish(), matcher.stopped) == (expected, stopped)
 
 
-@pytest.mark.spec("API-63")
+@pytest.mark.spec("API-130")
 @given(PIECES, STOPS)
 def test_a_stop_string_that_is_included_is_released_and_nothing_behind_it(pieces, stops):
     cut, whole = StopStrings(stops), StopStrings(stops, include=True)

@@ -92,7 +92,7 @@ async def test_other_stop_ids_are_another_grammar(compiler):
     assert [stops for _, stops in compiler.compiled] == [STOPS, {1}]
 
 
-@pytest.mark.spec("API-82")
+@pytest.mark.spec("API-143")
 async def test_only_the_latest_grammars_are_kept(compiler):
     grammars = Grammars(compiler, GrammarLimits(kept=2))
     compiler.open(10)
@@ -232,7 +232,7 @@ async def test_an_answer_that_the_limit_cuts_says_so():
         nursery.cancel_scope.cancel()
 
 
-@pytest.mark.spec("API-83")
+@pytest.mark.spec("API-144")
 async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
     wanted = regex_format("([a-c]{3},){2,9}", "regex")
     request = held_request(wanted, prompt=tuple(b"abc,abc,bcc,cbc,abc,"), max_tokens=40)
@@ -247,7 +247,7 @@ async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
     assert drafted[0] == 0 < drafted[1]
 
 
-@pytest.mark.spec("API-83")
+@pytest.mark.spec("API-144")
 async def test_an_answer_goes_on_from_what_was_emitted_elsewhere():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)

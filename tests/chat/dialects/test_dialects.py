@@ -267,7 +267,7 @@ def test_a_call_that_was_cut_keeps_what_was_generated(name, text, expected):
     assert read(name, text) == Read(calls=(expected,))
 
 
-# --- reasoning (S3) ---------------------------------------------------------------------------------------------------------
+# --- reasoning --------------------------------------------------------------------------------------------------------------
 
 OPENED = Opening(template="<|im_start|>assistant\n<think>\n")
 

@@ -58,7 +58,7 @@ def pieces_of(parts):
     return [token for part in parts for token in TINY.encode(part)]
 
 
-# --- case 1: stop strings never leak --------------------------------------------------------------------------------------
+# --- stop strings never leak ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-15")
@@ -111,7 +111,7 @@ def test_the_fold_of_the_stream_is_the_text_before_the_first_stop(text, stops):
     assert found.finish is (Finish.STOP if ends else Finish.LENGTH if data else None)
 
 
-# --- case 3: characters across tokens -------------------------------------------------------------------------------------
+# --- characters across tokens ---------------------------------------------------------------------------------------------
 
 FAMILY = "👩‍👩‍👧 漢字 é"
 
@@ -131,7 +131,7 @@ def test_a_stop_string_may_span_characters_across_tokens():
     assert answer(BYTES, events(FAMILY.encode()), ["字 é"]) == Answer(content="👩‍👩‍👧 漢", finish=Finish.STOP)
 
 
-# --- case 6: why it ended -------------------------------------------------------------------------------------------------
+# --- why it ended ---------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-18")
@@ -378,10 +378,10 @@ def test_the_entries_of_reasoning_and_calls_go_out_too():
     assert b"".join(entry.chosen.bytes for entry in found.logprobs) == b"<think>a</think>b" + NOW
 
 
-# --- stops and the least length (S1) ----------------------------------------------------------------------------------------
+# --- stops and the least length ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-63")
+@pytest.mark.spec("API-128")
 @pytest.mark.parametrize(
     ("min_tokens", "content", "finish"),
     [
@@ -399,7 +399,7 @@ def test_a_stop_string_is_looked_for_only_behind_the_least_number_of_tokens(min_
     assert found == Answer(content=content, finish=finish)
 
 
-@pytest.mark.spec("API-63")
+@pytest.mark.spec("API-130")
 def test_a_stop_string_that_is_included_has_its_entries_and_what_is_behind_it_has_none():
     reader = OutputReader(BYTES, ["cd"], include_stop=True)
     found = fold(reader.feed(event) for event in events(b"abcdef", logprobs=True))

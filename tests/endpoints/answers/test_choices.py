@@ -40,7 +40,7 @@ def joined(chunks: list[dict[str, Any]]) -> dict[int, str]:
 # --- whole -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-39")
+@pytest.mark.spec("API-39", "API-114")
 @pytest.mark.parametrize(
     ("prompt", "texts"),
     [
@@ -84,7 +84,7 @@ async def test_a_prompt_in_a_list_is_asked_as_it_would_be_alone(open_api) -> Non
     ]
 
 
-@pytest.mark.spec("API-39")
+@pytest.mark.spec("API-114")
 async def test_the_log_has_the_sums_of_all_choices(open_api) -> None:
     async with open_api() as api:
         await api.post(COMPLETIONS, body(["a", "bb"]))
@@ -116,7 +116,7 @@ async def test_an_echo_puts_the_prompt_before_its_answer(open_api, prompt: Any, 
     assert all(text.startswith("\ufffd") for text in texts if "\ufffd" in text)
 
 
-@pytest.mark.spec("API-42")
+@pytest.mark.spec("API-117")
 async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None:
     async with open_api() as api:
         answer = await api.post(COMPLETIONS, body("abc", echo=True, stop=["b", "ef"]))
@@ -206,7 +206,7 @@ async def test_a_list_of_prompts_is_admitted_whole_or_not_at_all(open_api, strea
     assert (backend.counts.open, backend.counts.aborted) == (0, 1)
 
 
-@pytest.mark.spec("API-40")
+@pytest.mark.spec("API-115")
 async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) -> None:
     backend = ScriptedBackend(info=attrs.evolve(INFO, admission_limit=2))
     async with open_api(backend) as api:
@@ -215,7 +215,7 @@ async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) ->
     assert json.loads(answers[1].body)["error"]["param"] == "prompt"
 
 
-@pytest.mark.spec("API-11")
+@pytest.mark.spec("API-104")
 @pytest.mark.parametrize("prompts", [["a", "b" * 65], [[1], [1] * 65]])
 async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_admitted(
     open_api, prompts: Any
@@ -228,7 +228,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_
     assert backend.requests == []
 
 
-@pytest.mark.spec("API-41")
+@pytest.mark.spec("API-116")
 @pytest.mark.parametrize(
     ("failure", "status", "code"),
     [

@@ -72,7 +72,7 @@ GIVEN = [
 ]
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-137")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fields", "headers", "settings"), GIVEN)
 async def test_a_deadline_that_passes_in_the_queue_is_504_at_once_and_ends_the_work(
@@ -88,7 +88,7 @@ async def test_a_deadline_that_passes_in_the_queue_is_504_at_once_and_ends_the_w
         assert "5000 ms" in json.loads(answer.body)["error"]["message"]
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-138")
 async def test_a_whole_answer_that_is_late_is_504_whatever_was_generated(open_api, autojump_clock) -> None:
     backend = ScriptedBackend(SLOW)
     async with open_api(backend) as api:
@@ -123,7 +123,7 @@ async def test_a_deadline_that_passed_before_admission_asks_nothing(open_api, au
     assert backend.requests == []
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-137")
 async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
     body = {"model": "succ", "input": "a"}
     async with open_api(ScriptedBackend(SLOW)) as api:
@@ -137,7 +137,7 @@ async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
 # --- after it -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-138")
 @pytest.mark.parametrize("n", [1, 3])
 async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api, autojump_clock, n: int) -> None:
     backend = ScriptedBackend(SLOW)
@@ -154,7 +154,7 @@ async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api,
     assert (record.status, record.finish, record.error) == (200, "error", "deadline_exceeded")
 
 
-@pytest.mark.spec("API-70")
+@pytest.mark.spec("API-137")
 async def test_the_work_of_a_reader_that_does_not_read_ends_at_its_deadline(open_api, autojump_clock) -> None:
     """The write is stuck, and the backend is left all the same."""
     backend = ScriptedBackend(Script(token_s=1))

@@ -25,7 +25,7 @@ def blocks(answer: Any) -> list[str]:
     return found
 
 
-@pytest.mark.spec("API-71")
+@pytest.mark.spec("API-139")
 async def test_the_queue_and_the_prompt_are_told_in_comments_before_the_first_token(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(WAITING)) as api:
         plain = await api.chat("aaaa", stream=True)
@@ -57,7 +57,7 @@ async def test_the_head_goes_out_at_admission_and_pings_bridge_the_queue(open_ap
         assert bytes(await stream.receive_some(1 << 16)).count(b": ping\n\n") == 2
 
 
-@pytest.mark.spec("API-71")
+@pytest.mark.spec("API-140")
 async def test_what_is_refused_at_admission_is_still_a_status_and_what_fails_later_an_event(
     open_api, autojump_clock
 ) -> None:
@@ -83,7 +83,7 @@ async def test_a_request_that_never_left_the_queue_costs_its_key_nothing(open_ap
     assert (record.status, record.queue_ms, record.error) == (200, None, "no_capacity")
 
 
-@pytest.mark.spec("API-71")
+@pytest.mark.spec("API-139")
 async def test_several_answers_tell_of_the_first_and_nothing_once_a_token_is_there(open_api, autojump_clock) -> None:
     def script(request: GenerationRequest) -> Script:
         return Script(queue_s=9, ahead=(2, 1, 0)) if request.choice == 0 else Script(queue_s=1, token_s=3)
@@ -111,7 +111,7 @@ async def test_progress_of_what_is_no_stream_is_400(open_api) -> None:
     assert [(a.status, json.loads(a.body)["error"]["param"]) for a in (answer, odd)] == [(400, "X-TL-Progress")] * 2
 
 
-@pytest.mark.spec("API-71")
+@pytest.mark.spec("API-139")
 async def test_news_that_are_ready_together_with_a_token_are_not_told(open_api) -> None:
     backend = ScriptedBackend(Script(ahead=(1,), chunk_tokens=1, batch_tokens=99), info=INFO)
     async with open_api(backend) as api:

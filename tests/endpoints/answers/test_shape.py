@@ -82,7 +82,7 @@ async def test_what_the_model_penalises_is_laid_under_the_requests_own(open_api)
     ]
 
 
-@pytest.mark.spec("API-62")
+@pytest.mark.spec("API-127")
 @pytest.mark.parametrize(
     ("fields", "param"),
     [
@@ -166,10 +166,10 @@ async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
         assert error(await api.chat(n=4)) == (400, "n")
 
 
-# --- stops (S1) -----------------------------------------------------------------------------------------------------
+# --- stops ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-63", "CASE-41")
+@pytest.mark.spec("API-63", "CASE-41", "API-129")
 @pytest.mark.parametrize(
     ("fields", "content", "finish"),
     [
@@ -222,7 +222,7 @@ async def test_the_bytes_of_all_entries_are_the_content_and_their_number_the_tok
     assert all(entry["token"] and entry["bytes"] != [239, 191, 189] for entry in entries)
 
 
-@pytest.mark.spec("API-65")
+@pytest.mark.spec("API-131")
 @pytest.mark.parametrize("echo", [False, True])
 @pytest.mark.parametrize("prompt", ["é漢", [[0xC3, 0xA9, 0x21]], "a"])
 async def test_a_completions_offsets_are_the_places_of_its_tokens_in_its_text(
@@ -257,7 +257,7 @@ async def test_a_completion_without_logprobs_has_null_and_zero_are_the_tokens_ow
     assert zero["top_logprobs"] == [{"b": -0.25}, {"c": -0.25}, {"d": -0.25}]
 
 
-@pytest.mark.spec("API-66")
+@pytest.mark.spec("API-66", "API-135")
 @pytest.mark.parametrize("chunk_tokens", [1, 2, 99])
 async def test_a_prompts_logprobs_begin_with_null_and_have_token_ids_as_names(open_api, chunk_tokens: int) -> None:
     backend = ScriptedBackend(Script(chunk_tokens=chunk_tokens))
@@ -296,7 +296,7 @@ async def test_an_echo_and_the_prompt_may_each_have_their_number_of_logprobs(ope
 # --- ids ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-67")
+@pytest.mark.spec("API-67", "API-136")
 @pytest.mark.parametrize("fields", [{}, {"stop": ["de"]}, {"stop_token_ids": [100]}])
 async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api, fields: Any) -> None:
     async with open_api() as api:
@@ -312,7 +312,7 @@ async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api,
         assert [token for c in own for token in c.get("token_ids", ())] == whole["choices"][index]["token_ids"]
 
 
-@pytest.mark.spec("API-67")
+@pytest.mark.spec("API-67", "API-136")
 @pytest.mark.parametrize("echo", [False, True])
 async def test_the_ids_of_completions_stand_in_their_choices(open_api, echo: bool) -> None:
     async with open_api() as api:

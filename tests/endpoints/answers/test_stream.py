@@ -55,10 +55,10 @@ async def test_a_stream_is_the_role_the_pieces_with_the_finish_on_the_last_and_d
     assert {document["object"] for document in documents} == {"chat.completion.chunk"}
 
 
-# --- usage (case 4, S17) -------------------------------------------------------------------------------------
+# --- usage ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("CASE-4", "API-24", "CASE-49")
+@pytest.mark.spec("CASE-4", "API-24", "CASE-49", "API-112")
 async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_null(open_api) -> None:
     async with open_api() as api:
         *others, last = chunks(await api.chat(stream=True, stream_options={"include_usage": True}))
@@ -67,7 +67,7 @@ async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_nu
     assert [document["usage"] for document in others] == [None] * 4
 
 
-@pytest.mark.spec("CASE-4", "API-24")
+@pytest.mark.spec("CASE-4", "API-112")
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None}])
 async def test_no_usage_is_sent_that_was_not_asked_for(open_api, options: Any) -> None:
     async with open_api() as api:

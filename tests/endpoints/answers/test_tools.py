@@ -108,7 +108,7 @@ async def test_the_clients_stream_helper_rebuilds_the_whole_answer(open_api, tex
     assert chunks[-1]["choices"][0]["finish_reason"] == whole["choices"][0]["finish_reason"]
 
 
-@pytest.mark.spec("API-49")
+@pytest.mark.spec("API-121")
 async def test_an_answer_of_calls_alone_has_null_content(open_api) -> None:
     whole, _ = await ask(open_api, ONE_CALL, tools=[NOW])
     assert whole["choices"][0]["message"]["content"] is None
@@ -141,7 +141,7 @@ async def test_the_reason_of_an_end_is_that_of_the_public_api(open_api, text: st
     assert whole["choices"][0]["finish_reason"] == chunks[-1]["choices"][0]["finish_reason"] == reason
 
 
-@pytest.mark.spec("API-49")
+@pytest.mark.spec("API-121")
 async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None:
     backend = saying(TWO_CALLS)
     async with open_api(backend, **SERVED) as api:
@@ -152,10 +152,10 @@ async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None
     assert backend.counts.aborted == 1
 
 
-# --- case 14 ------------------------------------------------------------------------------------------------------------
+# --- tools that are empty, null or not called ---------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-48", "CASE-50")
+@pytest.mark.spec("CASE-50", "API-120")
 @pytest.mark.parametrize("tools", [None, [], [NOW]])
 async def test_none_yields_neither_calls_nor_their_markup_nor_tells_of_tools(open_api, tools: Any) -> None:
     whole, chunks = await ask(open_api, "So: " + ONE_CALL, tools=tools, tool_choice="none")
@@ -181,7 +181,7 @@ async def test_without_tools_the_answer_is_its_text(open_api, fields: Any) -> No
 # --- reasoning: S3, S4 ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.spec("API-52")
+@pytest.mark.spec("API-52", "API-123")
 async def test_reasoning_that_the_template_opened_and_the_limit_cut_is_all_reasoning(open_api) -> None:
     whole, chunks = await ask(open_api, "I wonder why", enable_thinking=True, max_tokens=8)
     (choice,) = whole["choices"]
@@ -238,7 +238,7 @@ async def test_arguments_that_nest_deep_are_the_clients_affair_and_no_fault_of_t
         assert answer.status in (200, 400), depth
 
 
-@pytest.mark.spec("API-53")
+@pytest.mark.spec("API-124")
 async def test_a_continued_message_and_no_generation_prompt_reach_the_template(open_api) -> None:
     backend = saying("x")
     messages = [{"role": "user", "content": "x"}, {"role": "assistant", "content": "I am"}]
@@ -249,7 +249,7 @@ async def test_a_continued_message_and_no_generation_prompt_reach_the_template(o
     assert prompts == ["user: x\nassistant: I am", "user: x\nassistant: I am\n"]
 
 
-@pytest.mark.spec("API-53")
+@pytest.mark.spec("API-53", "API-125")
 async def test_variables_that_the_template_does_not_read_are_told_or_refused(open_api) -> None:
     fields = {"chat_template_kwargs": {"enable_thinking": True, "mood": "good"}, "max_tokens": 5}
     async with open_api(saying("x"), **SERVED) as api:
@@ -336,7 +336,7 @@ async def test_what_the_descriptor_says_is_not_there_is_refused(open_api, part: 
 NAMED_NOW = {"type": "function", "function": {"name": "now"}}
 
 
-@pytest.mark.spec("CASE-6", "API-85")
+@pytest.mark.spec("CASE-6", "API-145")
 @pytest.mark.parametrize(
     ("choice", "finish"),
     [("required", "tool_calls"), (NAMED_NOW, "stop"), ("auto", "tool_calls"), (None, "tool_calls")],
@@ -367,7 +367,7 @@ async def test_what_holds_an_answer_goes_with_every_request_to_the_backend(open_
     assert parse_source(grammars[0]).field == field
 
 
-@pytest.mark.spec("API-86")
+@pytest.mark.spec("API-86", "API-146")
 @pytest.mark.parametrize("fields", [{}, {"tools": [NOW]}, {"tools": [NOW], "tool_choice": "none"}, {"tools": []}])
 async def test_a_free_answer_has_no_grammar(open_api, fields: Any) -> None:
     backend = saying("x")

@@ -98,7 +98,7 @@ async def test_cached_tokens_are_part_of_the_usage(open_api) -> None:
     assert usage["prompt_tokens_details"] == {"cached_tokens": 1}
 
 
-# --- how an answer ends (case 6) -----------------------------------------------------------------------------
+# --- how an answer ends --------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-14", "API-15")
@@ -134,7 +134,7 @@ async def test_a_stop_string_leaves_the_backend_before_its_last_token(open_api) 
     assert (backend.counts.aborted, backend.counts.finished, backend.counts.open) == (1, 0, 0)
 
 
-@pytest.mark.spec("CASE-31", "API-17")
+@pytest.mark.spec("CASE-31", "API-106")
 async def test_without_a_limit_an_answer_takes_what_fits_the_context(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -193,7 +193,7 @@ async def test_a_request_without_a_seed_draws_one_and_answers_with_it_when_asked
     assert [request.seed for request in backend.requests] == [77, 77, 3]
 
 
-@pytest.mark.spec("API-7")
+@pytest.mark.spec("API-103")
 async def test_every_64_bit_seed_is_a_seed_of_its_own(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
@@ -202,7 +202,7 @@ async def test_every_64_bit_seed_is_a_seed_of_its_own(open_api) -> None:
     assert [request.seed for request in backend.requests] == [2**64 - 1, 2**63, 2**63 - 1, 0]
 
 
-# --- ignored fields (S15) ------------------------------------------------------------------------------------
+# --- ignored fields ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-5", "CASE-47")

@@ -107,7 +107,7 @@ async def test_raw_text_spells_control_tokens_only_when_it_is_asked_to(open_api,
         assert [list(request.prompt) for request in backend.requests] == expected
 
 
-# --- embeddings (case 27) ---------------------------------------------------------------------------------------------
+# --- embeddings -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-20")
@@ -131,7 +131,7 @@ async def test_base64_is_little_endian_float32_of_the_same_values(open_api) -> N
     assert sum(value * value for value in values) == pytest.approx(1)
 
 
-@pytest.mark.spec("CASE-27", "API-20")
+@pytest.mark.spec("CASE-27", "API-108")
 @pytest.mark.parametrize(("dimensions", "status"), [(4, 200), (5, 400), (3, 422), (None, 200)])
 async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: int | None, status: int) -> None:
     async with open_api() as api:
@@ -141,7 +141,7 @@ async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: i
         assert json.loads(answer.body)["error"]["param"] == "dimensions"
 
 
-@pytest.mark.spec("API-20")
+@pytest.mark.spec("API-107", "API-11")
 @pytest.mark.parametrize(
     ("given", "inputs"),
     [
@@ -171,7 +171,7 @@ async def test_2048_inputs_are_served_and_one_more_is_refused(open_api) -> None:
     assert len(json.loads(answers[0].body)["data"]) == 2048
 
 
-@pytest.mark.spec("API-11")
+@pytest.mark.spec("API-104")
 @pytest.mark.parametrize(
     ("given", "param"),
     [("", "input"), ([], "input"), (["a", ""], "input[1]"), ([[1], []], "input[1]"), ([[256]], "input[0]")],
@@ -184,7 +184,7 @@ async def test_an_input_without_content_or_with_a_strange_id_is_400_by_its_place
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, param)
 
 
-@pytest.mark.spec("API-20")
+@pytest.mark.spec("API-109")
 @pytest.mark.parametrize(("dimensions", "status"), [(1, 422), (2, 200), (3, 200), (4, 200), (5, 400)])
 async def test_a_model_trained_to_be_cut_gives_shorter_unit_vectors(open_api, dimensions: int, status: int) -> None:
     body = {"model": "succ", "input": "abbccc"}
@@ -270,7 +270,7 @@ class SpelledTokenizer(SpecialTokenizer):
         return b"<|x|>" if token == 7 else super().token_spelling(token)
 
 
-@pytest.mark.spec("API-21")
+@pytest.mark.spec("API-110")
 @pytest.mark.parametrize(
     ("tokens", "text"), [([], ""), ([97, 98], "ab"), ([97, 7], "a<|x|>"), ([0xC3, 0xA9], "é"), ([0xC3], "\ufffd")]
 )
@@ -294,7 +294,7 @@ async def test_an_id_outside_the_vocabulary_is_not_detokenized(open_api) -> None
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "tokens")
 
 
-@pytest.mark.spec("API-21")
+@pytest.mark.spec("API-111")
 async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend, tokenizer=BosTokenizer()) as api:
@@ -371,7 +371,7 @@ async def test_healthz_answers_on_the_api_port(open_api) -> None:
     assert json.loads(answer.body) == {"status": "ok", "kernels": {"succ": "none"}}
 
 
-@pytest.mark.spec("API-72")
+@pytest.mark.spec("API-72", "API-141")
 async def test_in_a_drain_what_needs_no_backend_is_still_answered(open_api, nursery) -> None:
     backend = ScriptedBackend(Script(gates={0: trio.Event()}))
     body = b'{"model":"succ","messages":[{"role":"user","content":"a"}]}'
