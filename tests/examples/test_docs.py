@@ -39,9 +39,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
 
 @pytest.mark.real_model
 @pytest.mark.parametrize("path", FOLLOWED, ids=name_of)
-def test_the_commands_of_a_page_do_what_it_says(
-    path: Path, reader: Reader, smol_path: Path, minilm_path: Path
-) -> None:
+def test_the_commands_of_a_page_do_what_it_says(path: Path, reader: Reader, smol_path: Path, minilm_path: Path) -> None:
     for block in blocks(path.read_text(encoding="utf-8")):
         reader.follow(block)
 
