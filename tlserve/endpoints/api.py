@@ -16,7 +16,7 @@ from tlserve.access.cors import Fields
 from tlserve.access.door import Knock
 from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call, answer_call, describe_fault, error_headers
+from tlserve.endpoints.exchange import ApiExchange, describe_fault, error_headers, run_endpoint
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embeddings
@@ -30,7 +30,7 @@ from tlserve.http.routing import Route, RouteFound, Router, UnknownPath, WrongMe
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.trace_context import TRACEPARENT, TRACESTATE, trace_id_of
 
-ApiEndpoint = Callable[[ApiContext, Call], Awaitable[None]]
+ApiEndpoint = Callable[[ApiContext, ApiExchange], Awaitable[None]]
 Match = RouteFound[ApiEndpoint] | WrongMethod | UnknownPath
 
 ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
@@ -54,43 +54,43 @@ def make_api_handler(api: ApiContext) -> Handler:
 
     async def handle(request: Request, responder: Responder) -> None:
         match = router.match(request.method, request.segments)
-        await answer_call(_open_call(api, request, responder), partial(_act_on, match, api), api.log)
+        await run_endpoint(_open_exchange(api, request, responder), partial(_act_on, match, api), api.log)
 
     return handle
 
 
-def _open_call(api: ApiContext, request: Request, responder: Responder) -> Call:
+def _open_exchange(api: ApiContext, request: Request, responder: Responder) -> ApiExchange:
     chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
-    call = Call(request=request, responder=responder, id=chosen, started_s=trio.current_time())
-    call.extra_headers.extend(api.cors.headers(request.headers))
-    _open_span(api, call)
-    return call
+    exchange = ApiExchange(request=request, responder=responder, id=chosen, started_s=trio.current_time())
+    exchange.extra_headers.extend(api.cors.headers(request.headers))
+    _open_span(api, exchange)
+    return exchange
 
 
-def _open_span(api: ApiContext, call: Call) -> None:
-    """Begin the call's span, if there is a tracer; note the trace that it belongs to."""
-    headers = call.request.headers
+def _open_span(api: ApiContext, exchange: ApiExchange) -> None:
+    """Begin the request's span, if there is a tracer; note the trace that it belongs to."""
+    headers = exchange.request.headers
     given = headers.get(TRACEPARENT) if len(headers.get_all(TRACEPARENT)) == 1 else None
     trace_id = trace_id_of(given)
     if api.tracer is not None:
-        call.span = api.tracer.start(given, ",".join(headers.get_all(TRACESTATE)) or None, api.now_s())
-        trace_id = call.span.trace_id
+        exchange.span = api.tracer.start(given, ",".join(headers.get_all(TRACESTATE)) or None, api.now_s())
+        trace_id = exchange.span.trace_id
     if trace_id is not None:
-        call.notes["trace_id"] = trace_id
+        exchange.notes["trace_id"] = trace_id
 
 
-async def _act_on(match: Match, api: ApiContext, call: Call) -> None:
+async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
     """Run the endpoint that the router found, or answer without one; a preflight needs no key."""
     if isinstance(match, RouteFound):
-        call.params = match.params
-        with _inside(api, match.route.name, call):
-            await match.route.endpoint(api, call)
-    elif (headers := _preflight(api, match, call.request)) is not None:
-        await call.send(b"", 204, headers)
+        exchange.params = match.params
+        with _inside(api, match.route.name, exchange):
+            await match.route.endpoint(api, exchange)
+    elif (headers := _preflight(api, match, exchange.request)) is not None:
+        await exchange.send(b"", 204, headers)
     else:
-        with _inside(api, NO_ROUTE, call):
-            response = answer_without_endpoint(match, call.request, _REMEDY)
-            await call.send(response.body, response.status, response.headers.pairs)
+        with _inside(api, NO_ROUTE, exchange):
+            response = answer_without_endpoint(match, exchange.request, _REMEDY)
+            await exchange.send(response.body, response.status, response.headers.pairs)
 
 
 def _preflight(api: ApiContext, match: WrongMethod | UnknownPath, request: Request) -> Fields | None:
@@ -99,19 +99,19 @@ def _preflight(api: ApiContext, match: WrongMethod | UnknownPath, request: Reque
 
 
 @contextmanager
-def _inside(api: ApiContext, route: str, call: Call) -> Iterator[None]:
+def _inside(api: ApiContext, route: str, exchange: ApiExchange) -> Iterator[None]:
     """Let the request in through the door, or raise its refusal; the permit is given back however the block ends."""
-    call.entry = api.door.enter(_knock(api, route, call))
-    if call.entry.key_name is not None:
-        call.notes["key"] = call.entry.key_name
+    exchange.entry = api.door.enter(_knock(api, route, exchange))
+    if exchange.entry.key_name is not None:
+        exchange.notes["key"] = exchange.entry.key_name
     try:
         yield
     finally:
-        call.entry.leave(call.used_tokens(), trio.current_time())
+        exchange.entry.leave(exchange.used_tokens(), trio.current_time())
 
 
-def _knock(api: ApiContext, route: str, call: Call) -> Knock:
-    request = call.request
+def _knock(api: ApiContext, route: str, exchange: ApiExchange) -> Knock:
+    request = exchange.request
     return Knock(
         route=route,
         generates=request.method == "POST",

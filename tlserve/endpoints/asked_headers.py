@@ -1,6 +1,6 @@
 """What a generating request asks for in its headers, checked before its body is read.
 
-Owns the headers that steer one answer. Those of every call (the request's id, strictness) are read where they are used.
+Owns the headers that steer one answer. Those of every request (the request's id, strictness) are read where they are used.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What all endpoints of one server share: the models, who may ask, the limits, and where chance and time come from.
 
-Owns the bundle, so that an endpoint takes two arguments: this and the call.
+Owns the bundle, so that an endpoint takes two arguments: this and the exchange.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import HttpSettings
-from tlserve.endpoints.exchange import Call, is_asked
+from tlserve.endpoints.exchange import ApiExchange, is_asked
 from tlserve.endpoints.offload import Offload
 from tlserve.openai.requests import BodyRules
 from tlserve.telemetry.request_log import RequestRecord, log_request
@@ -46,7 +46,7 @@ class ApiContext:
     log: Callable[[RequestRecord], None] = log_request
     tracer: Tracer | None = None
 
-    async def read_body(self, call: Call) -> tuple[bytes, BodyRules]:
+    async def read_body(self, exchange: ApiExchange) -> tuple[bytes, BodyRules]:
         """Return the body and how it is to be read."""
-        rules = BodyRules(self.settings.max_json_depth, is_asked(call.request.headers, "X-TL-Strict"))
-        return await call.request.read_body(), rules
+        rules = BodyRules(self.settings.max_json_depth, is_asked(exchange.request.headers, "X-TL-Strict"))
+        return await exchange.request.read_body(), rules

@@ -1,4 +1,4 @@
-"""One API request on its way to its answer: what it asked in its headers, and what is said of it afterwards.
+"""One exchange of the API, a request on its way to its answer: what its headers ask for, and what is logged of it.
 
 Owns the headers that every answer carries, the errors' way out, and the one log record per request. Refuses to know bodies
 and models. A request whose client left before the end of its answer is logged with status 499.
@@ -36,7 +36,7 @@ _INTEGER = re.compile(r"-?[0-9]{1,3}")
 
 
 @attrs.define(eq=False)
-class Call:
+class ApiExchange:
     """A request, its responder, and what is known of it so far.
 
     `params` are the names in its path; `notes` are fields of the log record; `began`: work was done.
@@ -105,7 +105,7 @@ class Call:
         )
 
 
-Endpoint = Callable[[Call], Awaitable[None]]
+Endpoint = Callable[[ApiExchange], Awaitable[None]]
 
 
 def describe_fault(error: Exception) -> ErrorAnswer:
@@ -133,33 +133,33 @@ def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str
     return (JSON, *again, *own)
 
 
-async def answer_call(call: Call, endpoint: Endpoint, log: Callable[[RequestRecord], None]) -> None:
+async def run_endpoint(exchange: ApiExchange, endpoint: Endpoint, log: Callable[[RequestRecord], None]) -> None:
     """Run `endpoint`; answer what it raises as long as nothing was sent; log the request, however it ended."""
     try:
-        await _answer(call, endpoint)
+        await _answer(exchange, endpoint)
     finally:
-        record = call.record()
+        record = exchange.record()
         log(record)
-        if call.span is not None:
-            call.span.end(record)
+        if exchange.span is not None:
+            exchange.span.end(record)
 
 
-async def _answer(call: Call, endpoint: Endpoint) -> None:
+async def _answer(exchange: ApiExchange, endpoint: Endpoint) -> None:
     try:
-        await endpoint(call)
+        await endpoint(exchange)
     except trio.BrokenResourceError:
         raise
     except Exception as error:
-        log_unforeseen(error, call)
-        if call.responder.started:
+        log_unforeseen(error, exchange)
+        if exchange.responder.started:
             raise
-        await call.send_error(error)
+        await exchange.send_error(error)
 
 
-def log_unforeseen(error: Exception, call: Call) -> None:
+def log_unforeseen(error: Exception, exchange: ApiExchange) -> None:
     """Write down an error that is not ours, with its traceback: it is a defect of this program."""
     if not isinstance(unwrap(error), TlserveError):
-        logger.error("request %s failed", call.id, exc_info=error)
+        logger.error("request %s failed", exchange.id, exc_info=error)
 
 
 def read_priority(headers: Headers) -> int:

@@ -1,4 +1,4 @@
-"""A call's body -> the parsed request and the model that it names: what every route with a body does first.
+"""A request's body -> the parsed request and the model that it names: what every route with a body does first.
 
 Owns the order: headers are refused before the body is read, the body is parsed off the loop where it is large, and only then is
 the model looked for. Refuses to know what the routes do with them.
@@ -15,7 +15,7 @@ from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
 from tlserve.endpoints.asked_headers import AskedHeaders, read_asked_headers
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.openai.options import GenerationOptions
 from tlserve.openai.requests import BodyRules
 
@@ -53,13 +53,15 @@ class Incoming(Generic[Request]):
     size_bytes: int
 
 
-async def read_incoming(api: ApiContext, call: Call, parse: Callable[[bytes, BodyRules], Request]) -> Incoming[Request]:
-    """Read and parse the body, and pick its model; note both in the call. Raises ClientError and ModelNotFound."""
-    body, rules = await api.read_body(call)
+async def read_incoming(
+    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Request]
+) -> Incoming[Request]:
+    """Read and parse the body, and pick its model; note both in the exchange. Raises ClientError and ModelNotFound."""
+    body, rules = await api.read_body(exchange)
     request = await api.offload.run(len(body), lambda: parse(body, rules))
-    call.ignored = request.ignored
+    exchange.ignored = request.ignored
     served = api.catalogue.pick(request.model)
-    call.notes["model"] = served.model_id
+    exchange.notes["model"] = served.model_id
     return Incoming(request, served, len(body))
 
 
@@ -75,15 +77,15 @@ class IncomingGeneration(Generic[Generating]):
 
 
 async def read_generation(
-    api: ApiContext, call: Call, parse: Callable[[bytes, BodyRules], Generating]
+    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Generating]
 ) -> IncomingGeneration[Generating]:
     """Check the headers, read the body, and pick a model that generates; raises what `read_incoming` does, and Refusal."""
-    headers = read_asked_headers(call.request.headers)
-    incoming = await read_incoming(api, call, parse)
+    headers = read_asked_headers(exchange.request.headers)
+    incoming = await read_incoming(api, exchange, parse)
     check_generates(incoming.served)
     headers.check(incoming.request.options.stream)
     deadline = plan_deadline(
-        call.started_s, headers.deadline_s, incoming.request.options.timeout_s, api.settings.answer_timeout_ms
+        exchange.started_s, headers.deadline_s, incoming.request.options.timeout_s, api.settings.answer_timeout_ms
     )
     return IncomingGeneration(
         request=incoming.request,

@@ -21,21 +21,21 @@ from tlserve.endpoints.answers.answer_plan import Plan
 from tlserve.endpoints.answers.choices import Ready, open_choices
 from tlserve.endpoints.answers.token_reader import Part
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call, describe_fault, log_unforeseen
+from tlserve.endpoints.exchange import ApiExchange, describe_fault, log_unforeseen
 from tlserve.generation import Progress
 from tlserve.http import sse
 from tlserve.openai.documents import NO_EXTRAS, Extras, Usage
 
 
-async def answer(api: ApiContext, call: Call, plan: Plan) -> None:
+async def answer(api: ApiContext, exchange: ApiExchange, plan: Plan) -> None:
     """Generate and send the answer that `plan` describes."""
     if plan.options.stream:
-        await _Stream(api, call, plan).run()
+        await _Stream(api, exchange, plan).run()
     else:
-        await _answer_whole(api, call, plan)
+        await _answer_whole(api, exchange, plan)
 
 
-async def _answer_whole(api: ApiContext, call: Call, plan: Plan) -> None:
+async def _answer_whole(api: ApiContext, exchange: ApiExchange, plan: Plan) -> None:
     parts: list[list[Part]] = [[] for _ in plan.choices]
     async with open_choices(plan.served.backend, plan.choices, plan.deadline) as batches:
         async for ready in batches:
@@ -43,9 +43,9 @@ async def _answer_whole(api: ApiContext, call: Call, plan: Plan) -> None:
                 parts[index] += gained
     size_bytes = _DOCUMENT_BYTES * sum(len(choice.request.prompt) for choice in plan.choices)
     if plan.options.prompt_logprobs is None:
-        await call.send(_document(plan, parts))
+        await exchange.send(_document(plan, parts))
     else:
-        await call.send(await api.offload.run(size_bytes, lambda: _document(plan, parts)))
+        await exchange.send(await api.offload.run(size_bytes, lambda: _document(plan, parts)))
 
 
 _DOCUMENT_BYTES = 100
@@ -66,8 +66,8 @@ def _extras(plan: Plan, index: int, parts: list[Part]) -> Extras:
 class _Stream:
     """One streamed answer on its way."""
 
-    def __init__(self, api: ApiContext, call: Call, plan: Plan) -> None:
-        self._call = call
+    def __init__(self, api: ApiContext, exchange: ApiExchange, plan: Plan) -> None:
+        self._call = exchange
         self._plan = plan
         self._chunks = plan.shape.chunks(plan.head, plan.options.include_usage)
         self._ping_interval_ms = api.settings.ping_interval_ms

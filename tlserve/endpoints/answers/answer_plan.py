@@ -23,7 +23,7 @@ from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import Echo, Reading
 from tlserve.endpoints.asked_headers import NO_HEADERS, AskedHeaders
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
@@ -111,21 +111,21 @@ class Plan:
         )
 
 
-def plan_answer(api: ApiContext, call: Call, asked: Asked, shape: Shape) -> Plan:
-    """Return the plan, and note in the call what it says of itself; raises ClientError for what does not fit."""
+def plan_answer(api: ApiContext, exchange: ApiExchange, asked: Asked, shape: Shape) -> Plan:
+    """Return the plan, and note in the exchange what it says of itself; raises ClientError for what does not fit."""
     info = asked.served.backend.info()
-    call.notes.update(model=asked.served.model_id, prompt_tokens=sum(len(prompt.ids) for prompt in asked.prompts))
+    exchange.notes.update(model=asked.served.model_id, prompt_tokens=sum(len(prompt.ids) for prompt in asked.prompts))
     _check_count(asked, info)
     _check_ids(asked, info)
     seed = api.draw_seed() if asked.options.seed is None else asked.options.seed
     choices = [
-        _choice(call, asked, prompt, number, seed, max_tokens)
+        _choice(exchange, asked, prompt, number, seed, max_tokens)
         for prompt, max_tokens in [(prompt, _budget(asked, prompt, info, shape)) for prompt in asked.prompts]
         for number in range(asked.options.n)
     ]
-    call.reserve_tokens(call.notes["prompt_tokens"] + len(choices) * (asked.options.max_tokens or 0))
+    exchange.reserve_tokens(exchange.notes["prompt_tokens"] + len(choices) * (asked.options.max_tokens or 0))
     if asked.headers.returns_seed:
-        call.extra_headers.append(("X-TL-Seed", str(seed)))
+        exchange.extra_headers.append(("X-TL-Seed", str(seed)))
     return Plan(
         served=asked.served,
         choices=tuple(choices),
@@ -153,13 +153,15 @@ def _check_ids(asked: Asked, info: BackendInfo) -> None:
     check_ids(asked.options.stop_token_ids, info.vocabulary_size, "stop_token_ids")
 
 
-def _choice(call: Call, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int) -> Choice:
-    request = _request(asked, prompt, number, seed, max_tokens, call.id)
+def _choice(
+    exchange: ApiExchange, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int
+) -> Choice:
+    request = _request(asked, prompt, number, seed, max_tokens, exchange.id)
     wants_entries = request.prompt_logprobs is not None
     reading = Reading(
         _reader(asked, prompt),
         len(prompt.ids),
-        call,
+        exchange,
         echo=Echo() if prompt.echo is None else Echo(prompt.echo, asked.options.logprobs),
         prompt_entries=PromptEntries(asked.served.tokenizer, prompt.ids) if wants_entries else None,
     )

@@ -14,7 +14,7 @@ from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
 from tlserve.openai.documents import Usage
 
@@ -42,7 +42,7 @@ class Echo:
 class Reading:
     """The reading of one answer to a prompt of `prompt_tokens`; once it `ended`, no further batch need be fed.
 
-    The notes of a call that has several answers are their sums, and its times those of the first. `prompt_entries` collect the
+    The notes of a request that has several answers are their sums, and its times those of the first. `prompt_entries` collect the
     log-probabilities of the prompt, where they were asked for.
     """
 
@@ -50,7 +50,7 @@ class Reading:
         self,
         reader: OutputReader,
         prompt_tokens: int,
-        call: Call,
+        exchange: ApiExchange,
         *,
         echo: Echo = Echo(),
         prompt_entries: PromptEntries | None = None,
@@ -60,8 +60,10 @@ class Reading:
         self._reader = reader
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
-        self._call = call
-        call.notes.setdefault("prepared_ms", call.elapsed_ms())  # what was read and understood waits from now on
+        self._call = exchange
+        exchange.notes.setdefault(
+            "prepared_ms", exchange.elapsed_ms()
+        )  # what was read and understood waits from now on
         self._echo = echo
         self._unshown: tuple[int, ...] = ()
         self._progress: Progress | None = None

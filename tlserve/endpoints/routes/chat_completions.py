@@ -13,7 +13,7 @@ from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
 from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
@@ -27,11 +27,11 @@ SHAPE = Shape(
 )
 
 
-async def chat_completions(api: ApiContext, call: Call) -> None:
+async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the assistant's next turn."""
-    incoming = await read_generation(api, call, parse_chat)
+    incoming = await read_generation(api, exchange, parse_chat)
     served, request = incoming.served, incoming.request
-    call.ignored = ignored_names(served, request)
+    exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
         prompt = await api.offload.run(incoming.size_bytes, lambda: _asked_prompt(served, request))
     asked = Asked(
@@ -44,7 +44,7 @@ async def chat_completions(api: ApiContext, call: Call) -> None:
         dialect=served.dialect,
         tools=request.tools.use,
     )
-    await answer(api, call, plan_answer(api, call, asked, _shape(served)))
+    await answer(api, exchange, plan_answer(api, exchange, asked, _shape(served)))
 
 
 def _asked_prompt(served: Served, request: ChatRequest) -> AskedPrompt:

@@ -17,7 +17,7 @@ from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
 from tlserve.endpoints.answers.budget import COMPLETION_TOKENS
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import SPECIAL_TOKENS, Call, is_asked
+from tlserve.endpoints.exchange import SPECIAL_TOKENS, ApiExchange, is_asked
 from tlserve.endpoints.request_body import read_generation
 from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
@@ -33,10 +33,10 @@ SHAPE = Shape(
 )
 
 
-async def completions(api: ApiContext, call: Call) -> None:
+async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the continuation of every prompt."""
-    specials = is_asked(call.request.headers, SPECIAL_TOKENS)
-    incoming = await read_generation(api, call, parse_completion)
+    specials = is_asked(exchange.request.headers, SPECIAL_TOKENS)
+    incoming = await read_generation(api, exchange, parse_completion)
     served, request = incoming.served, incoming.request
     with incoming.deadline.obeyed():
         prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
@@ -48,7 +48,7 @@ async def completions(api: ApiContext, call: Call) -> None:
         headers=incoming.headers,
         deadline=incoming.deadline,
     )
-    await answer(api, call, plan_answer(api, call, asked, SHAPE))
+    await answer(api, exchange, plan_answer(api, exchange, asked, SHAPE))
 
 
 def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[AskedPrompt, ...]:

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tlserve.chat.served_model import Served, check_embeds
 from tlserve.endpoints.answers.deadline import plan_deadline, read_deadline_s
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call, read_priority
+from tlserve.endpoints.exchange import ApiExchange, read_priority
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
@@ -28,29 +28,31 @@ from tlserve.text.tokenizer import framed
 Vector = NDArray[np.float32]
 
 
-async def embeddings(api: ApiContext, call: Call) -> None:
+async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with one vector per input, in order."""
-    priority, header_s = read_priority(call.request.headers), read_deadline_s(call.request.headers)
-    incoming = await read_incoming(api, call, parse_embeddings)
+    priority, header_s = read_priority(exchange.request.headers), read_deadline_s(exchange.request.headers)
+    incoming = await read_incoming(api, exchange, parse_embeddings)
     served, request = incoming.served, incoming.request
     check_embeds(served)
     check_dimensions(request.dimensions, served)
-    deadline = plan_deadline(call.started_s, header_s, request.timeout_s, api.settings.answer_timeout_ms)
+    deadline = plan_deadline(exchange.started_s, header_s, request.timeout_s, api.settings.answer_timeout_ms)
     with deadline.obeyed():
         inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request))
-        vectors = await _embed(call, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=call.id))
+        vectors = await _embed(
+            exchange, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
+        )
         size_bytes = sum(vector.nbytes for vector in vectors)
         document = await api.offload.run(size_bytes, lambda: _document(request, vectors, sum(map(len, inputs))))
-    await call.send(document)
+    await exchange.send(document)
 
 
-async def _embed(call: Call, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
-    """Return the vectors; the call's key pays for them."""
+async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
+    """Return the vectors; the request's key pays for them."""
     tokens = sum(map(len, request.inputs))
-    call.notes["prompt_tokens"] = tokens
-    call.reserve_tokens(tokens)
+    exchange.notes["prompt_tokens"] = tokens
+    exchange.reserve_tokens(tokens)
     vectors = await served.backend.embed(request)
-    call.began = True
+    exchange.began = True
     return vectors
 
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import msgspec
 
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 
 
-async def healthz(api: ApiContext, call: Call) -> None:
+async def healthz(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer 200 with the kernels of each model."""
     kernels = {served.model_id: served.backend.info().kernels for served in api.catalogue.models}
-    await call.send(msgspec.json.encode({"status": "ok", "kernels": kernels}))
+    await exchange.send(msgspec.json.encode({"status": "ok", "kernels": kernels}))

@@ -7,20 +7,20 @@ from collections.abc import Iterator
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.capabilities import capabilities
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import Call
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.openai.documents import ModelCard, model_document, models_document
 
 
-async def list_models(api: ApiContext, call: Call) -> None:
+async def list_models(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with every id that a request may name, aliases too."""
     cards = (card for served in api.catalogue.models for card in _cards(served))
-    await call.send(models_document(cards))
+    await exchange.send(models_document(cards))
 
 
-async def show_model(api: ApiContext, call: Call) -> None:
+async def show_model(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with one model; 404 where it is not served."""
-    name = call.params["id"]
-    await call.send(model_document(_card(api.catalogue.pick(name), name)))
+    name = exchange.params["id"]
+    await exchange.send(model_document(_card(api.catalogue.pick(name), name)))
 
 
 def _cards(served: Served) -> Iterator[ModelCard]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import SPECIAL_TOKENS, Call, is_asked
+from tlserve.endpoints.exchange import SPECIAL_TOKENS, ApiExchange, is_asked
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
 from tlserve.endpoints.token_ids import check_ids, spelled_text
@@ -26,12 +26,12 @@ from tlserve.openai.requests import (
 from tlserve.text.tokenizer import framed
 
 
-async def tokenize(api: ApiContext, call: Call) -> None:
+async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the ids and their count."""
-    specials = is_asked(call.request.headers, SPECIAL_TOKENS)
-    incoming = await read_incoming(api, call, parse_tokenize)
+    specials = is_asked(exchange.request.headers, SPECIAL_TOKENS)
+    incoming = await read_incoming(api, exchange, parse_tokenize)
     served, request = incoming.served, incoming.request
-    await call.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
+    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
 
 
 def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes:
@@ -41,11 +41,11 @@ def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes
     return tokenize_document(framed(served.tokenizer, ids) if request.add_special_tokens else ids)
 
 
-async def detokenize(api: ApiContext, call: Call) -> None:
+async def detokenize(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the text that token ids spell."""
-    incoming = await read_incoming(api, call, parse_detokenize)
+    incoming = await read_incoming(api, exchange, parse_detokenize)
     served, request = incoming.served, incoming.request
-    await call.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request)))
+    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request)))
 
 
 def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
@@ -53,12 +53,12 @@ def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
     return detokenize_document(spelled_text(served.tokenizer, request.tokens))
 
 
-async def count_input_tokens(api: ApiContext, call: Call) -> None:
+async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the number of tokens that a chat body's prompt has."""
-    incoming = await read_incoming(api, call, parse_chat)
+    incoming = await read_incoming(api, exchange, parse_chat)
     served, request = incoming.served, incoming.request
     check_generates(served)
-    call.ignored = ignored_names(served, request)
+    exchange.ignored = ignored_names(served, request)
     prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
-    call.notes["prompt_tokens"] = len(prompt.ids)
-    await call.send(input_tokens_document(len(prompt.ids)))
+    exchange.notes["prompt_tokens"] = len(prompt.ids)
+    await exchange.send(input_tokens_document(len(prompt.ids)))
