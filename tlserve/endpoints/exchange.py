@@ -17,7 +17,7 @@ import trio
 
 from tlserve.access import request_id
 from tlserve.access.door import Entry
-from tlserve.errors import ClientError, KvHandleNotFound, TlserveError
+from tlserve.errors import ClientError, KvHandleNotFound, TlserveError, single_cause
 from tlserve.http.messages import Headers, HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
@@ -110,22 +110,15 @@ Endpoint = Callable[[ApiExchange], Awaitable[None]]
 
 def describe_fault(error: Exception) -> ErrorAnswer:
     """Return the answer to any error, HTTP's own too."""
-    cause = unwrap(error)
+    cause = single_cause(error)
     if isinstance(cause, HttpFault):
         return attrs.evolve(describe_http_fault(cause.status, cause.message), param=cause.param)
     return describe_error(cause)
 
 
-def unwrap(error: Exception) -> Exception:
-    """Return the error inside groups of one, which nurseries on the way may have put around it."""
-    while isinstance(error, ExceptionGroup) and len(error.exceptions) == 1:
-        error = error.exceptions[0]
-    return error
-
-
 def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str], ...]:
     """Return the headers of an error: its type, when to try again, and what the fault itself asked for."""
-    cause = unwrap(error)
+    cause = single_cause(error)
     own = cause.headers if isinstance(cause, HttpFault) else ()
     retry = answer.retry_after_s
     given = {name.lower() for name, _ in own}
@@ -158,7 +151,7 @@ async def _answer(exchange: ApiExchange, endpoint: Endpoint) -> None:
 
 def log_unforeseen(error: Exception, exchange: ApiExchange) -> None:
     """Write down an error that is not ours, with its traceback: it is a defect of this program."""
-    if not isinstance(unwrap(error), TlserveError):
+    if not isinstance(single_cause(error), TlserveError):
         logger.error("request %s failed", exchange.id, exc_info=error)
 
 
