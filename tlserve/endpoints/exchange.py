@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -17,8 +16,8 @@ import trio
 
 from tlserve.access import request_id
 from tlserve.access.door import Entry
-from tlserve.errors import ClientError, KvHandleNotFound, TlserveError, single_cause
-from tlserve.http.messages import Headers, HttpFault, Request, Response
+from tlserve.errors import TlserveError, single_cause
+from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.openai.fields import ignored_header
@@ -30,9 +29,6 @@ logger = logging.getLogger("tlserve.endpoints")
 
 CLIENT_GONE = 499
 JSON = ("Content-Type", "application/json")
-SPECIAL_TOKENS = "X-TL-Special-Tokens"
-PRIORITIES = range(-100, 101)
-_INTEGER = re.compile(r"-?[0-9]{1,3}")
 
 
 @attrs.define(eq=False)
@@ -153,28 +149,3 @@ def log_unforeseen(error: Exception, exchange: ApiExchange) -> None:
     """Write down an error that is not ours, with its traceback: it is a defect of this program."""
     if not isinstance(single_cause(error), TlserveError):
         logger.error("request %s failed", exchange.id, exc_info=error)
-
-
-def read_priority(headers: Headers) -> int:
-    """Return `X-TL-Priority`, 0 without one; raises ClientError outside -100..100."""
-    text = headers.get("X-TL-Priority")
-    if text is None:
-        return 0
-    if not _INTEGER.fullmatch(text) or int(text) not in PRIORITIES:
-        raise ClientError(f"X-TL-Priority is {text[:20]!a}; send an integer from -100 to 100", param="X-TL-Priority")
-    return int(text)
-
-
-def refuse_kv_handle(headers: Headers) -> None:
-    """Refuse `X-TL-KV-Handle`: no keys and values are held for later requests here."""
-    handle = headers.get("X-TL-KV-Handle")
-    if handle is not None:
-        raise KvHandleNotFound(f"X-TL-KV-Handle names {handle[:64]!a}, which this node does not hold; send the prompt")
-
-
-def is_asked(headers: Headers, name: str) -> bool:
-    """Say whether a header that switches something on is there as "1"; raises ClientError for other values than 0 and 1."""
-    value = headers.get(name) or "0"
-    if value not in ("0", "1"):
-        raise ClientError(f"{name} is {value[:20]!a}; send 1, or leave it out", param=name)
-    return value == "1"

@@ -13,9 +13,9 @@ import attrs
 
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
-from tlserve.endpoints.asked_headers import AskedHeaders, read_asked_headers
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.request_headers import GenerationHeaders, read_generation_headers
 from tlserve.openai.options import GenerationOptions
 from tlserve.openai.requests import BodyRules
 
@@ -72,7 +72,7 @@ class IncomingGeneration(Generic[Generating]):
     request: Generating
     served: Served
     size_bytes: int
-    headers: AskedHeaders
+    headers: GenerationHeaders
     deadline: Deadline
 
 
@@ -80,7 +80,7 @@ async def read_generation(
     api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Generating]
 ) -> IncomingGeneration[Generating]:
     """Check the headers, read the body, and pick a model that generates; raises what `read_incoming` does, and Refusal."""
-    headers = read_asked_headers(exchange.request.headers)
+    headers = read_generation_headers(exchange.request.headers)
     incoming = await read_incoming(api, exchange, parse)
     check_generates(incoming.served)
     headers.check(incoming.request.options.stream)

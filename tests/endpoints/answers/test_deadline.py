@@ -11,7 +11,8 @@ import trio.testing
 from tests.kit.http.http_calls import parse_events
 from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
-from tlserve.endpoints.answers.deadline import HEADER, plan_deadline, read_deadline_s
+from tlserve.endpoints.answers.deadline import plan_deadline
+from tlserve.endpoints.request_headers import DEADLINE, read_deadline_s
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers
 
@@ -53,12 +54,12 @@ def test_the_earliest_of_header_body_and_setting_holds(
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "x", "1e3", "٣", " 5 5", "9" * 13])
 def test_a_header_that_is_no_number_of_milliseconds_is_refused(value: str) -> None:
     with pytest.raises(ClientError) as refused:
-        read_deadline_s(Headers([(HEADER, value)]))
-    assert refused.value.param == HEADER
+        read_deadline_s(Headers([(DEADLINE, value)]))
+    assert refused.value.param == DEADLINE
 
 
 def test_a_header_gives_milliseconds() -> None:
-    assert read_deadline_s(Headers([(HEADER, "1500")])) == 1.5
+    assert read_deadline_s(Headers([(DEADLINE, "1500")])) == 1.5
     assert read_deadline_s(Headers([])) == math.inf
 
 
@@ -66,9 +67,9 @@ def test_a_header_gives_milliseconds() -> None:
 
 GIVEN = [
     pytest.param({"timeout": 5}, (), HttpSettings(), id="body"),
-    pytest.param({}, ((HEADER, "5000"),), HttpSettings(), id="header"),
+    pytest.param({}, ((DEADLINE, "5000"),), HttpSettings(), id="header"),
     pytest.param({}, (), HttpSettings(answer_timeout_ms=5000), id="setting"),
-    pytest.param({"timeout": 60}, ((HEADER, "5000"),), HttpSettings(answer_timeout_ms=90_000), id="all"),
+    pytest.param({"timeout": 60}, ((DEADLINE, "5000"),), HttpSettings(answer_timeout_ms=90_000), id="all"),
 ]
 
 
@@ -128,7 +129,7 @@ async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
     body = {"model": "succ", "input": "a"}
     async with open_api(ScriptedBackend(SLOW)) as api:
         late = await api.post("/v1/embeddings", {**body, "timeout": 5})
-        later = await api.post("/v1/embeddings", body, (HEADER, "9999"))
+        later = await api.post("/v1/embeddings", body, (DEADLINE, "9999"))
         in_time = await api.post("/v1/embeddings", {**body, "timeout": 11})
     assert [fault(late), fault(later)] == [(504, "deadline_exceeded")] * 2
     assert in_time.status == 200

@@ -21,9 +21,9 @@ from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_min_tokens, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import Echo, Reading
-from tlserve.endpoints.asked_headers import NO_HEADERS, AskedHeaders
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
 from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
@@ -64,7 +64,7 @@ class Asked:
     named: str
     options: GenerationOptions
     prompts: Sequence[AskedPrompt]
-    headers: AskedHeaders = NO_HEADERS
+    headers: GenerationHeaders = NO_HEADERS
     deadline: Deadline = NO_DEADLINE
     dialect: Dialect = PLAIN
     tools: ToolUse | None = None

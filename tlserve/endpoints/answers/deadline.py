@@ -1,29 +1,24 @@
-"""When an answer must be there: what the request asks for in its body or its header, and what the operator allows.
+"""When an answer must be complete: what the request asks for in its body or its header, and what the operator allows.
 
-Owns the choice of the earliest, and the error of those who are late. The time counts from the arrival of the request's head, so
-that it covers the reading of the body, the queue and the work alike.
+Owns the choice of the earliest, and the error of a late answer. The time counts from the arrival of the request's head, so that
+it covers reading the body, the queue and the work.
 """
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import attrs
 import trio
 
-from tlserve.errors import ClientError, DeadlineExceeded
-from tlserve.http.messages import Headers
-
-HEADER = "X-TL-Deadline-Ms"
-_MILLISECONDS = re.compile(r"[1-9][0-9]{0,11}")
+from tlserve.errors import DeadlineExceeded
 
 
 @attrs.frozen
 class Deadline:
-    """A moment of trio's clock, and the time that it gave the request, in seconds."""
+    """A moment of trio's clock, and the time that it leaves the request, in seconds."""
 
     at: float = math.inf
     given_s: float = math.inf
@@ -44,7 +39,7 @@ class Deadline:
             raise self.exceeded() from None
 
     def exceeded(self) -> DeadlineExceeded:
-        """Return the error of who is late."""
+        """Return the error of a late answer."""
         return DeadlineExceeded(
             f"the request's deadline of {self.given_s * 1000:.0f} ms passed before its answer was complete; "
             "give it more time, or ask for less"
@@ -52,16 +47,6 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline()
-
-
-def read_deadline_s(headers: Headers) -> float:
-    """Return the seconds that `X-TL-Deadline-Ms` gives, infinity without one; raises ClientError for what is no number."""
-    text = headers.get(HEADER)
-    if text is None:
-        return math.inf
-    if not _MILLISECONDS.fullmatch(text):
-        raise ClientError(f"{HEADER} is {text[:20]!a}; send a whole number of milliseconds, at least 1", param=HEADER)
-    return int(text) / 1000
 
 
 def plan_deadline(started_s: float, header_s: float, timeout_s: float | None, most_ms: int) -> Deadline:

@@ -17,8 +17,9 @@ from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
 from tlserve.endpoints.answers.budget import COMPLETION_TOKENS
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import SPECIAL_TOKENS, ApiExchange, is_asked
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
+from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
@@ -35,7 +36,7 @@ SHAPE = Shape(
 
 async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the continuation of every prompt."""
-    specials = is_asked(exchange.request.headers, SPECIAL_TOKENS)
+    specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_generation(api, exchange, parse_completion)
     served, request = incoming.served, incoming.request
     with incoming.deadline.obeyed():

@@ -11,8 +11,9 @@ from __future__ import annotations
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.context import ApiContext
-from tlserve.endpoints.exchange import SPECIAL_TOKENS, ApiExchange, is_asked
+from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_incoming
+from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
 from tlserve.endpoints.token_ids import check_ids, spelled_text
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
@@ -28,7 +29,7 @@ from tlserve.text.tokenizer import framed
 
 async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the ids and their count."""
-    specials = is_asked(exchange.request.headers, SPECIAL_TOKENS)
+    specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_incoming(api, exchange, parse_tokenize)
     served, request = incoming.served, incoming.request
     await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
