@@ -12,14 +12,13 @@ import pytest
 
 from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
+from tests.kit.served_succ import SUCC
 from tlserve.chat.served_model import Catalogue, Served
-from tlserve.chat.templates.template import Template
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.http.client.connection import Answer
 from tlserve.telemetry.request_log import RequestRecord
-from tlserve.text.byte_tokenizer import ByteTokenizer
 
 CHAT = "/v1/chat/completions"
 JSON = ("Content-Type", "application/json")
@@ -76,11 +75,3 @@ def open_api() -> OpenApi:
             yield Api(server, backend, records)
 
     return open_it
-
-
-SUCC: dict[str, Any] = {
-    "model_id": "succ",
-    "created": 1_600_000_000,
-    "tokenizer": ByteTokenizer(),
-    "template": Template.parse("{% for m in messages %}{{ m.content }}{% endfor %}"),
-}

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlserve.telemetry.logs import LogEvent, set_up_logs
-from tlserve.telemetry.request_log import RequestRecord, log_request, request_line
+from tlserve.telemetry.request_log import RequestFigures, RequestRecord, log_request, request_line
 
 
 @pytest.fixture
@@ -195,3 +195,32 @@ def test_what_the_package_for_traces_has_to_say_is_a_document_as_well(stream: io
     set_up_logs("info", stream, form="json")
     logging.getLogger("opentelemetry.exporter").warning("the collector does not answer")
     assert json.loads(stream.getvalue())["logger"] == "opentelemetry.exporter"
+
+
+# --- figures ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_figure_is_in_the_record() -> None:
+    figures = RequestFigures(**{field.name: field.name for field in attrs.fields(RequestFigures)})
+    record = figures.record(request_id="r", method="GET", path="/", status=200, total_ms=1.0)
+    told = attrs.asdict(record)
+    assert {name for name, value in told.items() if value == name} == set(attrs.asdict(figures)) - {"began"}
+    assert (record.request_id, record.method, record.path, record.status, record.total_ms) == (
+        "r",
+        "GET",
+        "/",
+        200,
+        1.0,
+    )
+
+
+def test_counts_of_several_answers_are_sums_and_times_those_of_the_first() -> None:
+    figures = RequestFigures(prompt_tokens=4)
+    figures.note_tokens(0)
+    assert (figures.completion_tokens, figures.used_tokens) == (0, 0)
+    for at_ms in (5.0, 7.0):
+        figures.note_start(3, at_ms)
+        figures.note_first_token(at_ms + 1)
+        figures.note_tokens(2)
+    assert (figures.cached_tokens, figures.completion_tokens, figures.used_tokens) == (6, 4, 8)
+    assert (figures.queue_ms, figures.first_token_ms) == (5.0, 6.0)

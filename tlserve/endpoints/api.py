@@ -75,8 +75,7 @@ def _open_span(api: ApiContext, exchange: ApiExchange) -> None:
     if api.tracer is not None:
         exchange.span = api.tracer.start(given, ",".join(headers.get_all(TRACESTATE)) or None, api.now_s())
         trace_id = exchange.span.trace_id
-    if trace_id is not None:
-        exchange.notes["trace_id"] = trace_id
+    exchange.figures.trace_id = trace_id
 
 
 async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
@@ -102,12 +101,11 @@ def _preflight(api: ApiContext, match: WrongMethod | UnknownPath, request: Reque
 def _inside(api: ApiContext, route: str, exchange: ApiExchange) -> Iterator[None]:
     """Let the request in through the door, or raise its refusal; the permit is given back however the block ends."""
     exchange.entry = api.door.enter(_knock(api, route, exchange))
-    if exchange.entry.key_name is not None:
-        exchange.notes["key"] = exchange.entry.key_name
+    exchange.figures.key = exchange.entry.key_name
     try:
         yield
     finally:
-        exchange.entry.leave(exchange.used_tokens(), trio.current_time())
+        exchange.leave()
 
 
 def _knock(api: ApiContext, route: str, exchange: ApiExchange) -> Knock:

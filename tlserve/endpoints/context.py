@@ -15,10 +15,7 @@ from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import HttpSettings
-from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.offload import Offload
-from tlserve.endpoints.request_headers import STRICT, read_switch
-from tlserve.openai.requests import BodyRules
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
 
@@ -46,8 +43,3 @@ class ApiContext:
     now_s: Callable[[], float] = time.time
     log: Callable[[RequestRecord], None] = log_request
     tracer: Tracer | None = None
-
-    async def read_body(self, exchange: ApiExchange) -> tuple[bytes, BodyRules]:
-        """Return the body and how it is to be read."""
-        rules = BodyRules(self.settings.max_json_depth, read_switch(exchange.request.headers, STRICT))
-        return await exchange.request.read_body(), rules

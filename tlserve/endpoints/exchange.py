@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import attrs
 import trio
@@ -21,7 +20,7 @@ from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.openai.fields import ignored_header
-from tlserve.telemetry.request_log import RequestRecord
+from tlserve.telemetry.request_log import RequestFigures, RequestRecord
 from tlserve.telemetry.trace_context import TRACEPARENT
 from tlserve.telemetry.tracing import RequestSpan
 
@@ -33,10 +32,7 @@ JSON = ("Content-Type", "application/json")
 
 @attrs.define(eq=False)
 class ApiExchange:
-    """A request, its responder, and what is known of it so far.
-
-    `params` are the names in its path; `notes` are fields of the log record; `began`: work was done.
-    """
+    """A request, its responder, and what is known of it so far; `params` are the names in its path."""
 
     request: Request
     responder: Responder
@@ -46,11 +42,9 @@ class ApiExchange:
     status: int = CLIENT_GONE
     ignored: tuple[str, ...] = ()
     extra_headers: list[tuple[str, str]] = attrs.field(factory=list)
-    notes: dict[str, Any] = attrs.field(factory=dict)
+    figures: RequestFigures = attrs.field(factory=RequestFigures)
     entry: Entry = attrs.field(factory=Entry)
     span: RequestSpan | None = None
-    takes_tokens: bool = False
-    began: bool = False
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return what every answer to this request carries."""
@@ -62,13 +56,10 @@ class ApiExchange:
     def reserve_tokens(self, count: int) -> None:
         """Count tokens against the key's limit before they are used; raises what `Entry.reserve` does."""
         self.entry.reserve(count, trio.current_time())
-        self.takes_tokens = True
 
-    def used_tokens(self) -> int:
-        """Return the tokens that this request has cost: none if it only counts them, or never left the queue."""
-        if not (self.takes_tokens and self.began):
-            return 0
-        return int(self.notes.get("prompt_tokens", 0) + self.notes.get("completion_tokens", 0))
+    def leave(self) -> None:
+        """Give back the permit, and count the tokens that were used instead of those that were reserved."""
+        self.entry.leave(self.figures.used_tokens, trio.current_time())
 
     async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
         """Send a whole answer."""
@@ -82,8 +73,8 @@ class ApiExchange:
         await self.send(answer.document(), answer.status, error_headers(answer, error))
 
     def note_error(self, answer: ErrorAnswer) -> None:
-        """Let the log record say what kind of error the client was told."""
-        self.notes.update(error=answer.kind, param=answer.param)
+        """Note for the log which kind of error the client got."""
+        self.figures.error, self.figures.param = answer.kind, answer.param
 
     def elapsed_ms(self) -> float:
         """Return the time since the request's head came."""
@@ -91,13 +82,12 @@ class ApiExchange:
 
     def record(self) -> RequestRecord:
         """Return what is logged."""
-        return RequestRecord(
+        return self.figures.record(
             request_id=self.id,
             method=self.request.method,
             path=self.request.path,
             status=self.status if self.responder.finished else CLIENT_GONE,
             total_ms=self.elapsed_ms(),
-            **self.notes,
         )
 
 

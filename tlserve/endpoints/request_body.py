@@ -15,7 +15,7 @@ from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
-from tlserve.endpoints.request_headers import GenerationHeaders, read_generation_headers
+from tlserve.endpoints.request_headers import STRICT, GenerationHeaders, read_generation_headers, read_switch
 from tlserve.openai.options import GenerationOptions
 from tlserve.openai.requests import BodyRules
 
@@ -40,36 +40,37 @@ class ParsedGeneration(Parsed, Protocol):
         """Return what chat and completions have in common."""
 
 
-Request = TypeVar("Request", bound=Parsed)
-Generating = TypeVar("Generating", bound=ParsedGeneration)
+Body = TypeVar("Body", bound=Parsed)
+GenerationBody = TypeVar("GenerationBody", bound=ParsedGeneration)
 
 
 @attrs.frozen
-class Incoming(Generic[Request]):
+class Incoming(Generic[Body]):
     """A request that was read; the work that it asks for grows with `size_bytes`, its body's."""
 
-    request: Request
+    request: Body
     served: Served
     size_bytes: int
 
 
 async def read_incoming(
-    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Request]
-) -> Incoming[Request]:
+    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Body]
+) -> Incoming[Body]:
     """Read and parse the body, and pick its model; note both in the exchange. Raises ClientError and ModelNotFound."""
-    body, rules = await api.read_body(exchange)
+    rules = BodyRules(api.settings.max_json_depth, read_switch(exchange.request.headers, STRICT))
+    body = await exchange.request.read_body()
     request = await api.offload.run(len(body), lambda: parse(body, rules))
     exchange.ignored = request.ignored
     served = api.catalogue.pick(request.model)
-    exchange.notes["model"] = served.model_id
+    exchange.figures.model = served.model_id
     return Incoming(request, served, len(body))
 
 
 @attrs.frozen(kw_only=True)
-class IncomingGeneration(Generic[Generating]):
+class IncomingGeneration(Generic[GenerationBody]):
     """A request for tokens that was read, what its headers ask for, and when its answer must be there."""
 
-    request: Generating
+    request: GenerationBody
     served: Served
     size_bytes: int
     headers: GenerationHeaders
@@ -77,8 +78,8 @@ class IncomingGeneration(Generic[Generating]):
 
 
 async def read_generation(
-    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], Generating]
-) -> IncomingGeneration[Generating]:
+    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], GenerationBody]
+) -> IncomingGeneration[GenerationBody]:
     """Check the headers, read the body, and pick a model that generates; raises what `read_incoming` does, and Refusal."""
     headers = read_generation_headers(exchange.request.headers)
     incoming = await read_incoming(api, exchange, parse)

@@ -54,6 +54,72 @@ class RequestRecord:
         return self.status == 200 and self.finish != "error" and (self.finish is not None or not generated)
 
 
+@attrs.define(kw_only=True)
+class RequestFigures:
+    """What becomes known of a request while it is answered; a field is None until then. `record` makes the record of it.
+
+    Of a request with several answers the counts are sums, and the times those of its first answer. `began`: work was done for
+    it, so that its tokens count.
+    """
+
+    error: str | None = None
+    param: str | None = None
+    key: str | None = None
+    model: str | None = None
+    prompt_tokens: int | None = None
+    cached_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish: str | None = None
+    prepared_ms: float | None = None
+    queue_ms: float | None = None
+    first_token_ms: float | None = None
+    trace_id: str | None = None
+    began: bool = False
+
+    @property
+    def used_tokens(self) -> int:
+        """Return the tokens that the request has used: none if it only counts them, or never left the queue."""
+        return (self.prompt_tokens or 0) + (self.completion_tokens or 0) if self.began else 0
+
+    def note_start(self, cached_tokens: int, at_ms: float) -> None:
+        """Note that an answer has left the queue."""
+        self.began = True
+        self.cached_tokens = (self.cached_tokens or 0) + cached_tokens
+        if self.queue_ms is None:
+            self.queue_ms = at_ms
+
+    def note_first_token(self, at_ms: float) -> None:
+        """Note the first token of an answer."""
+        if self.first_token_ms is None:
+            self.first_token_ms = at_ms
+
+    def note_tokens(self, count: int) -> None:
+        """Note `count` further tokens of an answer."""
+        self.completion_tokens = (self.completion_tokens or 0) + count
+
+    def record(self, *, request_id: str, method: str, path: str, status: int, total_ms: float) -> RequestRecord:
+        """Return the record of the request, which has ended."""
+        return RequestRecord(
+            request_id=request_id,
+            method=method,
+            path=path,
+            status=status,
+            error=self.error,
+            param=self.param,
+            key=self.key,
+            model=self.model,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens,
+            completion_tokens=self.completion_tokens,
+            finish=self.finish,
+            prepared_ms=self.prepared_ms,
+            queue_ms=self.queue_ms,
+            first_token_ms=self.first_token_ms,
+            total_ms=total_ms,
+            trace_id=self.trace_id,
+        )
+
+
 def log_request(record: RequestRecord) -> None:
     """Write the record's line: a warning if the fault was ours (status 5xx), else an information."""
     level = logging.WARNING if record.status >= 500 else logging.INFO

@@ -1,9 +1,10 @@
-"""A parsed generation request and its prompts -> the plan of its answer.
+"""A generation task and its prompts -> the plan of the answer; and the one step from the plan to an answer under way.
 
-Owns what chat and completions decide in the same way (the budget, the seed, the stop ids, the ids of the answer, which choice
-answers which prompt) and the `Shape` that says in what they differ. Refuses to know how an answer is made and sent.
+Owns what chat and completions decide in the same way (the budget, the stop ids, which choice answers which prompt) and the
+`AnswerShape`, which holds their differences. `plan_answer` is pure; `apply_plan` does what the plan says. Does not know how an
+answer is generated and sent.
 
-The choices of prompt i are i * n to i * n + n - 1. Each is a request of its own, with a permit of its own.
+The choices of prompt i are i * n to i * n + n - 1. Each is a request of its own to the backend, with a permit of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_min_tokens, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.answers.token_reader import Echo, Reading
+from tlserve.endpoints.answers.token_reader import NO_ECHO, Echo, TokenReader
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
@@ -31,12 +32,14 @@ from tlserve.openai.chunks import Chunks
 from tlserve.openai.documents import AnswerHead, Extras, Usage
 from tlserve.openai.options import GenerationOptions
 
+SEED = "X-TL-Seed"
+
 
 @attrs.frozen(kw_only=True)
-class Shape:
-    """In what chat and completions differ, once there is a prompt. `default_tokens` None: as many as fit.
+class AnswerShape:
+    """The differences between chat and completions after the prompt. `default_tokens` None: as many as fit.
 
-    `chunks` takes whether the usage is asked for, `document` whether log-probabilities are, and what each choice says besides.
+    `chunks` takes whether the usage was requested; `document` whether log-probabilities were, and the extras of each choice.
     """
 
     id_prefix: str
@@ -46,8 +49,8 @@ class Shape:
 
 
 @attrs.frozen(kw_only=True)
-class AskedPrompt:
-    """One prompt: its ids, its place in the request, what its answers go on from, begin with, and are held to."""
+class TaskPrompt:
+    """One prompt: its ids, its place in the request for error messages, and how its answers begin and must look."""
 
     ids: Sequence[int]
     place: str
@@ -57,43 +60,144 @@ class AskedPrompt:
 
 
 @attrs.frozen(kw_only=True)
-class Asked:
-    """What a request asks for; `named` is the model as it names it. Raw prompts are answered in the dialect `PLAIN`."""
+class GenerationTask:
+    """The work of one request; `named` is the model's name in the request. Raw prompts have the dialect `PLAIN`."""
 
     served: Served
     named: str
+    shape: AnswerShape
     options: GenerationOptions
-    prompts: Sequence[AskedPrompt]
+    prompts: Sequence[TaskPrompt]
     headers: GenerationHeaders = NO_HEADERS
     deadline: Deadline = NO_DEADLINE
     dialect: Dialect = PLAIN
     tools: ToolUse | None = None
 
+    @property
+    def prompt_tokens(self) -> int:
+        """Return the tokens of all prompts."""
+        return sum(len(prompt.ids) for prompt in self.prompts)
+
+
+# --- the plan ----------------------------------------------------------------------------------------------------------
+
+
+@attrs.frozen(kw_only=True)
+class AnswerPlan:
+    """All that is decided about an answer before anything is done for it; a choice's place is its index in `requests`."""
+
+    task: GenerationTask
+    seed: int
+    system_fingerprint: str
+    requests: tuple[GenerationRequest, ...]
+
+    @property
+    def reserved_tokens(self) -> int:
+        """Return the tokens to reserve: those of the prompts, and what the request allows its answers."""
+        return self.task.prompt_tokens + len(self.requests) * (self.task.options.max_tokens or 0)
+
+    def prompt_of(self, index: int) -> TaskPrompt:
+        """Return the prompt that the choice `index` answers."""
+        return self.task.prompts[index // self.task.options.n]
+
+
+def plan_answer(task: GenerationTask, info: BackendInfo, seed: int, request_id: str = "") -> AnswerPlan:
+    """Return the plan; raises ClientError if the task does not fit the model. `seed`: the request's, or a drawn one."""
+    _check_count(task, info)
+    _check_ids(task, info)
+    budgets = [_budget(task, prompt, info) for prompt in task.prompts]
+    requests = (
+        _request(task, prompt, number, seed, max_tokens, request_id)
+        for prompt, max_tokens in zip(task.prompts, budgets, strict=True)
+        for number in range(task.options.n)
+    )
+    return AnswerPlan(task=task, seed=seed, system_fingerprint=info.system_fingerprint, requests=tuple(requests))
+
+
+def _check_count(task: GenerationTask, info: BackendInfo) -> None:
+    count, most = len(task.prompts) * task.options.n, info.admission_limit
+    if most is not None and count > most:
+        raise ClientError(
+            f"the request asks for {count} answers, and at most {most} requests are inside at once; send fewer prompts",
+            param="prompt" if len(task.prompts) > 1 else "n",
+        )
+
+
+def _check_ids(task: GenerationTask, info: BackendInfo) -> None:
+    """Refuse ids that the vocabulary does not have; a caller may steer the ids of control tokens."""
+    biased = [token for token, _ in task.options.sampling.get("logit_bias", ())]
+    check_ids(biased, info.vocabulary_size, "logit_bias")
+    check_ids(task.options.stop_token_ids, info.vocabulary_size, "stop_token_ids")
+
+
+def _budget(task: GenerationTask, prompt: TaskPrompt, info: BackendInfo) -> int:
+    if not prompt.ids:
+        raise ClientError(f"{prompt.place} gives an empty prompt; send some text", param=prompt.place)
+    max_tokens = plan_max_tokens(
+        task.options,
+        prompt_tokens=len(prompt.ids),
+        context_tokens=info.context_tokens,
+        default=task.shape.default_tokens,
+        prompt_field=prompt.place,
+    )
+    check_min_tokens(task.options, max_tokens)
+    return max_tokens
+
+
+def _request(
+    task: GenerationTask, prompt: TaskPrompt, number: int, seed: int, max_tokens: int, request_id: str
+) -> GenerationRequest:
+    options = task.options
+    return GenerationRequest(
+        prompt=tuple(prompt.ids),
+        max_tokens=max_tokens,
+        seed=seed_bits(seed),
+        choice=number,
+        sampling=options.sampling_over(task.served.default_sampling),
+        stop_ids=(frozenset() if options.ignore_eos else task.served.eos_ids) | frozenset(options.stop_token_ids),
+        min_tokens=options.min_tokens,
+        logprobs=options.logprobs,
+        grammar=prompt.grammar,
+        prompt_logprobs=_prompt_logprobs(options, number, echoes=prompt.echo is not None),
+        priority=task.headers.priority,
+        cache_salt=options.cache_salt,
+        progress=task.headers.progress,
+        request_id=request_id,
+    )
+
+
+def _prompt_logprobs(options: GenerationOptions, number: int, *, echoes: bool) -> int | None:
+    """Return the number of likeliest tokens for the prompt's log-probabilities: a prompt's first choice has them for all.
+
+    An echo has its own, because it may be sent before the echo of another choice.
+    """
+    asked = [options.prompt_logprobs if number == 0 else None, options.logprobs if echoes else None]
+    return max((top for top in asked if top is not None), default=None)
+
+
+# --- the answer under way ------------------------------------------------------------------------------------------------
+
 
 @attrs.frozen(kw_only=True)
 class Choice:
-    """One answer to be made: what the backend is asked, and the reading that is ready for its tokens."""
+    """One answer under way: the request to the backend, and the reader of its tokens."""
 
     request: GenerationRequest
-    reading: Reading
+    reader: TokenReader
 
 
 @attrs.frozen(kw_only=True)
-class Plan:
-    """All that is decided about an answer before the backend is asked for it; a choice's place is its `index`."""
+class StartedAnswer:
+    """The answer to a task, under way; a choice's place is its `index`."""
 
-    served: Served
-    choices: tuple[Choice, ...]
-    options: GenerationOptions
+    task: GenerationTask
     head: AnswerHead
-    shape: Shape
-    deadline: Deadline
-    progress: bool = False
+    choices: tuple[Choice, ...]
 
     def usage(self) -> Usage:
-        """Return what all choices cost so far; a prompt counts once, however many choices it has."""
-        usages = [choice.reading.usage() for choice in self.choices]
-        prompts = usages[:: self.options.n]
+        """Return the cost of all choices so far; a prompt counts once, however many choices it has."""
+        usages = [choice.reader.usage() for choice in self.choices]
+        prompts = usages[:: self.task.options.n]
         return Usage(
             prompt=sum(usage.prompt for usage in prompts),
             completion=sum(usage.completion for usage in usages),
@@ -102,134 +206,58 @@ class Plan:
         )
 
     def prompt_extras(self, index: int) -> Extras:
-        """Return what the choice `index` says of its prompt, if that was asked for: its ids and log-probabilities."""
-        own, first = self.choices[index], self.choices[index - index % self.options.n]
-        top, entries = self.options.prompt_logprobs, first.reading.prompt_entries
+        """Return the ids and log-probabilities of the prompt of choice `index`, as far as they were requested."""
+        options = self.task.options
+        own, first = self.choices[index], self.choices[index - index % options.n]
+        top, entries = options.prompt_logprobs, first.reader.prompt_entries
         return Extras(
-            prompt_token_ids=own.request.prompt if self.options.return_token_ids else None,
+            prompt_token_ids=own.request.prompt if options.return_token_ids else None,
             prompt_logprobs=None if top is None or entries is None else entries.entries(top),
         )
 
 
-def plan_answer(api: ApiContext, exchange: ApiExchange, asked: Asked, shape: Shape) -> Plan:
-    """Return the plan, and note in the exchange what it says of itself; raises ClientError for what does not fit."""
-    info = asked.served.backend.info()
-    exchange.notes.update(model=asked.served.model_id, prompt_tokens=sum(len(prompt.ids) for prompt in asked.prompts))
-    _check_count(asked, info)
-    _check_ids(asked, info)
-    seed = api.draw_seed() if asked.options.seed is None else asked.options.seed
-    choices = [
-        _choice(exchange, asked, prompt, number, seed, max_tokens)
-        for prompt, max_tokens in [(prompt, _budget(asked, prompt, info, shape)) for prompt in asked.prompts]
-        for number in range(asked.options.n)
-    ]
-    exchange.reserve_tokens(exchange.notes["prompt_tokens"] + len(choices) * (asked.options.max_tokens or 0))
-    if asked.headers.returns_seed:
-        exchange.extra_headers.append(("X-TL-Seed", str(seed)))
-    return Plan(
-        served=asked.served,
-        choices=tuple(choices),
-        options=asked.options,
-        head=_head(api, asked.named, info, shape),
-        shape=shape,
-        deadline=asked.deadline,
-        progress=asked.headers.progress,
+def apply_plan(api: ApiContext, exchange: ApiExchange, plan: AnswerPlan) -> StartedAnswer:
+    """Reserve the tokens of a plan, put its seed into the headers, and return its answer; raises what `Entry.reserve` does."""
+    exchange.figures.prepared_ms = exchange.elapsed_ms()
+    exchange.reserve_tokens(plan.reserved_tokens)
+    if plan.task.headers.returns_seed:
+        exchange.extra_headers.append((SEED, str(plan.seed)))
+    choices = (
+        Choice(request=request, reader=_reader(plan, index, exchange)) for index, request in enumerate(plan.requests)
     )
+    return StartedAnswer(task=plan.task, head=_head(api, plan), choices=tuple(choices))
 
 
-def _check_count(asked: Asked, info: BackendInfo) -> None:
-    count, most = len(asked.prompts) * asked.options.n, info.admission_limit
-    if most is not None and count > most:
-        raise ClientError(
-            f"the request asks for {count} answers, and at most {most} requests are inside at once; send fewer prompts",
-            param="prompt" if len(asked.prompts) > 1 else "n",
-        )
-
-
-def _check_ids(asked: Asked, info: BackendInfo) -> None:
-    """Refuse ids that the vocabulary does not have; those of control tokens are the caller's to steer."""
-    biased = [token for token, _ in asked.options.sampling.get("logit_bias", ())]
-    check_ids(biased, info.vocabulary_size, "logit_bias")
-    check_ids(asked.options.stop_token_ids, info.vocabulary_size, "stop_token_ids")
-
-
-def _choice(
-    exchange: ApiExchange, asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int
-) -> Choice:
-    request = _request(asked, prompt, number, seed, max_tokens, exchange.id)
-    wants_entries = request.prompt_logprobs is not None
-    reading = Reading(
-        _reader(asked, prompt),
+def _reader(plan: AnswerPlan, index: int, exchange: ApiExchange) -> TokenReader:
+    task, prompt = plan.task, plan.prompt_of(index)
+    with_entries = plan.requests[index].prompt_logprobs is not None
+    return TokenReader(
+        _output_reader(task, prompt),
         len(prompt.ids),
-        exchange,
-        echo=Echo() if prompt.echo is None else Echo(prompt.echo, asked.options.logprobs),
-        prompt_entries=PromptEntries(asked.served.tokenizer, prompt.ids) if wants_entries else None,
+        exchange.figures,
+        exchange.elapsed_ms,
+        echo=NO_ECHO if prompt.echo is None else Echo(prompt.echo, task.options.logprobs),
+        prompt_entries=PromptEntries(task.served.tokenizer, prompt.ids) if with_entries else None,
     )
-    return Choice(request=request, reading=reading)
 
 
-def _reader(asked: Asked, prompt: AskedPrompt) -> OutputReader:
-    options = asked.options
+def _output_reader(task: GenerationTask, prompt: TaskPrompt) -> OutputReader:
+    options = task.options
     return OutputReader(
-        asked.served.tokenizer,
+        task.served.tokenizer,
         options.stop,
-        asked.dialect,
+        task.dialect,
         opening=prompt.opening,
-        tools=asked.tools,
+        tools=task.tools,
         min_tokens=options.min_tokens,
         include_stop=options.include_stop,
     )
 
 
-def _budget(asked: Asked, prompt: AskedPrompt, info: BackendInfo, shape: Shape) -> int:
-    if not prompt.ids:
-        raise ClientError(f"{prompt.place} gives an empty prompt; send some text", param=prompt.place)
-    max_tokens = plan_max_tokens(
-        asked.options,
-        prompt_tokens=len(prompt.ids),
-        context_tokens=info.context_tokens,
-        default=shape.default_tokens,
-        prompt_field=prompt.place,
-    )
-    check_min_tokens(asked.options, max_tokens)
-    return max_tokens
-
-
-def _request(
-    asked: Asked, prompt: AskedPrompt, number: int, seed: int, max_tokens: int, request_id: str
-) -> GenerationRequest:
-    options = asked.options
-    return GenerationRequest(
-        prompt=tuple(prompt.ids),
-        max_tokens=max_tokens,
-        seed=seed_bits(seed),
-        choice=number,
-        sampling=options.sampling_over(asked.served.default_sampling),
-        stop_ids=(frozenset() if options.ignore_eos else asked.served.eos_ids) | frozenset(options.stop_token_ids),
-        min_tokens=options.min_tokens,
-        logprobs=options.logprobs,
-        grammar=prompt.grammar,
-        prompt_logprobs=_prompt_logprobs(options, number, echoes=prompt.echo is not None),
-        priority=asked.headers.priority,
-        cache_salt=options.cache_salt,
-        progress=asked.headers.progress,
-        request_id=request_id,
-    )
-
-
-def _prompt_logprobs(options: GenerationOptions, number: int, *, echoes: bool) -> int | None:
-    """Return how many likeliest tokens the prompt's log-probabilities need: a prompt's first choice tells them for all.
-
-    An echo has its own, for it may be sent before that of another choice.
-    """
-    asked = [options.prompt_logprobs if number == 0 else None, options.logprobs if echoes else None]
-    return max((top for top in asked if top is not None), default=None)
-
-
-def _head(api: ApiContext, named: str, info: BackendInfo, shape: Shape) -> AnswerHead:
+def _head(api: ApiContext, plan: AnswerPlan) -> AnswerHead:
     return AnswerHead(
-        id=f"{shape.id_prefix}-{api.new_id()}",
+        id=f"{plan.task.shape.id_prefix}-{api.new_id()}",
         created=int(api.now_s()),
-        model=named,
-        system_fingerprint=info.system_fingerprint,
+        model=plan.task.named,
+        system_fingerprint=plan.system_fingerprint,
     )

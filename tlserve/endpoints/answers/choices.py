@@ -22,11 +22,11 @@ import trio
 
 from tlserve.endpoints.answers.answer_plan import Choice
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.answers.token_reader import Part
+from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.errors import single_cause
 from tlserve.generation import Backend, TokenStream
 
-Ready = list[tuple[int, list[Part]]]
+Ready = list[tuple[int, list[AnswerPart]]]
 """What became ready together: the index of a choice, and what it gained. The list may be empty of text: it started."""
 
 
@@ -72,7 +72,7 @@ async def open_choices(
 @attrs.frozen(eq=False)
 class _Gained:
     index: int
-    parts: list[Part] = attrs.field(factory=list)
+    parts: list[AnswerPart] = attrs.field(factory=list)
     ended: bool = False
     error: Exception | None = None
 
@@ -107,10 +107,10 @@ async def _pump(
 
 
 async def _relay(tokens: TokenStream, place: _Place, send: trio.MemorySendChannel[_Gained]) -> None:
-    reading = place.choice.reading
+    reader = place.choice.reader
     async for batch in tokens:
-        await send.send(_Gained(place.index, reading.feed(batch), reading.ended))
-        if reading.ended:
+        await send.send(_Gained(place.index, reader.feed(batch), reader.ended))
+        if reader.ended:
             return
     check_ended(place.choice)
 
@@ -124,7 +124,7 @@ class _One:
 
     @property
     def ended(self) -> bool:
-        return self._choice.reading.ended
+        return self._choice.reader.ended
 
     def __aiter__(self) -> _One:
         return self
@@ -137,7 +137,7 @@ class _One:
         except StopAsyncIteration:
             check_ended(self._choice)
             raise
-        return [(0, self._choice.reading.feed(batch))]
+        return [(0, self._choice.reader.feed(batch))]
 
 
 class _Several:
@@ -180,5 +180,5 @@ class _Several:
 
 def check_ended(choice: Choice) -> None:
     """Raise if the backend ended a choice without saying why."""
-    if not choice.reading.ended:
+    if not choice.reader.ended:
         raise RuntimeError("the backend ended an answer without saying why")

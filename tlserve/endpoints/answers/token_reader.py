@@ -1,12 +1,12 @@
 """Batches of events -> the parts of one answer, with everything that is counted on the way.
 
-Owns the usage, the prompt's echo and log-probabilities, and the log record's view of an answer. Refuses to know how it is read
-(`tlserve.chat`) and sent.
+Owns the usage, the prompt's echo and log-probabilities, and an answer's share of its request's figures. Does not know how tokens
+become text (`tlserve.chat` does), nor how the parts are sent.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -14,14 +14,14 @@ from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
-from tlserve.endpoints.exchange import ApiExchange
 from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
 from tlserve.openai.documents import Usage
+from tlserve.telemetry.request_log import RequestFigures
 
 
 @attrs.frozen
-class Part:
-    """A delta that shows, the ids of the tokens that it took and of those that showed nothing before it.
+class AnswerPart:
+    """A delta that shows something, with the ids of its tokens and of the tokens before it that showed nothing.
 
     `reasoning_tokens` are those of the answer so far.
     """
@@ -33,26 +33,30 @@ class Part:
 
 @attrs.frozen
 class Echo:
-    """What an answer begins with: its prompt. `logprobs` None: only the text, else with so many likeliest beside each token."""
+    """The prompt at the start of an answer. `logprobs` None: only its text; k >= 0: also the k likeliest tokens at each place."""
 
     text: str = ""
     logprobs: int | None = None
 
 
-class Reading:
-    """The reading of one answer to a prompt of `prompt_tokens`; once it `ended`, no further batch need be fed.
+NO_ECHO = Echo()
 
-    The notes of a request that has several answers are their sums, and its times those of the first. `prompt_entries` collect the
-    log-probabilities of the prompt, where they were asked for.
+
+class TokenReader:
+    """Reads one answer to a prompt of `prompt_tokens`; once it has `ended`, no further batch need be fed.
+
+    It adds to the `figures` of its request, at the times of `clock`, in milliseconds since the request's arrival.
+    `prompt_entries` collect the log-probabilities of the prompt, if they were requested.
     """
 
     def __init__(
         self,
         reader: OutputReader,
         prompt_tokens: int,
-        exchange: ApiExchange,
+        figures: RequestFigures,
+        clock: Callable[[], float],
         *,
-        echo: Echo = Echo(),
+        echo: Echo = NO_ECHO,
         prompt_entries: PromptEntries | None = None,
     ) -> None:
         self.prompt_entries = prompt_entries
@@ -60,10 +64,8 @@ class Reading:
         self._reader = reader
         self._prompt_tokens = prompt_tokens
         self._cached_tokens = 0
-        self._call = exchange
-        exchange.notes.setdefault(
-            "prepared_ms", exchange.elapsed_ms()
-        )  # what was read and understood waits from now on
+        self._figures = figures
+        self._clock = clock
         self._echo = echo
         self._unshown: tuple[int, ...] = ()
         self._progress: Progress | None = None
@@ -83,22 +85,22 @@ class Reading:
         )
 
     def take_progress(self) -> Progress | None:
-        """Return the latest news of the request's way to its first token, once; None if there is none."""
+        """Return the latest progress towards the first token, once; None if there is none."""
         progress, self._progress = self._progress, None
         return progress
 
-    def feed(self, batch: Sequence[GenerationEvent]) -> list[Part]:
-        """Return what `batch` adds, one part per token that shows; events behind the end of the answer do not count."""
+    def feed(self, batch: Sequence[GenerationEvent]) -> list[AnswerPart]:
+        """Return what `batch` adds, one part per token that shows; events after the end of the answer do not count."""
         before = self._reader.tokens
-        parts: list[Part] = []
+        parts: list[AnswerPart] = []
         for event in batch:
             self._feed_one(event, parts)
-        self._note_sum("completion_tokens", self._reader.tokens - before)
+        self._figures.note_tokens(self._reader.tokens - before)
         if parts and parts[-1].delta.finish is not None:
-            self._call.notes["finish"] = parts[-1].delta.finish.value
+            self._figures.finish = parts[-1].delta.finish.value
         return parts
 
-    def _feed_one(self, event: GenerationEvent, parts: list[Part]) -> None:
+    def _feed_one(self, event: GenerationEvent, parts: list[AnswerPart]) -> None:
         if isinstance(event, TokenEvent):
             self._read(event, parts)
         elif isinstance(event, PrefillStarted):
@@ -112,23 +114,21 @@ class Reading:
 
     def _start(self, event: PrefillStarted) -> None:
         self.started = True
-        self._call.began = True
         self._cached_tokens = event.cached_tokens
-        self._note_sum("cached_tokens", event.cached_tokens)
-        self._call.notes.setdefault("queue_ms", self._call.elapsed_ms())
+        self._figures.note_start(event.cached_tokens, self._clock())
 
-    def _add_echo(self, parts: list[Part]) -> None:
+    def _add_echo(self, parts: list[AnswerPart]) -> None:
         """Begin the answer with its prompt; the log-probabilities of that are complete when the first token comes."""
         echo, self._echo = self._echo, attrs.evolve(self._echo, logprobs=None)
         entries: tuple[LogprobEntry, ...] = ()
         if echo.logprobs is not None and self.prompt_entries is not None:
             entries = self.prompt_entries.entries_in(echo.text, echo.logprobs)
         if echo.text or entries:
-            parts.append(Part(Delta(content=echo.text, logprobs=entries)))
+            parts.append(AnswerPart(Delta(content=echo.text, logprobs=entries)))
 
-    def _read(self, event: TokenEvent, parts: list[Part]) -> None:
+    def _read(self, event: TokenEvent, parts: list[AnswerPart]) -> None:
         if self._reader.tokens == 0:
-            self._call.notes.setdefault("first_token_ms", self._call.elapsed_ms())
+            self._figures.note_first_token(self._clock())
         if self._reader.stopped:
             return
         if self._echo.logprobs is not None:
@@ -137,7 +137,7 @@ class Reading:
         self._unshown += (event.token,)
         if not delta.is_empty:
             placed = self._placed(delta) if delta.logprobs else delta
-            parts.append(Part(placed, self._unshown, self._reader.reasoning_tokens))
+            parts.append(AnswerPart(placed, self._unshown, self._reader.reasoning_tokens))
             self._unshown = ()
 
     def _placed(self, delta: Delta) -> Delta:
@@ -147,6 +147,3 @@ class Reading:
             return delta
         entries = (attrs.evolve(entry, offset=entry.offset + shift) for entry in delta.logprobs)
         return attrs.evolve(delta, logprobs=tuple(entries))
-
-    def _note_sum(self, name: str, more: int) -> None:
-        self._call.notes[name] = self._call.notes.get(name, 0) + more

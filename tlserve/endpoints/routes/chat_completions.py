@@ -11,7 +11,7 @@ from tlserve.chat.prompt import Prompt, Rendering, encode_chat
 from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answers.answer import answer
-from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
+from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
@@ -19,7 +19,7 @@ from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
 from tlserve.openai.requests import ChatRequest, parse_chat, refuse_ignored
 
-SHAPE = Shape(
+SHAPE = AnswerShape(
     id_prefix="chatcmpl",
     default_tokens=None,
     chunks=chat_chunks,
@@ -33,10 +33,11 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
     served, request = incoming.served, incoming.request
     exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
-        prompt = await api.offload.run(incoming.size_bytes, lambda: _asked_prompt(served, request))
-    asked = Asked(
+        prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request))
+    task = GenerationTask(
         served=served,
         named=request.model,
+        shape=_shape(served),
         options=request.options,
         prompts=[prompt],
         headers=incoming.headers,
@@ -44,19 +45,19 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
         dialect=served.dialect,
         tools=request.tools.use,
     )
-    await answer(api, exchange, plan_answer(api, exchange, asked, _shape(served)))
+    await answer(api, exchange, task)
 
 
-def _asked_prompt(served: Served, request: ChatRequest) -> AskedPrompt:
+def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
     """Return the prompt, and what its answers are held to."""
     prompt = encode_prompt(served, request)
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
     )
-    return AskedPrompt(ids=prompt.ids, place="messages", opening=prompt.opening, grammar=grammar)
+    return TaskPrompt(ids=prompt.ids, place="messages", opening=prompt.opening, grammar=grammar)
 
 
-def _shape(served: Served) -> Shape:
+def _shape(served: Served) -> AnswerShape:
     """Return the shape of this model's answers: how its reasoning is called is a setting."""
     if served.reasoning_names == REASONING_NAMES:
         return SHAPE

@@ -14,7 +14,7 @@ from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer import answer
-from tlserve.endpoints.answers.answer_plan import Asked, AskedPrompt, Shape, plan_answer
+from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
 from tlserve.endpoints.answers.budget import COMPLETION_TOKENS
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
@@ -26,7 +26,7 @@ from tlserve.openai.documents import completion_document
 from tlserve.openai.inputs import Input
 from tlserve.openai.requests import CompletionRequest, parse_completion
 
-SHAPE = Shape(
+SHAPE = AnswerShape(
     id_prefix="cmpl",
     default_tokens=COMPLETION_TOKENS,
     chunks=completion_chunks,
@@ -41,22 +41,23 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     served, request = incoming.served, incoming.request
     with incoming.deadline.obeyed():
         prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
-    asked = Asked(
+    task = GenerationTask(
         served=served,
         named=request.model,
+        shape=SHAPE,
         options=request.options,
         prompts=prompts,
         headers=incoming.headers,
         deadline=incoming.deadline,
     )
-    await answer(api, exchange, plan_answer(api, exchange, asked, SHAPE))
+    await answer(api, exchange, task)
 
 
-def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[AskedPrompt, ...]:
+def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[TaskPrompt, ...]:
     """Return the prompts in order; raises ClientError for an id that the vocabulary does not have."""
     grammar = answer_grammar(request.options.format, None, PLAIN, FROM_NOTHING, served.tokenizer.special_tokens)
     return tuple(
-        AskedPrompt(
+        TaskPrompt(
             ids=_ids(served, prompt, specials),
             place=prompt.place,
             grammar=grammar,

@@ -50,10 +50,10 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
 async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
     """Return the vectors; the request's key pays for them."""
     tokens = sum(map(len, request.inputs))
-    exchange.notes["prompt_tokens"] = tokens
+    exchange.figures.prompt_tokens = tokens
     exchange.reserve_tokens(tokens)
     vectors = await served.backend.embed(request)
-    exchange.began = True
+    exchange.figures.began = True
     return vectors
 
 

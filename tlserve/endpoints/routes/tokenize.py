@@ -61,5 +61,5 @@ async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
     check_generates(served)
     exchange.ignored = ignored_names(served, request)
     prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
-    exchange.notes["prompt_tokens"] = len(prompt.ids)
+    exchange.figures.prompt_tokens = len(prompt.ids)
     await exchange.send(input_tokens_document(len(prompt.ids)))
