@@ -18,7 +18,7 @@ import msgspec
 from msgspec import Meta, Raw, Struct
 
 from tlserve.chat.messages import Turn, TurnCall, parse_role
-from tlserve.chat.output.argument_stream import is_json
+from tlserve.chat.output.json_scan import is_json
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.fields import Table, inert, later, read_fields, served
 

@@ -1,8 +1,7 @@
-"""The arguments of a call, coerced by its tool's schema where nothing is lost.
+"""The arguments of a call, coerced to the types in its tool's schema where nothing is lost.
 
-Owns the rules of that, and that all else passes on as it is generated. Only the members of the
-arguments themselves are looked at, and only those whose schema names one type; their values change only from one spelling of
-the same thing to another:
+Holds the rules of the coercion; everything else is passed on as it is generated. Only the top-level members of the arguments are
+coerced, and only those whose schema names one type. A value changes only from one spelling to another spelling of the same value:
 
     the schema says                 the model wrote           it becomes
     integer, number, boolean        "5"  "2.5"  "true"        5  2.5  true
@@ -10,7 +9,7 @@ the same thing to another:
     string                          5  2.5  true              "5"  "2.5"  "true"
     object, array                   "{...}"  "[...]"          {...}  [...]
 
-A value that the schema does not ask to change is passed on in pieces; one that it may is held until it is complete.
+A value that cannot change is passed on in pieces. A value that may change is held until it is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tlserve.chat.output.json_scan import JsonFault, ObjectReader, Part, ValueScanner
+from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, is_json
 
 Schema = Mapping[str, Any]
 
@@ -32,7 +31,7 @@ _OPENERS = {"object": "{", "array": "["}
 
 
 def declared_type(schema: Schema, name: str) -> str:
-    """Return the one type that `schema` gives the member `name`, or ""."""
+    """Return the type that `schema` gives the member `name`, or "" if it does not give exactly one."""
     properties = schema.get("properties")
     member = properties.get(name) if isinstance(properties, Mapping) else None
     kind = member.get("type") if isinstance(member, Mapping) else None
@@ -40,7 +39,7 @@ def declared_type(schema: Schema, name: str) -> str:
 
 
 def coerce(value: str, kind: str) -> str:
-    """Return the JSON text `value` as type `kind`, or as it is where that would lose or invent something."""
+    """Return the JSON text `value` as type `kind`, or unchanged where the change would lose or invent something."""
     if kind == "integer" and (whole := _WHOLE.fullmatch(value)):
         return whole["integer"]
     if kind == "string":
@@ -57,52 +56,42 @@ def unquoted(text: str, kind: str) -> str:
     return text if kind in _OPENERS and text[:1] == _OPENERS[kind] and is_json(text) else ""
 
 
-def is_json(text: str) -> bool:
-    """Say whether `text` is one JSON value, brackets and all, and nothing else."""
-    scanner = ValueScanner()
-    try:
-        written, end = scanner.read(text)
-    except JsonFault:
-        return False
-    return scanner.complete and end == len(text) and written == text
-
-
 def _may_change(value: str, kind: str) -> bool:
-    """Say whether a value that begins with `value` is held."""
+    """Say whether a value that begins with `value` may change, so that it must be held."""
     return kind == "integer" or (kind in _UNQUOTED or kind in _OPENERS) == (value[:1] == '"')
 
 
 class ArgumentStream:
-    """The text of one call's arguments, on its way: an object, or the beginning of one."""
+    """Coerces the arguments of one call while they are generated: an object, or the beginning of one."""
 
     def __init__(self, schema: Schema) -> None:
         self._schema = schema
         self._reader = ObjectReader()
         self._kind = ""
         self._value: str | None = None
-        """What is held of a value; None where values pass."""
+        """The text that is held of a value; None where values are passed on."""
 
     def feed(self, text: str) -> str:
-        """Return what `text`, a further piece of valid JSON, lets pass."""
+        """Return the text that can be passed on now; `text` is the next piece of valid JSON."""
         if not self._schema:
             return text
         parts, _ = self._reader.read(text)
-        return "".join(self._pass(part.part, part.text) for part in parts)
+        return "".join(map(self._pass, parts))
 
     def finish(self) -> str:
-        """Return what is held, because nothing follows."""
+        """Return the text that is held, because nothing follows."""
         held, self._value = self._value or "", None
         return held
 
-    def _pass(self, part: Part, text: str) -> str:
-        if part is Part.KEY:
-            self._kind = declared_type(self._schema, text)
+    def _pass(self, part: ObjectPart) -> str:
+        if part.kind is PartKind.KEY:
+            self._kind = declared_type(self._schema, part.text)
             self._value = "" if self._kind else None
             return ""
-        if part is Part.END:
+        if part.kind is PartKind.END:
             held = self.finish()
             return coerce(held, self._kind) if held else ""
-        if part is Part.FRAME or self._value is None:
-            return text
-        self._value += text
+        if part.kind is PartKind.FRAME or self._value is None:
+            return part.text
+        self._value += part.text
         return "" if _may_change(self._value, self._kind) else self.finish()

@@ -1,40 +1,51 @@
-"""One call, from the JSON object that spells it: `{"name": ..., "arguments": {...}}`.
+"""One call, read from the JSON object that spells it: `{"name": ..., "arguments": {...}}`.
 
-Owns which members there may be, in which order, and when a call is opened: once its name is known and its arguments have begun.
-What comes before that is held, so that a text that is no call can still come back whole. Refuses to know the markup around.
+Owns which members the object may have, in any order, and when a call is opened: once its name is known and its arguments have
+begun. The text before that is held, so that a text that is not a call can come back whole. Does not know the markup around the
+object.
 
-The members: `name`; `arguments` or `parameters`: an object, or the JSON text of one, or null; others (`id`, `type`) are passed
-over. Without arguments there are none: `{}`.
+The members are `name`, and `arguments` or `parameters`: an object, or the JSON text of an object, or null. Other members (`id`,
+`type`) are ignored. A call without arguments has the arguments `{}`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
-from tlserve.chat.output.argument_stream import ArgumentStream, is_json
-from tlserve.chat.output.json_scan import JsonFault, ObjectReader, Part
+from tlserve.chat.output.argument_stream import ArgumentStream
+from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, is_json
 
 _ARGUMENTS = ("arguments", "parameters")
 Schemas = Mapping[str, Mapping[str, Any]]
 
 
 def call_pieces(name: str, arguments: str, schemas: Schemas) -> list[Piece]:
-    """Return the pieces of a call that is complete; `arguments` is the JSON text of an object."""
+    """Return the pieces of a complete call; `arguments` is the JSON text of an object."""
     stream = ArgumentStream(schemas.get(name, {}))
     return [CallOpened(name), CallArguments(stream.feed(arguments) + stream.finish()), CallClosed()]
 
 
-class CallReader:
-    """Reads one call. `opened` once its name was given; `complete` once its last brace was read.
+def argument_pieces(text: str) -> list[Piece]:
+    """Return `text` as a piece of the open call's arguments; an empty text is no piece."""
+    return [CallArguments(text)] if text else []
 
-    `accepts` says which names are taken; another is a fault.
+
+class _NotACall(Exception):
+    """The object is not a call."""
+
+
+class CallReader:
+    """Reads one call: `opened` once its first piece was returned, `complete` after its last brace, `failed` if it is not a call.
+
+    `accepts` says which names are taken; an object with another name is not a call.
     """
 
     def __init__(self, schemas: Schemas, accepts: Callable[[str], bool] = bool) -> None:
         self.opened = False
+        self.failed = False
         self._schemas = schemas
         self._accepts = accepts
         self._object = ObjectReader()
@@ -43,90 +54,83 @@ class CallReader:
         self._name = ""
         self._arguments = ""
         self._has_arguments = False
-        self._stream: ArgumentStream | None = None
-        self._at = 0
+        self._stream = ArgumentStream({})
 
     @property
     def complete(self) -> bool:
-        """Say whether the call is over."""
+        """Say whether the call's last brace was read."""
         return self._object.complete
 
-    def read(self, text: str, at: int, pieces: list[Piece]) -> int:
-        """Add to `pieces` what `text` from `at` on gives; return the place behind the call. Raises JsonFault."""
-        self._at = at
-        fault: JsonFault | None = None
+    def read(self, text: str) -> tuple[list[Piece], int]:
+        """Return the pieces that `text` completes, and the place in it after the call.
+
+        If the call fails after it was opened, that is the place of the first character that cannot belong to it.
+        """
+        parts, end = self._object.read(text)
+        self.failed = self._object.failed
+        pieces: list[Piece] = []
         try:
-            parts, end = self._object.read(text, at)
-        except JsonFault as error:
-            parts, end, fault = self._object.taken(), error.at, error
-        for part in parts:
-            self._take(part.part, part.text, pieces)
-        if fault is not None:
-            raise fault
-        if self.complete:
-            self._close(pieces)
-        return end
+            for part in parts:
+                pieces += self._take(part)
+            if self.complete:
+                pieces += self._close()
+        except _NotACall:
+            self.failed = True
+        return pieces, end
 
-    def flush(self) -> str:
-        """Return what is held of arguments that have begun, because nothing follows."""
-        return "" if self._stream is None else self._stream.finish()
+    def flush(self) -> list[Piece]:
+        """Return the arguments that are held, because nothing follows."""
+        return argument_pieces(self._stream.finish())
 
-    def _take(self, part: Part, text: str, pieces: list[Piece]) -> None:
-        if part is Part.KEY:
-            self._key, self._value = text, ""
-        elif part is Part.VALUE:
-            self._take_value(text, pieces)
-        elif part is Part.END:
-            self._end_value(pieces)
+    def _take(self, part: ObjectPart) -> Sequence[Piece]:
+        if part.kind is PartKind.KEY:
+            self._key, self._value = part.text, ""
+        elif part.kind is PartKind.VALUE:
+            return self._take_value(part.text)
+        elif part.kind is PartKind.END:
+            return self._end_value()
+        return ()
 
-    def _take_value(self, text: str, pieces: list[Piece]) -> None:
+    def _take_value(self, text: str) -> Sequence[Piece]:
+        """Keep a part of a value; the arguments are passed on as soon as the name is known, if they are an object."""
         if self._key not in _ARGUMENTS or not self._name or (self._value or text)[:1] != "{":
             self._value += text
-        elif not self._has_arguments:
-            self._value = "{"
-            self._open(pieces)
-            self._pass(text, pieces)
+            return ()
+        self._value = "{"
+        return () if self._has_arguments else self._pass(text)
 
-    def _end_value(self, pieces: list[Piece]) -> None:
+    def _end_value(self) -> Sequence[Piece]:
+        pieces: Sequence[Piece] = ()
         if self._key == "name" and not self._name:
-            self._set_name(json.loads(self._value))
-            if self._arguments:
-                self._open(pieces)
-                self._pass(self._arguments, pieces)
+            self._name = self._checked_name(json.loads(self._value))
+            pieces = self._pass(self._arguments) if self._arguments else ()
         elif self._key in _ARGUMENTS and not self.opened:
-            self._set_arguments(self._value, pieces)
+            self._arguments = self._checked_arguments(self._value)
+            pieces = self._pass(self._arguments) if self._name else ()
         self._has_arguments = self.opened
+        return pieces
 
-    def _set_name(self, name: object) -> None:
+    def _checked_name(self, name: object) -> str:
         if not isinstance(name, str) or not name or not self._accepts(name):
-            raise JsonFault(self._at)
-        self._name = name
+            raise _NotACall
+        return name
 
-    def _set_arguments(self, value: str, pieces: list[Piece]) -> None:
-        """Take arguments that are not an object yet to be streamed: one that came before the name, its JSON text, or null."""
+    def _checked_arguments(self, value: str) -> str:
+        """Return arguments that were not passed on: an object before the name, the JSON text of an object, or null."""
         text = str(json.loads(value)).strip() or "{}" if value[0] == '"' else "{}" if value == "null" else value
         if text[0] != "{" or not is_json(text):
-            raise JsonFault(self._at)
-        self._arguments = text
-        if self._name:
-            self._open(pieces)
-            self._pass(text, pieces)
+            raise _NotACall
+        return text
 
-    def _open(self, pieces: list[Piece]) -> None:
-        if self._stream is None:
-            self._stream = ArgumentStream(self._schemas.get(self._name, {}))
-            self.opened = True
-            pieces.append(CallOpened(self._name))
+    def _pass(self, text: str) -> list[Piece]:
+        """Return `text` as arguments; the first time this opens the call."""
+        if self.opened:
+            return argument_pieces(self._stream.feed(text))
+        self.opened = True
+        self._stream = ArgumentStream(self._schemas.get(self._name, {}))
+        return [CallOpened(self._name), *argument_pieces(self._stream.feed(text))]
 
-    def _pass(self, text: str, pieces: list[Piece]) -> None:
-        assert self._stream is not None
-        if passed := self._stream.feed(text):
-            pieces.append(CallArguments(passed))
-
-    def _close(self, pieces: list[Piece]) -> None:
+    def _close(self) -> list[Piece]:
         if not self._name:
-            raise JsonFault(self._at)
-        if not self.opened:
-            self._open(pieces)
-            self._pass("{}", pieces)
-        pieces.append(CallClosed())
+            raise _NotACall
+        return [*(() if self.opened else self._pass("{}")), CallClosed()]

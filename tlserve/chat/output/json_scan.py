@@ -1,11 +1,10 @@
-"""JSON that is still being written, followed character by character.
+"""JSON that is still being generated, read piece by piece.
 
-Owns where a value ends, and where text stops being JSON. `ValueScanner` follows one value; `ObjectReader` an
-object, and tells its keys and values apart. What they give does not depend on how the text was cut. Refuses to know what a
-value is for.
+Finds where a value ends, and where the text stops being JSON. `ValueScanner` reads one value; `ObjectReader` reads an object and
+separates its keys from its values. Both give the same result however the text is cut. They do not know what a value is for.
 
-One leniency, because models write so: a control character inside a string, which JSON forbids, comes out as its escape. It
-loses nothing. Source: RFC 8259.
+The reader is lenient in one point, because models need it: JSON forbids control characters inside a string, and here they are
+replaced by their escapes. Nothing is lost. Source: RFC 8259.
 """
 
 from __future__ import annotations
@@ -27,8 +26,8 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 _CLOSERS = {"{": "}", "[": "]"}
 
 
-class JsonFault(Exception):
-    """What was read is not JSON; `at` is the first character that cannot belong to it."""
+class _NotJson(Exception):
+    """The text is not JSON; `at` is the place of the first character that cannot belong to it."""
 
     def __init__(self, at: int) -> None:
         super().__init__(f"not JSON at {at}")
@@ -36,13 +35,14 @@ class JsonFault(Exception):
 
 
 class ValueScanner:
-    """Follows one value; `complete` once its last character was read.
+    """Reads one value: `complete` after its last character, `failed` if the text is not JSON.
 
-    A number or a name ends with the character after it, which is not read.
+    A number or a literal name ends before the character that follows it; that character is not read.
     """
 
     def __init__(self) -> None:
         self.complete = False
+        self.failed = False
         self._open: list[str] = []
         self._step: Callable[[str, int], int] = self._value
         self._is_key = False
@@ -51,9 +51,15 @@ class ValueScanner:
         self._out: list[str] = []
 
     def read(self, text: str, at: int = 0) -> tuple[str, int]:
-        """Return the value's text from `at` on, and the place behind it; raises JsonFault."""
-        while at < len(text) and not self.complete:
-            at = self._step(text, at)
+        """Return the part of the value in `text` from `at` on, and the place after it.
+
+        If the text is not JSON, that is the place of the first character that cannot belong to the value.
+        """
+        try:
+            while at < len(text) and not self.complete:
+                at = self._step(text, at)
+        except _NotJson as fault:
+            self.failed, at = True, fault.at
         out = "".join(self._out)
         self._out.clear()
         return out, at
@@ -73,13 +79,13 @@ class ValueScanner:
         if character in _CLOSERS:
             return self._push(text, at)
         if not _TOKEN.fullmatch(character):
-            raise JsonFault(at)
+            raise _NotJson(at)
         self._step = self._bare
         return at
 
     def _push(self, text: str, at: int) -> int:
         if len(self._open) == MAX_DEPTH:
-            raise JsonFault(at)
+            raise _NotJson(at)
         self._open.append(text[at])
         return self._take(text, at, self._first_key if text[at] == "{" else self._first_value)
 
@@ -98,15 +104,15 @@ class ValueScanner:
     def _colon(self, text: str, at: int) -> int:
         return self._expect(text, at, ":", self._value)
 
-    def _expect(self, text: str, at: int, wanted: str, step: Callable[[str, int], int]) -> int:
+    def _expect(self, text: str, at: int, expected: str, step: Callable[[str, int], int]) -> int:
         if text[at] in _SPACE:
             return self._take(text, at, self._step)
-        if text[at] != wanted:
-            raise JsonFault(at)
+        if text[at] != expected:
+            raise _NotJson(at)
         return self._take(text, at, step)
 
     def _more(self, text: str, at: int) -> int:
-        """Read what follows a member: the next one, or the end of what holds it."""
+        """Read what follows a member: the next member, or the end of the array or object."""
         if text[at] == _CLOSERS[self._open[-1]]:
             return self._close(text, at)
         return self._expect(text, at, ",", self._key if self._open[-1] == "{" else self._value)
@@ -143,30 +149,37 @@ class ValueScanner:
             self._digits = 4
             return self._take(text, at, self._unicode)
         if text[at] not in _ESCAPED:
-            raise JsonFault(at)
+            raise _NotJson(at)
         return self._take(text, at, self._string)
 
     def _unicode(self, text: str, at: int) -> int:
         if text[at] not in _HEX:
-            raise JsonFault(at)
+            raise _NotJson(at)
         self._digits -= 1
         return self._take(text, at, self._unicode if self._digits else self._string)
 
     def _bare(self, text: str, at: int) -> int:
-        """Read a number, or one of JSON's three names."""
+        """Read a number, or one of the names true, false and null."""
         end = _TOKEN.match(text, at).end()  # type: ignore[union-attr]
         self._token += text[at:end]
         self._out.append(text[at:end])
         if end < len(text):
             if not _LITERAL.fullmatch(self._token):
-                raise JsonFault(end)
+                raise _NotJson(end)
             self._token = ""
             self._ended()
         return end
 
 
-class Part(enum.Enum):
-    """What a piece of an object's text is: `FRAME` stands around keys and values; `END` follows a value's last piece."""
+def is_json(text: str) -> bool:
+    """Say whether `text` is exactly one JSON string, array or object, with nothing around it."""
+    scanner = ValueScanner()
+    written, end = scanner.read(text)
+    return scanner.complete and end == len(text) and written == text
+
+
+class PartKind(enum.Enum):
+    """What a part of an object's text is. `FRAME` is the text around keys and values; `END` follows a value's last part."""
 
     FRAME = "frame"
     KEY = "key"
@@ -176,40 +189,46 @@ class Part(enum.Enum):
 
 @attrs.frozen
 class ObjectPart:
-    """A piece of an object. A key is decoded, and its text as it was written is in the frame after it."""
+    """A part of an object. A key is decoded; its text as it was written is in the frame after it."""
 
-    part: Part
+    kind: PartKind
     text: str = ""
 
 
 class ObjectReader:
-    """Follows one object. Frames and values, joined, are its text; `complete` once its brace was closed."""
+    """Reads one object: `complete` after its closing brace, `failed` if the text is not JSON.
+
+    Its frames and values, joined, are its text.
+    """
 
     def __init__(self) -> None:
         self.complete = False
+        self.failed = False
         self._step: Callable[[str, int], int] = self._begin
         self._scanner = ValueScanner()
         self._key = ""
         self._parts: list[ObjectPart] = []
 
     def read(self, text: str, at: int = 0) -> tuple[list[ObjectPart], int]:
-        """Return the parts from `at` on, and the place behind them; raises JsonFault (see `taken`)."""
-        while at < len(text) and not self.complete:
-            at = self._step(text, at)
-        return self.taken(), at
+        """Return the parts in `text` from `at` on, and the place after them.
 
-    def taken(self) -> list[ObjectPart]:
-        """Return the parts that no call has returned yet: after a fault, those before it."""
+        If the text is not JSON, that is the place of the first character that cannot belong to the object.
+        """
+        try:
+            while at < len(text) and not self.complete:
+                at = self._step(text, at)
+        except _NotJson as fault:
+            self.failed, at = True, fault.at
         parts, self._parts = self._parts, []
-        return parts
+        return parts, at
 
     def _frame(self, text: str, step: Callable[[str, int], int]) -> None:
-        self._parts.append(ObjectPart(Part.FRAME, text))
+        self._parts.append(ObjectPart(PartKind.FRAME, text))
         self._step = step
 
     def _punctuation(self, text: str, at: int, steps: dict[str, Callable[[str, int], int]]) -> int:
         if text[at] not in _SPACE and text[at] not in steps:
-            raise JsonFault(at)
+            raise _NotJson(at)
         self._frame(text[at], steps.get(text[at], self._step))
         return at + 1
 
@@ -229,8 +248,10 @@ class ObjectReader:
         piece, at = self._scanner.read(text, at)
         self._key += piece
         if self._scanner.complete:
-            self._parts.append(ObjectPart(Part.KEY, json.loads(self._key)))
+            self._parts.append(ObjectPart(PartKind.KEY, json.loads(self._key)))
             self._frame(self._key, self._colon)
+        elif self._scanner.failed:
+            raise _NotJson(at)
         return at
 
     def _colon(self, text: str, at: int) -> int:
@@ -243,16 +264,14 @@ class ObjectReader:
         return at
 
     def _in_value(self, text: str, at: int) -> int:
-        try:
-            piece, at = self._scanner.read(text, at)
-        except JsonFault:
-            self._parts.append(ObjectPart(Part.VALUE, self._scanner.read("")[0]))
-            raise
+        piece, at = self._scanner.read(text, at)
         if piece:
-            self._parts.append(ObjectPart(Part.VALUE, piece))
+            self._parts.append(ObjectPart(PartKind.VALUE, piece))
         if self._scanner.complete:
-            self._parts.append(ObjectPart(Part.END))
+            self._parts.append(ObjectPart(PartKind.END))
             self._step = self._more
+        elif self._scanner.failed:
+            raise _NotJson(at)
         return at
 
     def _more(self, text: str, at: int) -> int:

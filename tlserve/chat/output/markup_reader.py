@@ -1,10 +1,10 @@
-"""The reader that all dialects share: reasoning first, then content, and regions of calls in it.
+"""The reader that all dialects with markup share: first reasoning, then content, and regions of calls in the content.
 
-Owns the order of the parts, the search for the markers, and the blanks that belong to the markup: newlines around the reasoning,
-blanks between content and a call, and after the last call. Refuses to know how a call is written: `regions` does.
+Owns the order of the parts, the search for markers, and the blanks that belong to the markup: newlines around the reasoning,
+blanks between content and a call, and blanks after the last call. Does not know how a call is written; the regions do.
 
-Reasoning is opened by the prompt, or by the answer's very first tag; later on such a tag is content. What the answer ends in,
-the limit or a stop, leaves everything in its channel: reasoning that was cut is reasoning.
+The prompt or the first tag of the answer opens the reasoning; later in the answer that tag is content. An answer that ends by
+its limit or a stop leaves its text in the current channel: reasoning that was cut is reasoning.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, Tags, ToolUse
-from tlserve.chat.output.region import Region
+from tlserve.chat.output.region import Read, Region
 
 _BLANKS = " \t\n\r"
 OpenRegion = Callable[[], Region]
@@ -22,14 +22,14 @@ THINK = Tags("<think>", "</think>")
 
 
 class TagFinder:
-    """Finds the first of some tags; `held` is the end of the text that may be the beginning of one."""
+    """Finds the first of some tags; `held` is the end of the text if a tag may begin with it."""
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = tuple(tags)
         self.held = ""
 
     def feed(self, text: str) -> tuple[str, str, str]:
-        """Return the text before the first tag, the tag (or ""), and what follows it."""
+        """Return the text before the first tag, the tag (or ""), and the text after it."""
         text, self.held = self.held + text, ""
         found = [(at, -len(tag), tag) for tag in self._tags if (at := text.find(tag)) >= 0]
         if found:
@@ -40,7 +40,7 @@ class TagFinder:
         return text[: len(text) - kept], "", ""
 
     def _possible(self, text: str) -> int:
-        """Return the length of the longest end of `text` that begins a tag."""
+        """Return the length of the longest end of `text` with which a tag may begin."""
         longest = min(len(text), max(map(len, self._tags), default=1) - 1)
         ends = (length for length in range(longest, 0, -1) if any(tag.startswith(text[-length:]) for tag in self._tags))
         return next(ends, 0)
@@ -49,8 +49,8 @@ class TagFinder:
 class MarkupReader:
     """Reads one answer of a dialect that has these parts.
 
-    `regions`: marker -> what it opens, none where no calls are read. `bare` opens regions that have no marker, at the answer's
-    first character, if it is one of `bare`. `dropped` are markers that say nothing by themselves.
+    `regions`: marker -> what opens its region; empty if no calls are read. `bare` opens regions that have no marker: at the first
+    character of the answer, if it is a key of `bare`. `dropped` are markers that mean nothing by themselves.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class MarkupReader:
         self._after_call = False
         self._trims = reasoning is not None and opening.is_inside(reasoning.begin, reasoning.end)
         begins = self._start if opening.begun is None else self._content
-        self._step = self._reasoning if self._trims else begins
+        self._step: Callable[[str], Read] = self._reasoning if self._trims else begins
 
     @property
     def markers(self) -> frozenset[str]:
@@ -85,69 +85,61 @@ class MarkupReader:
 
     @property
     def held(self) -> int:
-        """Return the number of characters that are in no piece yet."""
+        """Return the number of characters that are not in a piece yet."""
         in_region = 0 if self._region is None else self._region.held
         return len(self._blanks) + len(self._finder.held) + len(self._end_finder.held) + in_region
 
     def feed(self, text: str) -> Sequence[Piece]:
-        """Return the pieces that `text` settles."""
-        pieces: list[Piece] = []
-        self._run(text, pieces)
-        return self._given(pieces)
+        """Return the pieces that `text` completes."""
+        return self._shown(self._read(text))
 
     def finish(self) -> Sequence[Piece]:
-        """Return what was held: an unclosed call's arguments, text that is no call, blanks that end the content."""
+        """Return what was held: arguments of an open call, text that is not a call, blanks that end the content."""
         pieces: list[Piece] = []
         while self._region is not None and not self.ended:
-            region, self._region = self._region, None
-            self._step = self._content
-            gained: list[Piece] = []
-            rest = region.finish(gained)
-            self._take(gained, pieces)
-            self._run(rest, pieces)
-        if self._step == self._reasoning:
-            self._give(Channel.REASONING, self._blanks + self._end_finder.held, pieces)
-        elif not self.ended:
-            self._give_content(self._finder.held, pieces)
-            if not self._after_call:
-                self._give(Channel.CONTENT, self._blanks, pieces)
-        return self._given(pieces)
+            region, self._region, self._step = self._region, None, self._content
+            gained, rest = region.finish()
+            pieces += self._of_region(gained)
+            pieces += self._read(rest)
+        return self._shown(pieces + self._held_text())
 
-    def _run(self, text: str, pieces: list[Piece]) -> None:
+    def _read(self, text: str) -> list[Piece]:
+        pieces: list[Piece] = []
         while text and not self.ended:
-            text = self._step(text, pieces)
+            read, text = self._step(text)
+            pieces += read
+        return pieces
 
-    def _given(self, pieces: list[Piece]) -> Sequence[Piece]:
+    def _shown(self, pieces: list[Piece]) -> Sequence[Piece]:
         if not self._tools.hidden:
             return pieces
         return [piece for piece in pieces if isinstance(piece, ChannelText)]
 
-    def _start(self, text: str, _pieces: list[Piece]) -> str:
-        """Wait for the first character that is no blank, and for the whole of a tag that may begin with it."""
+    def _start(self, text: str) -> Read:
+        """Wait for the first character that is not a blank, and for the whole of a tag that may begin with it."""
         text, self._blanks = self._blanks + text, ""
         stripped = text.lstrip(_BLANKS)
         tag = "" if self._tags is None else self._tags.begin
         if not stripped or (tag.startswith(stripped) and stripped != tag):
             self._blanks = text
-            return ""
+            return [], ""
         if tag and stripped.startswith(tag):
             self._step, self._trims = self._reasoning, True
-            return stripped[len(tag) :]
+            return [], stripped[len(tag) :]
         self._step = self._content
         if stripped[0] in self._bare:
             self._open(self._bare[stripped[0]]())
-            return stripped
-        return text
+            return [], stripped
+        return [], text
 
-    def _reasoning(self, text: str, pieces: list[Piece]) -> str:
+    def _reasoning(self, text: str) -> Read:
         before, tag, rest = self._end_finder.feed(text)
-        before = self._trim(before)
-        body = (self._blanks + before).rstrip("\n")
-        self._blanks = (self._blanks + before)[len(body) :]
-        self._give(Channel.REASONING, body, pieces)
+        before = self._blanks + self._trim(before)
+        body = before.rstrip("\n")
+        self._blanks = before[len(body) :]
         if tag:
             self._blanks, self._step, self._trims = "", self._content, True
-        return rest
+        return _texts(Channel.REASONING, body), rest
 
     def _trim(self, text: str) -> str:
         """Drop the newlines that follow a tag."""
@@ -156,41 +148,46 @@ class MarkupReader:
             self._trims = not text
         return text
 
-    def _content(self, text: str, pieces: list[Piece]) -> str:
+    def _content(self, text: str) -> Read:
         before, tag, rest = self._finder.feed(text)
-        self._give_content(before, pieces)
+        pieces = self._content_pieces(before)
         if tag and (open_region := self._regions[tag]) is not None:
             self._open(open_region())
-        return rest
+        return pieces, rest
 
-    def _give_content(self, text: str, pieces: list[Piece]) -> None:
+    def _content_pieces(self, text: str) -> list[Piece]:
+        """Return `text` as content; blanks at its end wait, because they may belong to the markup of a call."""
         text = self._blanks + self._trim(text)
         body = text.rstrip(_BLANKS) if self._regions else text
         self._blanks = text[len(body) :]
         self._after_call = self._after_call and not body
-        self._give(Channel.CONTENT, body, pieces)
+        return _texts(Channel.CONTENT, body)
 
-    def _give(self, channel: Channel, text: str, pieces: list[Piece]) -> None:
-        if text:
-            pieces.append(ChannelText(channel, text))
+    def _held_text(self) -> list[Piece]:
+        """Return the text that is held outside of regions, because nothing follows."""
+        if self._step == self._reasoning:
+            return _texts(Channel.REASONING, self._blanks + self._end_finder.held)
+        if self.ended:
+            return []
+        pieces = self._content_pieces(self._finder.held)
+        return pieces if self._after_call else pieces + _texts(Channel.CONTENT, self._blanks)
 
     def _open(self, region: Region) -> None:
         self._region, self._step = region, self._in_region
 
-    def _in_region(self, text: str, pieces: list[Piece]) -> str:
+    def _in_region(self, text: str) -> Read:
         assert self._region is not None
-        gained: list[Piece] = []
-        rest = self._region.feed(text, gained)
+        gained, rest = self._region.feed(text)
         if self._region.over:
             self._region, self._step = None, self._content
-        self._take(gained, pieces)
-        return rest
+        return self._of_region(gained), rest
 
-    def _take(self, gained: list[Piece], pieces: list[Piece]) -> None:
-        """Pass on what a region gave; its text is content like any other."""
+    def _of_region(self, gained: list[Piece]) -> list[Piece]:
+        """Return the pieces of a region, up to the call that ends the answer; its text is content like any other."""
+        pieces: list[Piece] = []
         for piece in gained:
             if isinstance(piece, ChannelText):
-                self._give_content(piece.text, pieces)
+                pieces += self._content_pieces(piece.text)
                 continue
             if isinstance(piece, CallOpened):
                 self._blanks = ""
@@ -199,4 +196,10 @@ class MarkupReader:
                 self._after_call = True
                 if not (self._tools.parallel or self._tools.hidden):
                     self.ended = True
-                    return
+                    break
+        return pieces
+
+
+def _texts(channel: Channel, text: str) -> list[Piece]:
+    """Return `text` as a piece; an empty text is no piece."""
+    return [ChannelText(channel, text)] if text else []

@@ -1,7 +1,7 @@
-"""One call that is written as Python: `name(key="value", n=3)`.
+"""A call that is written as Python: `name(key="value", n=3)`.
 
-Owns the grammar: names, keyword arguments, and values that are literals (strings, numbers, True, False, None, lists, tuples,
-mappings; JSON's three names too). Nothing is run.
+Owns the grammar: a name, keyword arguments, and values that are literals (strings, numbers, True, False, None, lists, tuples,
+dicts; also true, false and null). Nothing is executed.
 
 Source: the Python language reference, "Literals" and "Calls"; the prompt format of Llama 3.2.
 """
@@ -25,7 +25,16 @@ class NotPython(Exception):
     """The text is not a call with literal arguments."""
 
 
-class Literals:
+def parse_call(text: str) -> tuple[str, dict[str, Any]]:
+    """Return the name and the arguments of the call that `text` is; raises NotPython."""
+    parser = _Parser(text)
+    found = parser.call()
+    if parser.at != len(text):
+        raise NotPython
+    return found
+
+
+class _Parser:
     """Reads a complete text from the left; `at` is the place of the next character."""
 
     def __init__(self, text: str) -> None:
@@ -34,7 +43,7 @@ class Literals:
         self.at = 0
 
     def call(self) -> tuple[str, dict[str, Any]]:
-        """Return the name and the arguments of the call that the text is."""
+        """Return the name and the arguments of the call at the beginning of the text."""
         name = self._word()
         self._take("(")
         arguments: dict[str, Any] = {}
@@ -43,10 +52,10 @@ class Literals:
             arguments[key] = self._value()
         return name, arguments
 
-    def _items(self, closer: str, first: Callable[[], Any]) -> Any:
-        """Yield what `first` reads, item for item, up to `closer`."""
+    def _items(self, closer: str, read: Callable[[], Any]) -> Any:
+        """Yield the items that `read` returns, separated by commas, up to `closer`."""
         while self._peek() != closer:
-            yield first()
+            yield read()
             if self._peek() != closer:
                 self._take(",")
         self.at += 1
@@ -56,8 +65,8 @@ class Literals:
             self.at += 1
         return self._text[self.at : self.at + 1]
 
-    def _take(self, wanted: str) -> None:
-        if self._peek() != wanted:
+    def _take(self, expected: str) -> None:
+        if self._peek() != expected:
             raise NotPython
         self.at += 1
 

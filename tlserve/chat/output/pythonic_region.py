@@ -1,23 +1,23 @@
 """Calls that are written as Python: `[name(key="value", n=3), other()]`.
 
-A call is given once its bracket was closed. The grammar of one call is in `python_call`. Refuses to know the markup around.
+A call is passed on after its closing parenthesis. The grammar of one call is in `python_call`.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tlserve.chat.dialect import Piece
 from tlserve.chat.output.call_reader import Schemas, call_pieces
-from tlserve.chat.output.python_call import NAME, Literals, NotPython
-from tlserve.chat.output.region import BaseRegion
+from tlserve.chat.output.python_call import NAME, NotPython, parse_call
+from tlserve.chat.output.region import BaseRegion, Read
 
 _SPACE = " \t\n\r"
 
 
 class PythonicRegion(BaseRegion):
-    """A list of calls; of names that `accepts` takes alone, because a list may also be an answer."""
+    """A list of calls. `accepts` says which names are taken, because a list may also be an ordinary answer."""
 
     def __init__(self, begin: str, schemas: Schemas, accepts: Callable[[str], bool]) -> None:
         super().__init__(begin)
@@ -29,39 +29,42 @@ class PythonicRegion(BaseRegion):
         self._quote = ""
         self._is_escaped = False
 
-    def feed(self, text: str, pieces: list[Piece]) -> str:
+    def feed(self, text: str) -> Read:
         """Read calls up to the bracket that closes the list."""
         self._raw += text
+        pieces: list[Piece] = []
         while not self.over and self._read < len(self._raw):
-            self._step(self._raw[self._read], pieces)
-        rest, self._raw = (self._raw, "") if self.over else ("", self._raw)
-        return rest
+            pieces += self._step(self._raw[self._read])
+        if not self.over:
+            return pieces, ""
+        rest, self._raw = self._raw, ""
+        return pieces, rest
 
-    def finish(self, pieces: list[Piece]) -> str:
+    def finish(self) -> Read:
         """Give back a call that was not closed."""
-        return "" if self._opened and not self._raw.strip(_SPACE + ",") else self._fail("", pieces)
+        return ([], "") if self._opened and not self._raw.strip(_SPACE + ",") else self._fail("")
 
-    def _step(self, character: str, pieces: list[Piece]) -> None:
+    def _step(self, character: str) -> Sequence[Piece]:
         self._read += 1
         if self._quote:
             self._in_string(character)
         elif not self._started:
-            self._start(character, pieces)
+            return self._start(character)
         elif character in "'\"" and self._depth:
             self._quote = character
         elif character in "([{":
             self._depth += 1
         elif character in ")]}" and self._depth:
             self._depth -= 1
-            if not self._depth:
-                self._close(pieces)
+            return () if self._depth else self._close()
         elif character == "]":
-            self._end(pieces)
-        elif not self._depth and not self._could_go_on():
-            self._give_up(pieces)
+            return self._end()
+        elif not self._depth and not self._could_be_a_name():
+            return self._give_up()
+        return ()
 
-    def _could_go_on(self) -> bool:
-        """Say whether what stands between calls may still become the name of one."""
+    def _could_be_a_name(self) -> bool:
+        """Say whether the text between calls may still become the name of one."""
         name = self._raw[: self._read].lstrip(_SPACE + ",").rstrip(_SPACE)
         return not name or bool(NAME.fullmatch(name))
 
@@ -70,32 +73,37 @@ class PythonicRegion(BaseRegion):
             self._quote = ""
         self._is_escaped = character == "\\" and not self._is_escaped
 
-    def _start(self, character: str, pieces: list[Piece]) -> None:
+    def _start(self, character: str) -> Sequence[Piece]:
         if character == "[":
             self._started = True
             self._begin += self._raw[: self._read]
-            self._raw, self._read = self._raw[self._read :], 0
+            self._drop()
         elif character not in _SPACE:
-            self._give_up(pieces)
+            return self._give_up()
+        return ()
 
-    def _close(self, pieces: list[Piece]) -> None:
-        text = self._raw[: self._read].lstrip(_SPACE + ",")
-        reader = Literals(text)
+    def _close(self) -> Sequence[Piece]:
         try:
-            name, arguments = reader.call()
+            name, arguments = parse_call(self._raw[: self._read].lstrip(_SPACE + ","))
         except NotPython:
-            return self._give_up(pieces)
-        if not self._accepts(name) or reader.at != len(text):
-            return self._give_up(pieces)
-        pieces += call_pieces(name, json.dumps(arguments, ensure_ascii=False), self._schemas)
-        self._raw, self._read, self._opened = self._raw[self._read :], 0, True
-        return None
+            return self._give_up()
+        if not self._accepts(name):
+            return self._give_up()
+        self._drop()
+        self._opened = True
+        return call_pieces(name, json.dumps(arguments, ensure_ascii=False), self._schemas)
 
-    def _end(self, pieces: list[Piece]) -> None:
+    def _end(self) -> Sequence[Piece]:
         if not self._opened or self._raw[: self._read - 1].strip(_SPACE + ","):
-            return self._give_up(pieces)
-        self._raw, self.over = self._raw[self._read :], True
-        return None
+            return self._give_up()
+        self._drop()
+        self.over = True
+        return ()
 
-    def _give_up(self, pieces: list[Piece]) -> None:
-        self._raw = self._fail("", pieces)
+    def _drop(self) -> None:
+        """Forget the text that was read."""
+        self._raw, self._read = self._raw[self._read :], 0
+
+    def _give_up(self) -> Sequence[Piece]:
+        pieces, self._raw = self._fail("")
+        return pieces

@@ -2,8 +2,8 @@
 
 Holds what all forms of regions share. The forms are in `json_regions`, `xml_region` and `pythonic_region`.
 
-A region that turns out to be none gives back its text: first its marker, as content, and then all the rest to be read anew, so
-that a call further on is still found. A call that was opened is not taken back; what cannot belong to it any more is read anew.
+A region may turn out not to be one. Then it gives back its text: its marker is content, and the rest is read again, so that a
+call further on is still found. A call that was opened is not taken back; the text that cannot belong to it is read again.
 """
 
 from __future__ import annotations
@@ -14,10 +14,14 @@ from typing import Protocol
 from tlserve.chat.dialect import Channel, ChannelText, Piece
 
 MAX_HEAD_CHARS = 512
+"""The longest text in which the name of a call is looked for."""
+
+Read = tuple[list[Piece], str]
+"""The pieces that were read, and the text that is left for the next reader."""
 
 
 class Region(Protocol):
-    """Reads one region; `over` once it has ended, and then `feed` returned what follows it."""
+    """Reads one region; `over` once it has ended."""
 
     over: bool
 
@@ -25,15 +29,15 @@ class Region(Protocol):
     def held(self) -> int:
         """Return the number of characters that may come back as content."""
 
-    def feed(self, text: str, pieces: list[Piece]) -> str:
-        """Add to `pieces` what `text` gives; return the text that is not the region's."""
+    def feed(self, text: str) -> Read:
+        """Return the pieces that `text` completes, and the text that does not belong to the region."""
 
-    def finish(self, pieces: list[Piece]) -> str:
-        """Add what was held of an open call; return the text that is no call."""
+    def finish(self) -> Read:
+        """Return the pieces that are held of an open call, and the text that is not a call."""
 
 
 class BaseRegion:
-    """What all regions share: `_raw` is the text since `begin`, or since the last call was opened, that may come back."""
+    """The state of every region: `_raw` is the text that may come back, since `begin` or since the last call was opened."""
 
     def __init__(self, begin: str) -> None:
         self.over = False
@@ -46,21 +50,23 @@ class BaseRegion:
         """Return the number of characters that may come back as content."""
         return len(self._raw)
 
-    def _fail(self, rest: str, pieces: list[Piece]) -> str:
-        """End the region; return what is to be read anew."""
+    def _fail(self, rest: str) -> Read:
+        """End the region; the text that is held is read again, before `rest`."""
         self.over = True
-        if not self._opened and self._begin:
-            pieces.append(ChannelText(Channel.CONTENT, self._begin))
-        return self._raw + rest
+        begin: list[Piece] = [ChannelText(Channel.CONTENT, self._begin)] if self._begin and not self._opened else []
+        return begin, self._raw + rest
 
     def _commit(self) -> None:
-        """Take what was read so far for markup."""
+        """Take the text so far as markup, which does not come back."""
         self._opened = True
         self._raw = ""
 
 
 class EitherRegion(BaseRegion):
-    """A region of one of several forms: `choose` returns it for the text so far, without blanks before it, or None."""
+    """A region of one of several forms.
+
+    `choose` is given the text so far, without leading blanks. It returns the region to use, or None while that is open.
+    """
 
     def __init__(self, begin: str, choose: Callable[[str], Region | None]) -> None:
         super().__init__(begin)
@@ -72,18 +78,18 @@ class EitherRegion(BaseRegion):
         """Return the number of characters that may come back as content."""
         return len(self._raw) if self._inner is None else self._inner.held
 
-    def feed(self, text: str, pieces: list[Piece]) -> str:
-        """Choose the form; then let it read."""
+    def feed(self, text: str) -> Read:
+        """Choose the form, then let it read."""
         if self._inner is None:
             text = self._raw + text
             self._inner = self._choose(text.lstrip())
         if self._inner is None:
             self._raw = text
-            return ""
-        rest = self._inner.feed(text, pieces)
+            return [], ""
+        read = self._inner.feed(text)
         self.over = self._inner.over
-        return rest
+        return read
 
-    def finish(self, pieces: list[Piece]) -> str:
-        """Let the form finish."""
-        return self._fail("", pieces) if self._inner is None else self._inner.finish(pieces)
+    def finish(self) -> Read:
+        """Let the chosen form finish."""
+        return self._fail("") if self._inner is None else self._inner.finish()

@@ -8,17 +8,18 @@ import re
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
 from tlserve.chat.output.argument_stream import declared_type, unquoted
 from tlserve.chat.output.call_reader import Schemas
-from tlserve.chat.output.region import MAX_HEAD_CHARS, BaseRegion
+from tlserve.chat.output.region import MAX_HEAD_CHARS, BaseRegion, Read
 
 _FUNCTION = re.compile(r"\s*<function=([^<>\n]{1,512})>")
 _PARAMETER = re.compile(r"\s*<parameter=([^<>\n]{1,512})>")
 _PARAMETER_END = "</parameter>"
+_FUNCTION_END = "</function>"
 
 
 class XmlRegion(BaseRegion):
     """One call as tags: `<function=name>`, then `<parameter=key>` value `</parameter>`, `</function>`, and `end`.
 
-    A value is a text, and becomes what its schema says, where it can. It is given once it is complete.
+    A value is a text. It becomes the type that its schema names, where it can. It is passed on once it is complete.
     """
 
     def __init__(self, begin: str, end: str, schemas: Schemas) -> None:
@@ -30,84 +31,84 @@ class XmlRegion(BaseRegion):
         self._closed = False
         self._searched = 0
 
-    def feed(self, text: str, pieces: list[Piece]) -> str:
+    def feed(self, text: str) -> Read:
         """Read as many elements as are complete."""
         self._raw += text
-        while not self.over and self._element(pieces):
-            pass
-        rest = self._raw if self.over else ""
-        if self.over:
-            self._raw = ""
-        return rest
+        pieces: list[Piece] = []
+        while not self.over and (element := self._element()) is not None:
+            pieces += element
+        if not self.over:
+            return pieces, ""
+        rest, self._raw = self._raw, ""
+        return pieces, rest
 
-    def finish(self, pieces: list[Piece]) -> str:
-        """Close nothing: a call that was cut stays as it is."""
+    def finish(self) -> Read:
+        """Give back the text that is not read; a call that was cut is not closed."""
         if self._closed and not self._raw.strip():
-            return ""
-        return self._fail("", pieces)
+            return [], ""
+        return self._fail("")
 
-    def _element(self, pieces: list[Piece]) -> bool:
-        """Read the next element; False if there is more to come of it."""
+    def _element(self) -> list[Piece] | None:
+        """Return the pieces of the next element, or None while it is incomplete."""
         if not self._opened:
-            return self._function(pieces)
+            return self._function()
         if self._closed:
-            return self._literal(self._end, pieces)
-        if self._could_be("</function>"):
-            return self._literal("</function>", pieces)
-        return self._parameter(pieces)
+            return self._literal(self._end)
+        if self._could_be(_FUNCTION_END):
+            return self._literal(_FUNCTION_END)
+        return self._parameter()
 
     def _could_be(self, tag: str) -> bool:
+        """Say whether the text begins with `tag`, or with the beginning of it."""
         stripped = self._raw.lstrip()
         return stripped[: len(tag)] == tag[: len(stripped)]
 
-    def _function(self, pieces: list[Piece]) -> bool:
+    def _function(self) -> list[Piece] | None:
         found = _FUNCTION.match(self._raw)
         if found is None:
-            return self._wait("<function=", pieces)
+            return None if self._could_name("<function=") else self._give_up()
         self._name, self._raw, self._opened = found[1], self._raw[found.end() :], True
-        pieces += [CallOpened(self._name), CallArguments("{")]
-        return True
+        return [CallOpened(self._name), CallArguments("{")]
 
-    def _parameter(self, pieces: list[Piece]) -> bool:
+    def _parameter(self) -> list[Piece] | None:
         found = _PARAMETER.match(self._raw)
         if found is None:
-            return self._wait("<parameter=", pieces)
+            return None if self._could_name("<parameter=") else self._give_up()
         end = self._raw.find(_PARAMETER_END, max(found.end(), self._searched))
         if end < 0:
             self._searched = len(self._raw) - len(_PARAMETER_END) + 1
-            return False
+            return None
         value = self._raw[found.end() : end].removeprefix("\n").removesuffix("\n")
-        member = json.dumps(found[1], ensure_ascii=False) + ": " + typed(value, self._kind(found[1]))
-        pieces.append(CallArguments((", " if self._count else "") + member))
-        self._raw, self._searched, self._count = self._raw[end + len(_PARAMETER_END) :], 0, self._count + 1
-        return True
+        self._raw, self._searched = self._raw[end + len(_PARAMETER_END) :], 0
+        return [CallArguments(self._member(found[1], value))]
 
-    def _kind(self, name: str) -> str:
-        return declared_type(self._schemas.get(self._name, {}), name)
+    def _member(self, key: str, value: str) -> str:
+        """Return a member of the arguments as JSON, with the comma before it."""
+        comma = ", " if self._count else ""
+        self._count += 1
+        kind = declared_type(self._schemas.get(self._name, {}), key)
+        return f"{comma}{json.dumps(key, ensure_ascii=False)}: {typed(value, kind)}"
 
-    def _wait(self, tag: str, pieces: list[Piece]) -> bool:
-        """Wait for the rest of a tag with a name in it, if this can be one."""
-        stripped = self._raw.lstrip()
-        name = stripped[len(tag) :]
-        if not self._could_be(tag) or len(name) > MAX_HEAD_CHARS or any(character in name for character in "<>\n"):
-            self._raw = self._fail("", pieces)
-            return False
-        return False
+    def _could_name(self, tag: str) -> bool:
+        """Say whether the text can still become a tag with a name in it."""
+        name = self._raw.lstrip()[len(tag) :]
+        return self._could_be(tag) and len(name) <= MAX_HEAD_CHARS and not any(mark in name for mark in "<>\n")
 
-    def _literal(self, tag: str, pieces: list[Piece]) -> bool:
-        """Read `tag`; it closes the call, or the region."""
+    def _literal(self, tag: str) -> list[Piece] | None:
+        """Read `tag`, which closes the call or the region."""
         stripped = self._raw.lstrip()
         if not stripped.startswith(tag):
-            if not self._could_be(tag):
-                self._raw = self._fail("", pieces)
-            return False
+            return None if self._could_be(tag) else self._give_up()
         self._raw = stripped[len(tag) :]
         if self._closed:
             self.over = True
-        else:
-            self._closed = True
-            pieces += [CallArguments("}"), CallClosed()]
-        return True
+            return []
+        self._closed = True
+        return [CallArguments("}"), CallClosed()]
+
+    def _give_up(self) -> list[Piece]:
+        pieces, self._raw = self._fail("")
+        return pieces
 
 
 def typed(value: str, kind: str) -> str:
