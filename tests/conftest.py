@@ -1,4 +1,4 @@
-"""Fixtures that every room may use."""
+"""Fixtures and markers for all tests."""
 
 import logging
 import os

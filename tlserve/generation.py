@@ -27,7 +27,7 @@ class SamplingParams:
     """How one token is drawn from the logits; applied in the order of the fields, in float64 (an edited logit is rounded once).
 
     `repetition_penalty` divides the positive logits of the tokens that stand in prompt or answer, and multiplies the negative
-    ones; 1 is off. `presence_penalty` is taken from the logit of each token that stands in the answer, `frequency_penalty` once
+    ones; 1 is off. `presence_penalty` is taken from the logit of each token that is in the answer, `frequency_penalty` once
     for each time it stands there. `logit_bias` is added: pairs of an id and a number, an id at most once. The mask of the
     grammar comes next. `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
     """
@@ -57,7 +57,7 @@ class TokenConstraint(Protocol):
 
 @attrs.frozen
 class Grammar:
-    """What an answer must match, as data: `source` is a text in the language of whoever compiles it."""
+    """What an answer must match, as data: `source` is a text in the language of its compiler."""
 
     source: str
 

@@ -2,7 +2,7 @@
 
     python -m docs.make.changelog VERSION
 
-A fragment is one small file, `docs/changelog/NAME.KIND.md`, that says in a sentence or two what changes for a user. The new
+A fragment is one small file, NAME.KIND.md, that says in a sentence or two what changes for a user. The new
 section goes above the others, with today's date, and the fragments are removed. `docs/changelog/README.md` lists the kinds.
 """
 

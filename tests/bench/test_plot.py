@@ -35,7 +35,7 @@ def test_every_value_is_a_point_inside_the_frame_to_scale():
     assert all(0 < x < WIDTH and 0 < y < HEIGHT for x, y, _ in placed)
     (_, at_10, _), (_, at_20, _), (_, at_40, _) = placed[:3]
     assert at_10 - at_20 == pytest.approx((at_20 - at_40) / 2, abs=0.11)
-    assert placed[3][0] == placed[0][0], "the same load stands in the same column"
+    assert placed[3][0] == placed[0][0], "the same load is in the same column"
 
 
 def test_a_point_says_its_target_load_value_and_range():

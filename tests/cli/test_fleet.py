@@ -1,4 +1,4 @@
-"""`tlserve fleet` and `tlserve node` as commands: a head that starts its nodes, tells of them, and takes them with it."""
+"""The commands `tlserve fleet` and `tlserve node`: a head starts its nodes, reports their states, and ends them with itself."""
 
 import json
 import os

@@ -38,7 +38,7 @@ def document_of_succ() -> dict[str, Any]:
     """Return the document, with the only model that is there, and what that takes.
 
     Its vectors have a size of their own, it does not think, and its context is too short for tools or a continued message.
-    Deadlines are left out, for whether they are met is no matter of form; so is best_of, which must be what n is.
+    Deadlines are left out, for whether they are met is not a matter of form; so is best_of, which must be what n is.
     """
     document = copy.deepcopy(openapi_document())
     for operations in document["paths"].values():

@@ -289,7 +289,7 @@ def test_concurrent_streams_equal_serial(tiny_server):
 
 
 def answered_while_a_step_waits():
-    """While one request's step stands at the gate, other connections are served."""
+    """While one request's step waits at the gate, other connections are served."""
     with gated_server() as (gate, server, threads):
         stuck = threads.submit(post, server.address, CHAT, chat("a", max_tokens=3))
         gate.wait_for_step()

@@ -1,4 +1,4 @@
-"""Bytes that are no requests, and connections that are reset, while streams run: the streams do not notice, to the bit."""
+"""Bytes that are not requests, and connections that are reset, while streams run: the streams do not notice, to the bit."""
 
 import random
 import socket

@@ -80,7 +80,7 @@ class Talker:
             for number in numbers:
                 failures += await self._check(server, number)
             good = await server.request("POST", "/", body=b"good")
-            assert (good.status, good.body) == (200, b"good"), "the server does not serve a good request any more"
+            assert (good.status, good.body) == (200, b"good"), "the server no longer serves a good request"
         return failures
 
     async def _check(self, server: MemoryServer, number: int) -> list[Failure]:
@@ -155,7 +155,7 @@ def _fault_behind(said: Conversation, statuses: Sequence[int], seen: Sequence[Se
 
 
 def read_statuses(raw: bytes, methods: Sequence[str]) -> list[int] | None:
-    """Return the statuses of all final answers, None where the bytes are no answers; `methods` of the first requests."""
+    """Return the statuses of all final answers, None where the bytes are not answers; `methods` of the first requests."""
     statuses: list[int] = []
     while raw:
         head = _HEAD.match(raw)

@@ -117,7 +117,7 @@ SHARDED = "mistral"
 
 
 def main() -> None:
-    """Make everything anew."""
+    """Make all files again."""
     shutil.rmtree(HERE, ignore_errors=True)
     HERE.mkdir()
     cases, arrays = [], {}

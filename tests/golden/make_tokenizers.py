@@ -136,7 +136,7 @@ def mistral() -> Tokenizer:
 
 
 def main() -> None:
-    """Make everything anew."""
+    """Make all files again."""
     HERE.mkdir(exist_ok=True)
     ids = {}
     for make in (smollm, llama3, qwen2, llama2, mistral):

@@ -110,6 +110,11 @@ def defines(tree: ast.Module, symbol: str) -> bool:
     return any(last in _names(node) for node in scope)
 
 
+def class_members(node: ast.ClassDef) -> set[str]:
+    """Return the names that the body of a class and its `__init__` bind."""
+    return {name for statement in node.body for name in _names(statement)}
+
+
 def _names(node: ast.stmt) -> set[str]:
     """Return the names that a statement binds; for an `__init__` those of `self`, too."""
     if isinstance(node, Function | ast.ClassDef):

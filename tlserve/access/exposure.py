@@ -13,7 +13,7 @@ from tlserve.errors import SettingsError
 
 
 def check_exposure(bound: Iterable[str], *, has_keys: bool, allow_public: bool) -> None:
-    """Refuse an API that others can reach and that wants no key; raises `SettingsError` with the remedies."""
+    """Refuse an API that others can reach and that needs no key; raises `SettingsError` with the remedies."""
     if has_keys or allow_public:
         return
     exposed = [address for address in bound if not is_local(address)]

@@ -20,7 +20,7 @@ from tlserve.config.checks import check_key_strength
 from tlserve.errors import SettingsError
 
 GLOBAL_NAME = "api_key"
-"""The name of the one key that stands in the settings and in no file."""
+"""The name of the one key that is set in the settings and not in a file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
@@ -76,7 +76,7 @@ def global_key(key: str) -> ApiKey:
 def join_keys(in_file: Sequence[ApiKey], own: ApiKey | None) -> KeyRing:
     """Return all keys; raises `SettingsError` if the settings' own key is in the file as well, under limits.
 
-    A key that has limits in one place and none in another would be used without them by whoever holds it.
+    A key that has limits in one place and none in another would be used without them by anyone who holds it.
     """
     same = [key for key in in_file if own is not None and hmac.compare_digest(key.digest, own.digest)]
     bound = [key for key in same if key.limits != Limits() or key.expires_s is not None or key.disabled]

@@ -1,4 +1,4 @@
-"""Notice that files have changed, and let what was made of them be made anew.
+"""Notice that files have changed, and make again what was made from them.
 
 Owns the looking, once a second, and that a failure is told and changes nothing. Refuses to know what the files are. A file is
 another one if its place on the disk, its size or its time differ: so a link that is turned to another file, as Kubernetes
@@ -25,7 +25,7 @@ Look = tuple[tuple[int, ...] | None, ...]
 
 @attrs.frozen(kw_only=True)
 class Reloading:
-    """What is made of `paths`; `reload` makes it anew, or raises `SettingsError` and leaves what was there."""
+    """What is made of `paths`; `reload` makes it again, or raises `SettingsError` and leaves what was there."""
 
     what: str
     paths: Sequence[str]

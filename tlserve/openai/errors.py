@@ -1,6 +1,6 @@
 """THE table from an error to (status, type, code), and the one error document.
 
-Owns what every failure looks like on the wire. Refuses to know where a failure came from: whoever raises chooses the class.
+Owns what every failure looks like on the wire. Refuses to know where a failure came from: the code that raises chooses the class.
 
 Source: the public API's error object `{"error": {"message", "type", "param", "code"}}`.
 """

@@ -33,7 +33,7 @@ SettingValue = str | int | bool
 class EmbeddedServer:
     """A server that answers. `exit_code` is set when it has ended."""
 
-    __test__ = False  # users know it as `tlserve.testing.EmbeddedServer`; pytest must not collect it
+    __test__ = False  # users know it as `tlserve.testing.TestServer`; pytest must not collect it
 
     running: Running
     ended: trio.Event

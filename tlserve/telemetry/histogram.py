@@ -1,6 +1,6 @@
 """Counting values by size, cheaply enough for every step of the engine.
 
-Owns the counting: one list of whole numbers, one search per value, no locks. Whoever observes is the only writer; a snapshot is
+Owns the counting: one list of whole numbers, one search per value, no locks. The observer is the only writer; a snapshot is
 a value that may go anywhere.
 """
 

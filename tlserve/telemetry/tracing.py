@@ -1,4 +1,4 @@
-"""The seam between a request and whoever traces it.
+"""The seam between a request and its tracer.
 
 Owns the two protocols. Refuses to know OpenTelemetry: `tlserve.telemetry.otel` implements them, and is imported only if traces
 are asked for.

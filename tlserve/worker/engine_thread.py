@@ -80,7 +80,7 @@ class Report:
 
 
 class SteppingEngine(Protocol):
-    """What the loop needs of an engine; `tlserve.engine.Engine` is one."""
+    """What the loop needs of an engine; `tlserve.engine.engine.Engine` is one."""
 
     @property
     def has_work(self) -> bool:

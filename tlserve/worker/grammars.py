@@ -38,7 +38,7 @@ class GrammarLimits:
 
 @attrs.define(eq=False)
 class _Compilation:
-    """One grammar under way; `outcome` None once it is `over`: whoever began it was cancelled."""
+    """One grammar under way; `outcome` None once it is `over`: the task that began it was cancelled."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     outcome: Outcome | None = None
@@ -114,7 +114,7 @@ def _deep_down(work: Callable[[], Outcome], text_size: int) -> Outcome:
     def run() -> None:
         try:
             done.append(work())
-        except BaseException as error:  # it goes to whoever waits
+        except BaseException as error:  # it goes to the tasks that wait
             done.append(error)
 
     usual = threading.stack_size(_STACK_BYTES + _STACK_PER_BYTE * text_size)
@@ -130,7 +130,7 @@ def _deep_down(work: Callable[[], Outcome], text_size: int) -> Outcome:
 
 
 def _raise_again(compilation: _Compilation) -> None:
-    """Raise the error that is the outcome, anew for each who waited for it."""
+    """Raise the error that is the outcome, as a new object for each task that waited for it."""
     error = compilation.outcome
     if isinstance(error, ClientError):
         raise ClientError(error.message, param=error.param, code=error.code)

@@ -1,4 +1,4 @@
-"""Every dialect reads its own answers, however they are cut, and gives back as content what is no call."""
+"""Every dialect reads its own answers, however they are cut, and returns everything else as content."""
 
 import json
 from functools import partial

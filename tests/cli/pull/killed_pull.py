@@ -1,4 +1,4 @@
-"""A pull in a process of its own that kills itself: `python cli_killed_pull.py KILL_AT CACHE MODEL_JSON WHEEL`.
+"""A pull in a process of its own that kills itself: `python killed_pull.py KILL_AT CACHE MODEL_JSON WHEEL`.
 
 Every file that is opened for writing, made, moved or removed, and every report of progress, is one point; at point KILL_AT
 the process sends itself SIGKILL. With WHEEL the wheel is copied from there, in two pieces; with "pip" pip fetches it, and

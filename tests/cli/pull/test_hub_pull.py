@@ -57,7 +57,7 @@ def repository(hub: HubStandIn) -> Repository:
 
 
 def visible(cache: Path) -> list[str]:
-    """Return the files of the cache that are no locks."""
+    """Return the files of the cache that are not locks."""
     return sorted(str(p.relative_to(cache)) for p in cache.rglob("*") if p.is_file() and p.name != "lock")
 
 

@@ -368,7 +368,7 @@ async def test_a_session_that_its_node_has_forgotten_goes_on_elsewhere(autojump_
         assert fleet.placements_of("r") == 2
 
 
-# --- started anew, no node left
+# --- started again, no node left
 
 
 @pytest.mark.spec("HEAD-9")

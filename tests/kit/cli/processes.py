@@ -95,7 +95,7 @@ def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE, por
 
 
 def wait_gone(pid: int) -> None:
-    """Wait for the end of a process, whoever started it."""
+    """Wait for the end of a process that anyone may have started."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

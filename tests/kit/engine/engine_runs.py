@@ -36,7 +36,7 @@ def tokens_of(events):
 
 
 def prompt_tokens_of(events):
-    """Return what was told of the prompt, token after token; each was told once, in order, before the first token."""
+    """Return the prompt tokens that were reported: each once, in order, before the first token of the answer."""
     told = [event for event in events if isinstance(event, PromptLogprobs)]
     kinds = [type(event) for event in events if isinstance(event, PromptLogprobs | TokenEvent)]
     assert kinds == sorted(kinds, key=[PromptLogprobs, TokenEvent].index)
@@ -226,7 +226,7 @@ class RandomRun:
         return alone(request, self.truth or self.model)
 
     def _is_told_right(self, request, got):
-        """Say whether it was told of its prompt what it is told alone, all of it if there are tokens."""
+        """Say whether the reported prompt tokens are those of the request alone, all of them if there is an answer."""
         if request.prompt_logprobs is None or request.emitted:
             return prompt_tokens_of(got) == []
         told, expected = prompt_tokens_of(got), prompt_tokens_of(all_alone(request, self.truth or self.model))

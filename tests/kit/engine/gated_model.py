@@ -34,7 +34,7 @@ class GatedModel:
     # --- the test's side
 
     def wait_for_step(self) -> None:
-        """Block until a step stands at the gate; call it in a thread."""
+        """Block until a step waits at the gate; call it in a thread."""
         if not self._waiting.acquire(timeout=PATIENCE_S):
             raise TimeoutError("no step came to the gate")
 

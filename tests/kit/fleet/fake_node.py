@@ -1,6 +1,6 @@
 """Nodes of a fleet in the event loop, at virtual times, whose links fail as they are told to.
 
-A `FakeNode` is the real node service over a `HashBackend`, behind a `FaultyLink`. It is killed, started anew, frozen, thawed and
+A `FakeNode` is the real node service over a `HashBackend`, behind a `FaultyLink`. It is killed, started again, frozen, thawed and
 drained; its link loses, doubles and delays what it carries. A `FakeDirectory` tells heads who is there, and `fake_fleet` runs
 nodes and heads for the length of a block.
 """

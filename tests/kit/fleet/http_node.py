@@ -3,7 +3,7 @@
 async with http_node(Script(token_s=1)) as at:
     events = await follow(at.link(), request)
     at.cut_connections()                      # every open connection ends, as when a machine between dies
-    at.listens = False                        # nobody accepts any more
+    at.listens = False                        # no connection is accepted
     at.answers = False                        # connections are accepted, and nothing comes back
 """
 

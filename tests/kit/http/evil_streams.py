@@ -12,7 +12,7 @@ import trio
 
 
 class DeafStream(trio.abc.Stream):
-    """The other side says `heard` and then nothing, and never reads: sending waits for ever."""
+    """The other side says `heard` and then nothing, and never reads: sending never returns."""
 
     def __init__(self, heard: bytes = b"") -> None:
         self._heard = heard

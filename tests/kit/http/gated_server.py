@@ -141,7 +141,7 @@ class GatedServer:
         return talk
 
     async def wait_step(self) -> None:
-        """Return when a step stands at the gate."""
+        """Return when a step waits at the gate."""
         await trio.to_thread.run_sync(self.gate.wait_for_step)
 
     async def step(self) -> None:

@@ -52,7 +52,7 @@ class MemoryClient(HttpClient):
     """A client whose departure can be made to happen at a chosen moment."""
 
     async def disconnect(self) -> None:
-        """Vanish: the server reads the end of the input, and cannot send any more."""
+        """Vanish: the server reads the end of the input, and can no longer send."""
         await trio.aclose_forcefully(self.stream)
 
     async def half_close(self) -> None:

@@ -1,7 +1,7 @@
 """The keywords of JSON schema: which are enforced, which say nothing of values, and what each takes.
 
 Owns the tables. Whether a keyword is enforced was found by experiment: constrained random walks, judged by a validator
-(`tests/chat/test_chat_schema_walks.py`). Refuses to know where a keyword stands. Source: JSON Schema 2020-12, Validation and
+(`tests/chat/grammars/test_random_walks.py`). Refuses to know where a keyword stands. Source: JSON Schema 2020-12, Validation and
 Core; the OpenAPI document for `discriminator` and `nullable`.
 """
 

@@ -1,6 +1,6 @@
 /* Attention over paged keys and values: softmax(q k) v of each (row, query head), whatever is computed beside it.
 
-   Order of sums, the same as tlserve/kernels/reference/int8_attention.py:
+   Order of sums, the same as tlserve/kernels/reference/ordered_attention.py:
      score[t] = sum over components d ascending of q[d] * key[t][d], from 0, each operation rounded by itself
      p[t] = 2^(score[t] - greatest score)
      sum of p: 16 partial sums, number j over t = j, j + 16, ..., then folded by halves
