@@ -37,6 +37,7 @@ def test_every_name_in_the_pages_at_the_top_is_there() -> None:
         "see `tlserve/nothing/`",
         "`tlserve.engine.engine.Machine` computes",
         "`Engine.fly` does it",
+        "run `python -m tests.nothing`",
     ],
 )
 def test_a_name_that_is_not_there_is_seen(text: str) -> None:

@@ -26,7 +26,7 @@ _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 
 _FILE = re.compile(r"(?<![\w/.<*{-])(?P<path>(?:[\w.-]+/)*[\w-]+\.(?:py|c|h))\b(?!\w|\(|\.\w)")
 _PATH = re.compile(r"`(?P<path>(?:tlserve|tests|docs|specs|\.ci)/[\w./-]*)`")
-_DOTTED = re.compile(r"\b(?P<name>tlserve(?:\.[A-Za-z_]\w*)+)(?!\w|/\d)")
+_DOTTED = re.compile(r"(?<![./-])\b(?P<name>(?:tlserve|tests|docs)(?:\.[A-Za-z_]\w*)+)(?!\w|/\d)")
 _MEMBER = re.compile(r"`(?P<owner>[A-Z]\w+)\.(?P<member>[a-z_]\w*)(?:\(\))?`")
 
 
@@ -78,9 +78,11 @@ def all_files() -> frozenset[str]:
 
 @functools.cache
 def has_symbol(dotted: str) -> bool:
-    """Say whether a dotted name is a module of tlserve, or a name in one."""
-    trees = {module.name: module.tree for module in modules()}
+    """Say whether a dotted name is a module of this checkout; for one of tlserve also whether it is a name in a module."""
     parts = dotted.split(".")
+    if parts[0] != "tlserve":
+        return (CHECKOUT.joinpath(*parts).with_suffix(".py")).exists() or CHECKOUT.joinpath(*parts).is_dir()
+    trees = {module.name: module.tree for module in modules()}
     for end in range(len(parts), 0, -1):
         tree = trees.get(".".join(parts[:end]))
         if tree is not None:
