@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the API, made from its tables: `python -m tlserve.openai.openapi`.
+"""The OpenAPI 3.1 document of the API, made from its tables: `python -m docs.make.openapi`.
 
 Owns the translation; `specs/openapi-subset.v1.yaml` is its output, and a test keeps the two equal.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from docs.make.answer_schemas import ANSWERS, Schema, event_of, ref
+from docs.make.body_schemas import body_schema, part_schemas
+from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, RETRIED, STATUSES, Operation
+from docs.make.yaml_text import yaml_text
 from tlserve import __version__
-from tlserve.openai.answer_schemas import ANSWERS, Schema, event_of, ref
-from tlserve.openai.body_schemas import body_schema, part_schemas
-from tlserve.openai.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, RETRIED, STATUSES, Operation
-from tlserve.openai.yaml_text import yaml_text
 
 
 def openapi_document() -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The page of every setting, made from the settings classes: `python -m tlserve.config.reference`.
+"""The page of every setting, made from the settings classes: `python -m docs.make.settings_page`.
 
 Owns the words around the tables; `docs/reference/settings.md` is its output, and a test keeps it current.
 """
@@ -17,7 +17,7 @@ from tlserve.config.settings import OWN_KEYS, Settings
 _HEAD = """\
 # Settings
 
-This page is made from `tlserve/config/settings.py` by `python -m tlserve.config.reference`; the same facts for programs are
+This page is made from `tlserve/config/settings.py` by `python -m docs.make.settings_page`; the same facts for programs are
 `specs/runtime.schema.json`.
 
 A setting has one value, from the last of these that gives it:

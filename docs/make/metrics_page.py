@@ -1,4 +1,4 @@
-"""The catalogue of metrics as a page for people: `python -m tlserve.telemetry.catalogue_page`.
+"""The catalogue of metrics as a page for people: `python -m docs.make.metrics_page`.
 
 Owns the words around the table. `docs/reference/metrics.md` is its output, and a test keeps it current.
 """
@@ -12,7 +12,7 @@ _HEAD = """\
 # Metrics
 
 `GET /metrics` on the health port gives the Prometheus text format. This page is made from `tlserve/telemetry/catalogue.py` by
-`python -m tlserve.telemetry.catalogue_page`.
+`python -m docs.make.metrics_page`.
 
 No label takes a value that a client chose: a route, a method or a model that is not known here is counted as `other`, or not
 by its name. Where one process serves several models, the `tl_engine_*` and `tl_request_*` series have the label `model` as well.

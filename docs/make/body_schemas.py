@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
+from docs.make.answer_schemas import Schema, ref
 from tlserve.openai import answer_formats, field_tables, messages
-from tlserve.openai.answer_schemas import Schema, ref
 from tlserve.openai.fields import Field, Kind, Table
 
 

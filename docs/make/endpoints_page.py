@@ -1,6 +1,6 @@
-"""The reference page of every endpoint, made from the API's tables: `python -m tlserve.openai.endpoints_page`.
+"""The reference page of every endpoint, made from the API's tables: `python -m docs.make.endpoints_page`.
 
-Owns the layout of `docs/reference/endpoints.md`, which a test keeps current. Source of every fact: `tlserve.openai.operations`,
+Owns the layout of `docs/reference/endpoints.md`, which a test keeps current. Source of every fact: `docs.make.operations`,
 `field_tables`, `answer_formats`, `messages` and `answer_schemas`.
 """
 
@@ -10,15 +10,15 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from docs.make.answer_schemas import ANSWERS
+from docs.make.body_schemas import field_words
+from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
 from tlserve.openai import answer_formats, field_tables, messages
-from tlserve.openai.answer_schemas import ANSWERS
-from tlserve.openai.body_schemas import field_words
 from tlserve.openai.fields import Table
-from tlserve.openai.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
 
 _INTRODUCTION = """# Endpoints
 
-Every route of the API, with its fields and statuses. Made from the code by `python -m tlserve.openai.endpoints_page`; the same
+Every route of the API, with its fields and statuses. Made from the code by `python -m docs.make.endpoints_page`; the same
 facts for machines are `specs/openapi-subset.v1.yaml`, and the rules behind them `specs/openai.md`.
 
 `null` is the default of every optional field. A wrong value is 400 and a known field with a value that is not served 422; both

@@ -1,4 +1,4 @@
-"""The page of every command and argument, made from the parsers: `python -m tlserve.cli.reference`.
+"""The page of every command and argument, made from the parsers: `python -m docs.make.commands_page`.
 
 Owns the words around the tables; `docs/reference/cli.md` is its output, and a test keeps it current.
 """
@@ -12,7 +12,7 @@ from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND, Command
 _HEAD = f"""\
 # Commands
 
-This page is made from the commands themselves by `python -m tlserve.cli.reference`. `tlserve COMMAND --help` shows the same. Exit
+This page is made from the commands themselves by `python -m docs.make.commands_page`. `tlserve COMMAND --help` shows the same. Exit
 codes are in `specs/cli-roles.md`.
 
 `tlserve`, `python -m tlserve` and `trio-run tlserve` are the same program; without a command it does what

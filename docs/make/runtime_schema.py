@@ -1,4 +1,4 @@
-"""The JSON schema of runtime.toml, made from the settings classes: `python -m tlserve.config.schema`.
+"""The JSON schema of runtime.toml, made from the settings classes: `python -m docs.make.runtime_schema`.
 
 Owns the translation alone; `specs/runtime.schema.json` is its output, and a test keeps the two equal. Source: JSON
 Schema 2020-12.

@@ -78,7 +78,7 @@ ANSWER_HEADERS: Mapping[str, str] = {
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One route. `answer` names a schema of `tlserve.openai.answer_schemas`, `body` one of `BODIES`; None: it takes none.
+    """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: it takes none.
 
     `chunk` names the schema of what it streams with `stream` true.
     """
