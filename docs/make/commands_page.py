@@ -1,6 +1,6 @@
-"""The page of every command and argument, made from the parsers: `python -m docs.make.commands_page`.
+"""The page of every command and argument, `docs/reference/cli.md`, made from the parsers.
 
-Owns the words around the tables; `docs/reference/cli.md` is its output, and a test keeps it current.
+Owns the text around the tables.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND, Command
 _HEAD = f"""\
 # Commands
 
-This page is made from the commands themselves by `python -m docs.make.commands_page`. `tlserve COMMAND --help` shows the same. Exit
-codes are in `specs/cli-roles.md`.
+`python -m docs.make` makes this page from the commands. `tlserve COMMAND --help` shows the same. `specs/cli-roles.md` lists the
+exit codes.
 
-`tlserve`, `python -m tlserve` and `trio-run tlserve` are the same program; without a command it does what
-`tlserve {DEFAULT_COMMAND}` does. `tlserve --version` prints the version.
+`tlserve`, `python -m tlserve` and `trio-run tlserve` are the same program. Without a command it runs `tlserve {DEFAULT_COMMAND}`.
+`tlserve --version` prints the version.
 """
 
 
@@ -51,7 +51,3 @@ def _value(action: argparse.Action) -> str:
 def _default(action: argparse.Action) -> str:
     shown = ",".join(map(str, action.default)) if isinstance(action.default, tuple) else action.default
     return f" (default `{shown}`)"
-
-
-if __name__ == "__main__":
-    print(commands_page(), end="")

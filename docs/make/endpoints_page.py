@@ -1,7 +1,6 @@
-"""The reference page of every endpoint, made from the API's tables: `python -m docs.make.endpoints_page`.
+"""The reference page of every endpoint, `docs/reference/endpoints.md`.
 
-Owns the layout of `docs/reference/endpoints.md`, which a test keeps current. Source of every fact: `docs.make.operations`,
-`field_tables`, `answer_formats`, `messages` and `answer_schemas`.
+Owns the layout. The facts come from `operations` and `answer_schemas` in this folder, and from the tables in `tlserve.openai`.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from tlserve.openai.fields import Table
 
 _INTRODUCTION = """# Endpoints
 
-Every route of the API, with its fields and statuses. Made from the code by `python -m docs.make.endpoints_page`; the same
-facts for machines are `specs/openapi-subset.v1.yaml`, and the rules behind them `specs/openai.md`.
+Every route of the API, with its fields and statuses. `python -m docs.make` makes this page from the code. The same facts for
+programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`.
 
-`null` is the default of every optional field. A wrong value is 400 and a known field with a value that is not served 422; both
-name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`.
+`null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
+both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`.
 """
 
 
@@ -99,7 +98,3 @@ def _table(head: tuple[str, str], rows: list[tuple[str, str]]) -> Iterator[str]:
     yield "|---|---|"
     yield from (f"| {left} | {right.replace('|', chr(92) + '|')} |" for left, right in rows)
     yield ""
-
-
-if __name__ == "__main__":
-    print(endpoints_page(), end="")

@@ -1,6 +1,6 @@
-"""The catalogue of metrics as a page for people: `python -m docs.make.metrics_page`.
+"""The catalogue of metrics for people, `docs/reference/metrics.md`.
 
-Owns the words around the table. `docs/reference/metrics.md` is its output, and a test keeps it current.
+Owns the text around the tables.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from tlserve.telemetry.vllm_aliases import ALIASES
 _HEAD = """\
 # Metrics
 
-`GET /metrics` on the health port gives the Prometheus text format. This page is made from `tlserve/telemetry/catalogue.py` by
-`python -m docs.make.metrics_page`.
+`GET /metrics` on the health port returns the Prometheus text format. `python -m docs.make` makes this page from
+`tlserve/telemetry/catalogue.py`.
 
-No label takes a value that a client chose: a route, a method or a model that is not known here is counted as `other`, or not
-by its name. Where one process serves several models, the `tl_engine_*` and `tl_request_*` series have the label `model` as well.
+No client can choose the value of a label: an unknown route or method is counted as `other`, and an unknown model does not appear
+by its name. Where one process serves several models, the `tl_engine_*` and `tl_request_*` series also have the label `model`.
 
 | name | type | labels | unit | meaning |
 |---|---|---|---|---|
@@ -32,16 +32,16 @@ A histogram `NAME` is exposed as `NAME_bucket{le="..."}`, `NAME_sum` and `NAME_c
 _ALIASES = """
 ## Names of vLLM
 
-With `vllm_aliases = true` in `[telemetry]`, dashboards made for vLLM find the numbers that mean the same here, with the label
-`model_name`. `vllm:inter_token_latency_seconds` is not among them: it has a value for each token, and here there is one for each
-answer.
+With `vllm_aliases = true` in `[telemetry]`, the numbers with the same meaning are also exposed under vLLM's names, with the label
+`model_name`, for dashboards made for vLLM. `vllm:inter_token_latency_seconds` is not among them: it has a value for each token,
+and tlserve has one for each answer.
 
 | name | type | from |
 |---|---|---|
 """
 
 
-def catalogue_markdown() -> str:
+def metrics_page() -> str:
     """Return the page."""
     rows = [_row(f"`{m.name}`", m.kind, ", ".join(f"`{label}`" for label in m.labels), m.unit, m.help) for m in METRICS]
     buckets = [_row(f"`{m.name}`", ", ".join(map(str, m.buckets))) for m in METRICS if m.buckets]
@@ -51,7 +51,3 @@ def catalogue_markdown() -> str:
 
 def _row(*cells: str) -> str:
     return "| " + " | ".join(cells) + " |\n"
-
-
-if __name__ == "__main__":
-    print(catalogue_markdown(), end="")

@@ -1,7 +1,4 @@
-"""The OpenAPI 3.1 document of the API, made from its tables: `python -m docs.make.openapi`.
-
-Owns the translation; `specs/openapi-subset.v1.yaml` is its output, and a test keeps the two equal.
-"""
+"""The OpenAPI 3.1 document of the API, `specs/openapi-subset.v1.yaml`, made from the tables of `operations`."""
 
 from __future__ import annotations
 
@@ -99,7 +96,3 @@ def _answer_header(name: str) -> Schema:
 
 def _ref(kind: str, name: str) -> Schema:
     return {"$ref": f"#/components/{kind}/{name}"}
-
-
-if __name__ == "__main__":
-    print(openapi_text(), end="")

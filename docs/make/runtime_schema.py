@@ -1,8 +1,4 @@
-"""The JSON schema of runtime.toml, made from the settings classes: `python -m docs.make.runtime_schema`.
-
-Owns the translation alone; `specs/runtime.schema.json` is its output, and a test keeps the two equal. Source: JSON
-Schema 2020-12.
-"""
+"""The JSON schema of runtime.toml, `specs/runtime.schema.json`, made from the settings classes. Source: JSON Schema 2020-12."""
 
 from __future__ import annotations
 
@@ -23,9 +19,9 @@ def runtime_schema() -> dict[str, object]:
 
 
 def _models() -> dict[str, object]:
-    """Return the schema of the [[models]] tables; what one does not say, [engine] says."""
+    """Return the schema of the [[models]] tables, which can leave out what [engine] has."""
     table = _table(declared_models())
-    about = "models served beside that of [engine]; the request's `model` picks"
+    about = "models served in addition to that of [engine]; the `model` of a request selects one"
     return {"type": "array", "description": about, "items": {**table, "required": ["model_dir"]}}
 
 
@@ -35,7 +31,7 @@ def runtime_schema_text() -> str:
 
 
 def _table(rows: Mapping[str, Declared]) -> dict[str, object]:
-    """Return the schema of a table; keys with a dot stand in a table of their own inside it."""
+    """Return the schema of a table; keys with a dot belong to a table inside it."""
     properties: dict[str, object] = {key: _property(row) for key, row in rows.items() if "." not in key}
     inner: dict[str, dict[str, object]] = {}
     for key, row in rows.items():
@@ -62,7 +58,3 @@ def _property(row: Declared) -> dict[str, object]:
 
 def _json_value(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value
-
-
-if __name__ == "__main__":
-    print(runtime_schema_text(), end="")

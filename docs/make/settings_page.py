@@ -1,6 +1,6 @@
-"""The page of every setting, made from the settings classes: `python -m docs.make.settings_page`.
+"""The page of every setting, `docs/reference/settings.md`, made from the settings classes.
 
-Owns the words around the tables; `docs/reference/settings.md` is its output, and a test keeps it current.
+Owns the text around the tables.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from tlserve.config.settings import OWN_KEYS, Settings
 _HEAD = """\
 # Settings
 
-This page is made from `tlserve/config/settings.py` by `python -m docs.make.settings_page`; the same facts for programs are
+`python -m docs.make` makes this page from `tlserve/config/settings.py`. The same facts for programs are in
 `specs/runtime.schema.json`.
 
-A setting has one value, from the last of these that gives it:
+The value of a setting comes from the last of these places that has it:
 
 1. its default, below;
-2. the file: `tlserve --config runtime.toml`, a table for each section, `max_num_seqs = 8` below `[engine]`;
-3. the environment: `TL_ENGINE__MAX_NUM_SEQS=8`, table and key in capitals, two underscores between them;
+2. the file: `tlserve --config runtime.toml`, with a table for each section, such as `max_num_seqs = 8` below `[engine]`;
+3. the environment: `TL_ENGINE__MAX_NUM_SEQS=8`, table and key in capitals, with two underscores between them;
 4. the command line: `--set engine.max_num_seqs=8`, or one of the shorter arguments (`--model`, `--port`, ...).
 
-In the environment and on the command line the items of a list are separated by commas. A path that stands in a file and is
-relative is looked for beside the file first. `tlserve check-config` prints what is in effect and where each value comes from. A
-value that is refused keeps the server from starting (exit code 4); all refusals are listed at once.
+In the environment and on the command line, commas separate the items of a list. A relative path in a file is first looked up in
+the folder of that file. `tlserve check-config` prints the values in effect and the source of each. The server does not start with
+a wrong value (exit code 4); all wrong values are listed at once.
 """
 
 _MODELS = """
 ## [[models]]
 
-Models that are served beside the one of `[engine]`, one table each; the request's `model` picks. A table must have `model_dir`,
-and may have the keys of `[engine]` that are a model's. These begin at their defaults: {own}. Where it is silent about others,
-`[engine]` says what holds: {others}.
+Models that are served in addition to that of `[engine]`, one table each; the `model` of a request selects one. A table must have
+`model_dir` and can have those keys of `[engine]` that belong to a model. If the table does not have them, these keys have their
+defaults: {own}. These have the value of `[engine]`: {others}.
 """
 
 
@@ -73,7 +73,3 @@ def _takes(row: Declared) -> str:
     if row.low is not None and row.high is not None:
         return f"{row.low} to {row.high}{unit}"
     return f"{row.kind.called}{unit}"
-
-
-if __name__ == "__main__":
-    print(settings_page(), end="")

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
+from docs.make.metrics_yaml import catalogue_yaml
 from tlserve.generation import Distribution, EngineStatistics
-from tlserve.telemetry.catalogue import METRICS, STEP_DURATION, STEP_ROWS, Metric, catalogue_yaml
+from tlserve.telemetry.catalogue import METRICS, STEP_DURATION, STEP_ROWS, Metric
 from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.telemetry.histogram import Histogram
 from tlserve.telemetry.metrics import metrics_text

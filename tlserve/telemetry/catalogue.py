@@ -10,7 +10,6 @@ Buckets are chosen for CPUs: a step of a small model takes from a tenth of a mil
 
 from __future__ import annotations
 
-import json
 from typing import Literal
 
 import attrs
@@ -180,19 +179,3 @@ METRICS = (
     FLEET_MOVES,
     BUILD_INFO,
 )
-
-
-def catalogue_yaml() -> str:
-    """Return the table as YAML; strings are written as JSON strings, which YAML reads."""
-    return "metrics:\n" + "".join(_entry(metric) for metric in METRICS)
-
-
-def _entry(metric: Metric) -> str:
-    fields = {"type": metric.kind, "unit": metric.unit, "labels": list(metric.labels), "help": metric.help}
-    buckets = {"buckets": list(metric.buckets)} if metric.buckets else {}
-    lines = [f"  {metric.name}:", *(f"    {name}: {json.dumps(value)}" for name, value in (fields | buckets).items())]
-    return "\n".join(lines) + "\n"
-
-
-if __name__ == "__main__":
-    print(catalogue_yaml(), end="")
