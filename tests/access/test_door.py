@@ -58,7 +58,7 @@ def field(fault: HttpFault, name: str) -> str | None:
 
 @pytest.mark.spec("ACC-3")
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "Bearer  ", " Bearer"])
-def test_a_key_comes_in_under_its_name_whatever_the_case_of_the_scheme(scheme: str) -> None:
+def test_a_key_is_accepted_with_the_scheme_in_any_case(scheme: str) -> None:
     assert door().enter(knock(f"{scheme} {KEY} ")).key_name == "ci"
 
 
@@ -82,7 +82,7 @@ def test_a_key_comes_in_under_its_name_whatever_the_case_of_the_scheme(scheme: s
         (Headers([("Authorization", "Bearer \xff")]), True),
     ],
 )
-def test_what_is_no_key_is_401_with_a_challenge_that_says_whether_one_was_wrong(headers: Headers, error: bool) -> None:
+def test_a_missing_or_wrong_key_is_401_and_the_challenge_says_which(headers: Headers, error: bool) -> None:
     fault = refused(door(), knock(headers=headers))
     challenge = field(fault, "www-authenticate")
     assert (fault.status, challenge) == (401, 'Bearer realm="tlserve"' + (', error="invalid_token"' if error else ""))
@@ -90,7 +90,7 @@ def test_what_is_no_key_is_401_with_a_challenge_that_says_whether_one_was_wrong(
 
 
 @pytest.mark.spec("ACC-46")
-def test_an_expired_key_is_403_from_its_moment_on() -> None:
+def test_a_key_is_403_from_the_moment_it_expires() -> None:
     until = door(expires_s=500.0)
     until.enter(knock(wall_s=499.9))
     assert refused(until, knock(wall_s=500.0)).status == 403
@@ -108,12 +108,12 @@ def test_a_public_route_needs_no_key_and_no_other_row_is_public() -> None:
         assert refused(door(), knock(None, route=route)).status == 401
 
 
-def test_without_keys_everybody_comes_in() -> None:
+def test_without_keys_every_request_is_accepted() -> None:
     assert Door().enter(knock(None, route="")).key_name is None
 
 
 @pytest.mark.spec("ACC-49")
-def test_replaced_keys_hold_at_once_and_a_name_keeps_what_it_has_used() -> None:
+def test_replaced_keys_apply_at_once_and_a_name_keeps_its_usage() -> None:
     limits = Limits(requests_per_minute=2)
     at = door(limits)
     at.enter(knock())
@@ -128,7 +128,7 @@ def test_replaced_keys_hold_at_once_and_a_name_keeps_what_it_has_used() -> None:
 
 
 @pytest.mark.spec("ACC-20")
-def test_requests_past_the_limit_are_429_that_says_when_and_count_for_nothing() -> None:
+def test_requests_above_the_limit_get_429_with_retry_after_and_do_not_count() -> None:
     at = door(Limits(requests_per_minute=3))
     for now_s in (1000.0, 1010.0, 1020.0):
         at.enter(knock(now_s=now_s))
@@ -140,7 +140,7 @@ def test_requests_past_the_limit_are_429_that_says_when_and_count_for_nothing() 
 
 
 @pytest.mark.spec("ACC-24")
-def test_the_headers_tell_the_limit_what_is_left_and_when_all_of_it_is_free_again() -> None:
+def test_the_headers_give_the_limit_the_rest_and_the_time_of_the_reset() -> None:
     entry = door(Limits(requests_per_minute=3, tokens_per_minute=100)).enter(knock(now_s=1000.0))
     entry.reserve(40, 1000.0)
     assert entry.headers(1005.0) == (
@@ -168,7 +168,7 @@ def test_a_duration_is_written_as_the_public_api_writes_it(duration_s: float, te
 
 
 @pytest.mark.spec("ACC-21", "ACC-51")
-def test_tokens_are_reserved_and_then_counted_as_they_were_used() -> None:
+def test_tokens_are_reserved_and_then_counted_as_used() -> None:
     at = door(Limits(tokens_per_minute=100))
     first = at.enter(knock())
     first.reserve(80, 1000.0)
@@ -183,7 +183,7 @@ def test_tokens_are_reserved_and_then_counted_as_they_were_used() -> None:
 
 
 @pytest.mark.spec("ACC-52")
-def test_tokens_beyond_the_reservation_count_and_close_the_door_before_the_body_is_read() -> None:
+def test_tokens_above_the_reservation_count_and_give_429_before_the_body() -> None:
     at = door(Limits(tokens_per_minute=100))
     entry = at.enter(knock())
     entry.reserve(10, 1000.0)
@@ -203,7 +203,7 @@ def test_a_request_that_never_ran_costs_no_tokens() -> None:
 
 
 @pytest.mark.spec("ACC-53")
-def test_a_request_that_can_never_fit_is_400_with_both_numbers() -> None:
+def test_a_request_larger_than_the_limit_is_400_with_both_numbers() -> None:
     with pytest.raises(ClientError, match=r"101 tokens .* 100 in a minute"):
         door(Limits(tokens_per_minute=100)).enter(knock()).reserve(101, 1000.0)
 
@@ -211,7 +211,7 @@ def test_a_request_that_can_never_fit_is_400_with_both_numbers() -> None:
 # --- permits
 
 
-def test_a_permit_is_held_until_its_request_leaves_however_often_it_leaves() -> None:
+def test_a_permit_is_freed_once_even_if_its_request_leaves_twice() -> None:
     at = door(Limits(concurrent_streams=2))
     first, _second = at.enter(knock()), at.enter(knock())
     fault = refused(at, knock())
@@ -248,7 +248,7 @@ def test_permits_never_leak_and_never_exceed_the_limit(steps: list[tuple[bool, i
 
 
 @pytest.mark.spec("ACC-25")
-def test_an_address_has_its_own_limit_with_and_without_keys_and_wrong_keys_count() -> None:
+def test_an_address_has_its_own_limit_and_requests_with_wrong_keys_count() -> None:
     at = Door(KeyRing(), public=[PUBLIC], addresses=AddressLimits(2))
     assert [refused(at, knock("Bearer x", peer=f"192.0.2.1:{port}")).status for port in (1, 2, 3)] == [401, 401, 429]
     assert refused(at, knock("Bearer x", peer="192.0.2.2:1")).status == 401
@@ -274,7 +274,7 @@ def test_an_address_is_an_ipv4_host_or_an_ipv6_network(peer: str, address: str) 
 
 
 @pytest.mark.spec("ACC-54")
-def test_the_addresses_that_are_remembered_are_bounded_and_the_oldest_is_forgotten_first() -> None:
+def test_the_number_of_remembered_addresses_is_bounded_oldest_forgotten_first() -> None:
     limits = AddressLimits(1, most_addresses=3)
     for host in range(100):
         limits.count(f"192.0.2.{host}:1", 1000.0)

@@ -51,7 +51,7 @@ def test_a_file_names_keys_and_their_limits() -> None:
     )
 
 
-def test_a_bare_date_is_its_first_moment_in_utc() -> None:
+def test_a_date_without_a_time_is_its_first_moment_in_utc() -> None:
     (key,) = parsed(f'[[keys]]\nname = "a"\nkey = "{KEY}"\nexpires = 2030-01-31\n')
     assert key.expires_s == datetime.datetime(2030, 1, 31, tzinfo=datetime.UTC).timestamp()
 
@@ -91,18 +91,18 @@ def row(**fields: str) -> str:
         (row() + row(name='"b"'), "'a', 'b' have the same key"),
     ],
 )
-def test_what_is_wrong_with_a_file_is_said_and_no_key_is_quoted(text: str, words: str) -> None:
+def test_a_refusal_of_a_keys_file_gives_the_fault_and_quotes_no_key(text: str, words: str) -> None:
     lines = refusals(text)
     assert any(words in line for line in lines)
     assert not any(secret in line for line in lines for secret in (KEY, OTHER, "short", "long"))
 
 
 @pytest.mark.spec("ACC-8")
-def test_all_that_is_wrong_is_listed_at_once() -> None:
+def test_all_faults_are_listed_at_once() -> None:
     assert len(refusals(row(name="3", expires="1", disabled="1") + "\n[other]\n")) == 4
 
 
-def test_a_key_is_found_by_what_is_presented_and_nothing_else_is() -> None:
+def test_only_the_exact_key_is_found() -> None:
     ring = KeyRing(parsed(FILE))
     assert [key.name for key in map(ring.find, (KEY, OTHER)) if key] == ["ci", "team-a"]
     for wrong in ("", KEY[:-1], KEY + "x", KEY.upper(), digest_of(KEY).hex(), "\udcff", "é" * 100_000):
@@ -110,7 +110,7 @@ def test_a_key_is_found_by_what_is_presented_and_nothing_else_is() -> None:
 
 
 @pytest.mark.spec("ACC-5")
-def test_every_key_is_compared_wherever_the_right_one_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_key_is_compared_wherever_the_right_one_is(monkeypatch: pytest.MonkeyPatch) -> None:
     ring = KeyRing(ApiKey(name=f"k{number}", digest=digest_of(f"key {number}")) for number in range(50))
     compared: list[bytes] = []
     really_compare = hmac.compare_digest
@@ -128,25 +128,25 @@ def test_every_key_is_compared_wherever_the_right_one_stands(monkeypatch: pytest
 
 
 @pytest.mark.spec("ACC-6")
-def test_a_key_is_in_no_representation() -> None:
+def test_no_representation_contains_a_key() -> None:
     assert KEY not in repr(parsed(FILE))
     assert digest_of(KEY).hex() not in repr(parsed(FILE))
     assert repr(digest_of(KEY)) not in repr(parsed(FILE))
 
 
-def test_the_settings_own_key_joins_those_of_the_file() -> None:
+def test_the_key_of_the_settings_is_added_to_those_of_the_file() -> None:
     ring = join_keys(parsed(row()), global_key(OTHER))
     assert [key.name for key in ring.keys] == ["a", GLOBAL_NAME]
     assert [key.name for key in join_keys((), global_key(OTHER)).keys] == [GLOBAL_NAME]
 
 
-def test_the_settings_own_key_may_be_in_the_file_without_limits_and_is_then_that_key() -> None:
+def test_the_key_of_the_settings_can_also_be_in_the_file_without_limits() -> None:
     assert [key.name for key in join_keys(parsed(row()), global_key(KEY)).keys] == ["a"]
 
 
 @pytest.mark.spec("ACC-48")
 @pytest.mark.parametrize("limit", [{"requests_per_minute": "5"}, {"expires": "2030-01-31"}, {"disabled": "true"}])
-def test_the_settings_own_key_under_limits_in_the_file_is_refused(limit: dict[str, str]) -> None:
+def test_the_key_of_the_settings_with_limits_in_the_file_is_refused(limit: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="the key 'a' of the keys file") as caught:
         join_keys(parsed(row(**limit)), global_key(KEY))
     assert KEY not in str(caught.value)

@@ -43,7 +43,7 @@ WRONG: dict[str, tuple[tuple[str, str], ...]] = {
 
 @pytest.mark.spec("ACC-1", "ACC-4", "CASE-36")
 @pytest.mark.parametrize("wrong", WRONG)
-async def test_every_route_and_method_but_liveness_is_shut(wrong: str) -> None:
+async def test_every_route_and_method_except_liveness_needs_a_key(wrong: str) -> None:
     async with guarded() as api:
         for path in sorted({*PATHS, "/", "/metrics", "/readyz", "/v1", "/docs"}):
             for method in METHODS:
@@ -90,7 +90,7 @@ TRICKS = [
 
 @pytest.mark.spec("ACC-2")
 @pytest.mark.parametrize("target", TRICKS)
-async def test_no_spelling_of_a_path_leads_around_the_door(target: str) -> None:
+async def test_no_spelling_of_a_path_avoids_the_key_check(target: str) -> None:
     async with guarded() as api:
         for method in ("GET", "POST", "OPTIONS"):
             answer = await api.ask(method, target)
@@ -99,14 +99,14 @@ async def test_no_spelling_of_a_path_leads_around_the_door(target: str) -> None:
 
 
 @pytest.mark.spec("ACC-2")
-async def test_an_escaped_letter_of_a_public_path_is_that_path_and_of_a_shut_one_that_one() -> None:
+async def test_an_escaped_letter_in_a_path_does_not_change_its_protection() -> None:
     async with guarded() as api:
         assert (await api.ask("GET", "/%68ealthz")).status == 200
         assert (await api.ask("GET", "/v1/%6Dodels")).status == 401
 
 
 @pytest.mark.parametrize("key", [RIGHT, ("authorization", f"bearer {KEY}")])
-async def test_the_right_key_opens_every_route_and_what_is_not_there_is_404_and_405(key: tuple[str, str]) -> None:
+async def test_the_right_key_opens_every_route_and_unknown_ones_are_404_or_405(key: tuple[str, str]) -> None:
     async with guarded() as api:
         assert (await api.ask("GET", "/v1/models", key)).status == 200
         assert (await api.chat(key)).status == 200
@@ -116,7 +116,7 @@ async def test_the_right_key_opens_every_route_and_what_is_not_there_is_404_and_
 
 
 @pytest.mark.spec("ACC-46")
-async def test_an_expired_key_is_403_in_the_shape_of_an_error() -> None:
+async def test_an_expired_key_is_403_with_an_error_document() -> None:
     async with guarded(expires_s=1.0) as api:
         answer = await api.chat()
         error = error_of(answer)
@@ -124,7 +124,7 @@ async def test_an_expired_key_is_403_in_the_shape_of_an_error() -> None:
 
 
 @pytest.mark.spec("ACC-6")
-async def test_the_log_names_the_key_and_never_tells_it() -> None:
+async def test_the_log_has_the_name_of_the_key_but_not_the_key() -> None:
     async with guarded() as api:
         await api.chat()
         await api.chat(("Authorization", "Bearer sk-wrong-wrong-wrong"))
@@ -143,7 +143,7 @@ EXPECT = "Expect: 100-continue\r\n"
 
 @pytest.mark.spec("ACC-7")
 @pytest.mark.parametrize("expect", ["", EXPECT])
-async def test_401_comes_before_the_body_is_read_and_instead_of_the_continue(expect: str) -> None:
+async def test_401_is_sent_before_the_body_is_read_instead_of_100(expect: str) -> None:
     async with guarded() as api:
         answer = await api.server.exchange([f"{HEAD}{expect}\r\n".encode()])
         assert statuses(answer) == [401]
@@ -152,7 +152,7 @@ async def test_401_comes_before_the_body_is_read_and_instead_of_the_continue(exp
 
 @pytest.mark.spec("ACC-7")
 @pytest.mark.parametrize("expect", ["", EXPECT])
-async def test_429_comes_before_the_body_is_read_and_instead_of_the_continue(expect: str) -> None:
+async def test_429_is_sent_before_the_body_is_read_instead_of_100(expect: str) -> None:
     async with guarded(Limits(requests_per_minute=1)) as api:
         await api.chat()
         answer = await api.server.exchange([f"{HEAD}{expect}Authorization: Bearer {KEY}\r\n\r\n".encode()])
@@ -163,7 +163,7 @@ async def test_429_comes_before_the_body_is_read_and_instead_of_the_continue(exp
 
 
 @pytest.mark.spec("ACC-23")
-async def test_requests_past_the_limit_are_429_with_when_and_the_connection_lives(autojump_clock: MockClock) -> None:
+async def test_requests_above_the_limit_get_429_and_the_connection_is_kept(autojump_clock: MockClock) -> None:
     async with guarded(Limits(requests_per_minute=2)) as api:
         client = api.server.connect()
         body = json.dumps(chat_body()).encode()
@@ -178,7 +178,7 @@ async def test_requests_past_the_limit_are_429_with_when_and_the_connection_live
 
 
 @pytest.mark.spec("ACC-24")
-async def test_no_header_of_a_limit_comes_twice() -> None:
+async def test_no_rate_limit_header_is_sent_twice() -> None:
     async with guarded(Limits(requests_per_minute=3, tokens_per_minute=8, concurrent_streams=1)) as api:
         for answer in [await api.chat() for _ in range(4)]:
             names = [name.lower() for name, _ in answer.headers if name.lower().startswith(("x-ratelimit", "retry"))]
@@ -199,7 +199,7 @@ async def test_tokens_are_counted_as_the_usage_says() -> None:
             assert left[0] - left[1] == usage
 
 
-async def test_a_request_that_does_not_fit_what_is_left_is_429_and_a_smaller_one_is_served() -> None:
+async def test_a_request_above_the_rest_is_429_and_a_smaller_one_is_served() -> None:
     async with guarded(Limits(tokens_per_minute=70)) as api:
         assert (await api.chat(max_tokens=10)).status == 200
         left = int(str((await api.ask("GET", "/v1/models", RIGHT)).headers.get("x-ratelimit-remaining-tokens")))
@@ -209,7 +209,7 @@ async def test_a_request_that_does_not_fit_what_is_left_is_429_and_a_smaller_one
 
 
 @pytest.mark.spec("ACC-53")
-async def test_a_request_that_is_larger_than_the_limit_is_400_before_the_backend_sees_it() -> None:
+async def test_a_request_larger_than_the_limit_is_400_before_the_backend_sees_it() -> None:
     async with guarded(Limits(tokens_per_minute=5)) as api:
         answer = await api.chat()
         assert (answer.status, error_of(answer)["code"]) == (400, "rate_limit_exceeded")
@@ -217,7 +217,7 @@ async def test_a_request_that_is_larger_than_the_limit_is_400_before_the_backend
 
 
 @pytest.mark.spec("ACC-21")
-async def test_counting_tokens_costs_none() -> None:
+async def test_counting_tokens_uses_no_tokens() -> None:
     async with guarded(Limits(tokens_per_minute=5)) as api:
         body = {"model": "succ", "messages": chat_body()["messages"]}
         answer = await api.ask("POST", f"{CHAT}/input_tokens", RIGHT, body=body)
@@ -250,7 +250,7 @@ async def test_a_permit_is_held_until_the_stream_ends(autojump_clock: MockClock)
 
 @pytest.mark.spec("ACC-22")
 @pytest.mark.parametrize("end", ["client leaves", "client leaves before the head", "backend fails", "bad body"])
-async def test_a_permit_comes_back_however_the_request_ends(end: str, autojump_clock: MockClock) -> None:
+async def test_a_permit_is_freed_however_the_request_ends(end: str, autojump_clock: MockClock) -> None:
     failure = RuntimeError("the backend broke") if end == "backend fails" else None
     queue_s = 100.0 if end == "client leaves before the head" else 0.0
     script = Script(token_s=1.0, failure=failure, fail_before=1, queue_s=queue_s)
@@ -273,7 +273,7 @@ async def test_a_permit_comes_back_however_the_request_ends(end: str, autojump_c
 
 
 @pytest.mark.spec("ACC-51")
-async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_clock: MockClock) -> None:
+async def test_a_client_that_leaves_the_queue_uses_no_tokens(autojump_clock: MockClock) -> None:
     async with guarded(Limits(tokens_per_minute=50), Script(queue_s=100.0)) as api:
         client = api.server.connect()
         with trio.move_on_after(1):
@@ -290,7 +290,7 @@ async def test_a_client_that_left_before_its_turn_has_used_no_tokens(autojump_cl
 
 
 @pytest.mark.spec("ACC-44", "ACC-58", "ACC-59")
-async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_read() -> None:
+async def test_a_preflight_needs_no_key_and_the_following_answer_is_readable() -> None:
     asked = (("Origin", APP), ("Access-Control-Request-Method", "POST"))
     async with guarded(cors=(APP,)) as api:
         preflight = await api.ask("OPTIONS", CHAT, *asked, ("Access-Control-Request-Headers", "authorization"))
@@ -303,7 +303,7 @@ async def test_a_preflight_needs_no_key_and_the_answer_to_what_follows_may_be_re
 
 
 @pytest.mark.spec("ACC-59")
-async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_everything_else() -> None:
+async def test_a_preflight_of_another_origin_or_path_needs_a_key() -> None:
     asked = ("Access-Control-Request-Method", "POST")
     async with guarded(cors=(APP,)) as api:
         assert (await api.ask("OPTIONS", CHAT, ("Origin", "https://evil.example.com"), asked)).status == 401
@@ -315,7 +315,7 @@ async def test_a_preflight_of_another_origin_or_for_another_path_is_shut_like_ev
 
 
 @pytest.mark.spec("ACC-49")
-async def test_new_keys_hold_for_the_next_request_and_open_streams_go_on(autojump_clock: MockClock) -> None:
+async def test_new_keys_apply_to_the_next_request_and_open_streams_continue(autojump_clock: MockClock) -> None:
     async with guarded(script=Script(token_s=1.0)) as api:
         client = api.server.connect()
         stream = await client.open("POST", CHAT, [RIGHT], json.dumps(chat_body(stream=True)).encode())

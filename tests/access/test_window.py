@@ -82,7 +82,7 @@ def test_a_greedy_client_gets_the_limit_in_each_window_and_never_more(gaps: list
 
 
 @pytest.mark.spec("ACC-50")
-def test_the_whole_limit_may_be_used_at_once_and_comes_back_whole() -> None:
+def test_the_whole_limit_can_be_used_at_once_and_is_freed_at_once() -> None:
     window = MinuteWindow()
     window.add(10, 100.5)
     assert window.used(160.9) == 10
@@ -98,7 +98,7 @@ def test_a_long_silence_forgets_everything() -> None:
     assert window.used(1e9) == 0
 
 
-def test_a_clock_that_goes_back_takes_nothing_away() -> None:
+def test_a_clock_that_goes_back_changes_nothing() -> None:
     window = MinuteWindow()
     window.add(3, 100.0)
     assert window.used(50.0) == 3

@@ -29,23 +29,25 @@ def steady(each_s: float, count: int, start_s: float = 100.0) -> tuple[Pace, flo
     ("each_s", "waiting", "retry_s"),
     [(0.5, 1, 1), (0.5, 8, 4), (2.0, 3, 6), (2.0, 0, 2), (0.01, 50, 1), (1.5, 1000, LONGEST_S), (1.0, 1, SHORTEST_S)],
 )
-def test_the_guess_is_how_long_as_many_as_wait_take_to_end(each_s: float, waiting: int, retry_s: int) -> None:
+def test_the_estimate_is_the_time_in_which_as_many_requests_end_as_wait(
+    each_s: float, waiting: int, retry_s: int
+) -> None:
     pace, now_s = steady(each_s, 10)
     assert pace.retry_after_s(waiting, now_s) == retry_s
 
 
-def test_before_the_first_ending_the_guess_grows_with_what_has_passed() -> None:
+def test_before_the_first_end_the_estimate_grows_with_the_time() -> None:
     pace = Pace()
     pace.begin(10.0)
     assert [pace.retry_after_s(2, 10.0 + passed_s) for passed_s in (0.0, 2.0, 7.0, 100.0)] == [1, 4, 14, LONGEST_S]
 
 
-def test_a_server_that_has_seen_nobody_says_one_second() -> None:
+def test_a_server_without_requests_says_one_second() -> None:
     assert Pace().retry_after_s(5, 1000.0) == SHORTEST_S
 
 
 @pytest.mark.spec("ACC-55")
-def test_a_stall_lengthens_the_guess() -> None:
+def test_a_stall_lengthens_the_estimate() -> None:
     pace, now_s = steady(1.0, 10)
     assert pace.retry_after_s(3, now_s) < pace.retry_after_s(3, now_s + 20)
 
@@ -69,9 +71,7 @@ def test_an_old_pace_is_forgotten() -> None:
 
 
 @given(st.lists(st.tuples(st.booleans(), st.floats(0, 1e6)), max_size=60), st.integers(0, 10**9))
-def test_the_guess_is_a_whole_number_from_1_to_60_whatever_happens(
-    happenings: list[tuple[bool, float]], waiting: int
-) -> None:
+def test_the_estimate_is_always_a_whole_number_from_1_to_60(happenings: list[tuple[bool, float]], waiting: int) -> None:
     pace, now_s, inside = Pace(), 0.0, 0
     for begins, passed_s in happenings:
         now_s += passed_s
@@ -85,7 +85,7 @@ def test_the_guess_is_a_whole_number_from_1_to_60_whatever_happens(
 
 
 @pytest.mark.spec("ACC-26")
-async def test_the_refusal_of_a_full_queue_carries_the_guess(autojump_clock) -> None:
+async def test_the_refusal_of_a_full_queue_has_the_estimate(autojump_clock) -> None:
     admission = Admission(1, lambda: 4)
     for _ in range(3):
         with admission.permit():
@@ -96,7 +96,7 @@ async def test_the_refusal_of_a_full_queue_carries_the_guess(autojump_clock) -> 
     assert "retry in 12 s" in caught.value.message
 
 
-async def test_a_backend_guesses_by_the_requests_that_wait_in_its_queue() -> None:
+async def test_a_backend_estimates_by_the_requests_in_its_queue() -> None:
     model = GatedModel(succ_model())
     request = GenerationRequest(prompt=(97,), max_tokens=3, seed=0)
     async with local_backend(model, admission=2, max_num_seqs=1) as backend:

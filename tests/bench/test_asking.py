@@ -52,14 +52,14 @@ async def outcome_of(*events, status=200, cut=False, limit_s=30.0):
         return await ask(target, b"{}", limit_s=limit_s)
 
 
-async def test_a_whole_answer_is_timed_and_its_usage_believed():
+async def test_a_whole_answer_is_timed_and_its_usage_is_used():
     outcome = await outcome_of(ROLE, TEXT, TEXT + TEXT, USAGE, DONE)
     assert isinstance(outcome, Sample)
     assert (outcome.prompt_tokens, outcome.output_tokens, outcome.counted) == (9, 5, True)
     assert outcome.due_s < outcome.first_token_s <= outcome.last_token_s <= outcome.ended_s
 
 
-async def test_an_event_that_is_cut_anywhere_is_read_whole():
+async def test_an_event_that_is_split_anywhere_is_read_completely():
     stream = ROLE + TEXT + b": ping\n\n" + TEXT + USAGE + DONE
     outcome = await outcome_of(*(stream[place : place + 1] for place in range(len(stream))))
     assert outcome.output_tokens == 5
@@ -71,7 +71,7 @@ async def test_without_usage_the_pieces_are_counted():
     assert (outcome.output_tokens, outcome.counted) == (3, False)
 
 
-async def test_reasoning_is_text_too():
+async def test_reasoning_is_also_text():
     thought = event('{"choices":[{"delta":{"reasoning_content":"hm"}}]}')
     assert (await outcome_of(thought, TEXT, DONE)).output_tokens == 2
 
@@ -94,7 +94,7 @@ async def test_every_failure_has_a_kind(events, options, kind):
     assert outcome.kind == kind
 
 
-async def test_nobody_there_is_a_failure_to_connect():
+async def test_a_missing_server_is_a_failure_to_connect():
     listeners = await open_listeners("127.0.0.1:0")
     address = bound_addresses(listeners)[0]
     for listener in listeners:
@@ -103,7 +103,7 @@ async def test_nobody_there_is_a_failure_to_connect():
     assert outcome.kind == "connect"
 
 
-async def test_an_answer_that_does_not_come_in_time_has_failed():
+async def test_a_late_answer_is_a_failure():
     async def never(request, responder):
         await trio.sleep_forever()
 
@@ -117,7 +117,7 @@ async def say(body, status, request, responder):
 
 
 @pytest.mark.spec("BENCH-10")
-async def test_the_first_model_that_is_listed_is_taken():
+async def test_the_first_listed_model_is_used():
     async with target_of(partial(say, b'{"data":[{"id":"one"},{"id":"two"}]}', 200)) as target:
         assert (await with_model(target)).model == "m", "a model that was named stays"
         unnamed = parse_target(target.url, name="t")
@@ -125,7 +125,7 @@ async def test_the_first_model_that_is_listed_is_taken():
 
 
 @pytest.mark.parametrize(("body", "status"), [(b"{}", 404), (b"{}", 200), (b'{"data":[]}', 200), (b"<html>", 200)])
-async def test_a_server_without_models_or_counts_is_refused_with_what_to_do(body, status):
+async def test_a_server_without_models_or_counts_is_refused_with_the_remedy(body, status):
     async with target_of(partial(say, body, status)) as target:
         with pytest.raises(OperatorError, match=r"name (its model|one)"):
             await with_model(parse_target(target.url, name="t"))

@@ -66,7 +66,7 @@ def test_an_answer_of_one_token_has_no_time_per_token():
 
 
 @pytest.mark.spec("BENCH-11")
-def test_failures_are_counted_by_kind_and_take_no_part_in_times():
+def test_failures_are_counted_by_kind_but_not_part_of_the_times():
     figures = figures_of([sample(0, 1, 2), failure("status 429"), failure("status 429"), failure("broken", ended_s=4)])
     assert figures.errors == {"status 429": 2, "broken": 1}
     assert (figures.requests, figures.answered) == (4, 1)
@@ -81,7 +81,7 @@ def test_a_run_without_answers_has_no_times():
 
 
 @pytest.mark.spec("BENCH-12")
-def test_one_answer_without_usage_makes_the_run_one_of_counted_pieces():
+def test_one_answer_without_usage_makes_the_whole_run_count_pieces():
     assert figures_of([sample(0, 1, 2)]).counted
     assert not figures_of([sample(0, 1, 2), sample(0, 1, 2, counted=False)]).counted
 
@@ -93,7 +93,7 @@ def test_a_ratio_is_of_medians_and_its_range_of_neighbours():
     assert (found.spread.median, found.spread.low, found.spread.high) == (20 / 10, 1, 4)
 
 
-def test_a_measure_that_no_run_has_is_not_compared():
+def test_a_measure_without_values_is_not_compared():
     dead = [LoadRun(target=name, load=Closed(1), repeat=0, figures=figures_of([failure("connect")])) for name in "ab"]
     assert ratios(dead, "a", "b") == []
 
@@ -105,7 +105,7 @@ def test_runs_are_found_by_target_and_load_in_the_order_of_the_runs():
     assert spread_of([3.0, 1.0, 2.0]).median == 2
 
 
-def test_the_share_outside_the_forward_pass_is_of_the_time_between():
+def test_the_share_outside_the_forward_pass_is_of_the_time_between_tokens():
     before = EngineStatistics(step_seconds_total=1, forward_seconds_total=1)
     after = EngineStatistics(step_seconds_total=3, forward_seconds_total=2.5)
     assert outside_forward(before, after) == 0.25

@@ -42,7 +42,7 @@ def test_a_point_says_its_target_load_value_and_range():
     assert circles(draw(picture(points(10, 20, 40))))[1][2] == "ours at 8: 20 (10 to 20)"
 
 
-def test_a_value_that_is_not_there_is_no_point():
+def test_a_missing_value_has_no_point():
     assert len(circles(draw(picture(points(10, None, 40))))) == 2
     assert circles(draw(picture(points(None, None, None)))) == []
 
@@ -53,7 +53,7 @@ def test_names_are_text_whatever_they_are():
 
 
 @pytest.mark.spec("BENCH-23")
-def test_light_and_dark_readers_both_get_a_ground_and_ink():
+def test_light_and_dark_themes_both_have_a_background_and_ink():
     svg = draw(picture(points(1)))
     light, dark = svg.split("@media (prefers-color-scheme: dark)")
     assert all(name in part for part in (light, dark) for name in (".ground {", "text {", ".t0 {", ".grid {"))

@@ -28,7 +28,7 @@ def test_an_address_with_or_without_v1_and_with_any_path_before_it(url, address,
 @pytest.mark.parametrize(
     "url", ["https://host", "host:80", "http://", "http://host:port", "http://h/?a=b", "http://u@h", "ftp://h", ""]
 )
-def test_what_cannot_be_measured_is_said(url):
+def test_an_address_that_cannot_be_measured_is_refused(url):
     with pytest.raises(OperatorError, match="cannot be measured"):
         parse_target(url, name="t")
 

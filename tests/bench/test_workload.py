@@ -23,7 +23,7 @@ def test_prompts_are_new_each_time_and_the_same_for_the_same_seed():
     assert prompts != Workload(prompt_words=8).prompts(2, 20)
 
 
-def test_a_request_asks_for_a_greedy_stream_of_exactly_so_many_tokens_and_its_usage():
+def test_a_request_is_a_greedy_stream_of_an_exact_length_with_usage():
     body = json.loads(Workload(output_tokens=7).body("m", "hello"))
     assert body["model"] == "m"
     assert (body["max_tokens"], body["ignore_eos"], body["temperature"]) == (7, True, 0)
@@ -44,7 +44,7 @@ def test_every_request_begins_with_the_shared_words_if_there_are_any():
 @pytest.mark.spec("BENCH-4")
 @pytest.mark.parametrize("per_word", [1, 2, 3])
 @pytest.mark.parametrize("tokens", [1, 2, 7, 100])
-async def test_an_exact_prompt_has_exactly_so_many_tokens(per_word, tokens):
+async def test_an_exact_prompt_has_exactly_the_requested_number_of_tokens(per_word, tokens):
     async def count(text):
         """Count every filler as one token and every other word as `per_word`."""
         return sum(1 if word == "a" else per_word for word in text.split())
@@ -53,7 +53,7 @@ async def test_an_exact_prompt_has_exactly_so_many_tokens(per_word, tokens):
 
 
 @pytest.mark.spec("BENCH-4")
-async def test_a_number_of_tokens_that_no_words_have_is_refused():
+async def test_a_number_of_tokens_that_no_text_has_is_refused():
     async def count(text):
         return 2 * len(text.split())
 

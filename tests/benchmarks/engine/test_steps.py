@@ -49,7 +49,7 @@ def test_a_prefill_is_timed_to_its_first_token(engine):
 
 
 @pytest.mark.spec("BENCH-32")
-def test_every_kind_of_sampling_is_timed_in_turn_and_stands_beside_the_greedy_step(engine):
+def test_every_kind_of_sampling_is_timed_in_turn_with_the_greedy_step(engine):
     done = []
     bare = BareEngine(engine, VOCABULARY, seed=1)
     costs = measure_sampling(bare, kinds_of_sampling(VOCABULARY), plan(), lambda: done.append(1))
@@ -60,7 +60,7 @@ def test_every_kind_of_sampling_is_timed_in_turn_and_stands_beside_the_greedy_st
     assert not engine.has_work
 
 
-def test_what_does_not_fit_is_refused_with_the_limit(engine):
+def test_a_run_that_does_not_fit_is_refused_with_the_limit(engine):
     with pytest.raises(OperatorError, match="max_num_seqs"):
         measure_engine(engine, VOCABULARY, plan(rows=(5,)), lambda: None)
     with pytest.raises(OperatorError, match="context holds"):

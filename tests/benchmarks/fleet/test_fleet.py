@@ -17,7 +17,7 @@ ONE = Spread(median=1.0, low=0.5, high=2.0)
 
 
 @pytest.mark.real_model
-def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(smol_path):
+def test_a_small_run_over_real_nodes_measures_the_requested_parts(smol_path):
     # the real model: answers of a tiny one may all have ended before the fault comes
     asked = ("--model", str(smol_path), "--repeat", "1", "--streams", "2", "--rounds", "1", "--output-tokens", "4")
     command = [sys.executable, "-m", "tests.benchmarks", "fleet", *asked, "--parts", "head,kill", "--json"]
@@ -35,7 +35,7 @@ def test_a_small_run_over_real_nodes_measures_what_it_was_asked_for(smol_path):
     assert report["figures"]["hang"] is report["figures"]["affinity"] is None
 
 
-def test_every_part_is_a_table_and_what_was_not_measured_is_none():
+def test_every_part_is_a_table_and_a_part_not_measured_is_none():
     comparison = FleetComparison(
         streams=8,
         ratio=ONE,

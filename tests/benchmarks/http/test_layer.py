@@ -69,7 +69,7 @@ async def test_counting_sees_streams_of_many_clients():
     assert rate.events_per_s == rate.events / rate.seconds
 
 
-async def test_a_server_that_breaks_off_is_no_measurement():
+async def test_a_server_that_breaks_off_gives_no_measurement():
     async def act(address):
         return await trio.to_thread.run_sync(lambda: count_events(address, clients=1, events=8, seconds=30))
 

@@ -85,14 +85,14 @@ def test_the_best_format_of_the_peer_counts_in_each_row():
 
 
 @pytest.mark.spec("BENCH-43")
-def test_the_same_file_is_compared_with_itself_alone():
+def test_the_same_file_is_compared_only_with_itself():
     measured = values(c1_out={OURS: [30], "a": [10], "b": [20]})
     assert [(f.row.same_file, f.peer) for f in findings(measured, "a")] == [(False, "b"), (True, "a")]
     assert len(findings(measured, "")) == 1
 
 
 @pytest.mark.spec("BENCH-41")
-def test_a_row_of_which_one_side_is_missing_is_left_out():
+def test_a_row_with_a_missing_side_is_left_out():
     assert findings(values(c1_out={OURS: [1]}), "") == []
 
 
@@ -109,7 +109,7 @@ def test_the_command_measures_everything_in_turn_and_prints_the_table(peers, cap
 
 
 @pytest.mark.spec("BENCH-41")
-def test_a_part_is_measured_by_itself_by_our_own_generator(tmp_path, capsys):
+def test_a_single_part_is_measured_with_our_own_generator(tmp_path, capsys):
     peers = tmp_path / "peers.toml"
     peers.write_text(
         '[ours]\narguments = ["--model", "succ"]\n[server]\nname = "succ"\n'
@@ -136,7 +136,7 @@ def test_a_part_is_measured_by_itself_by_our_own_generator(tmp_path, capsys):
         ("[ours", "line 1"),
     ],
 )
-def test_a_file_that_is_not_right_is_refused_with_the_place(tmp_path, text, said):
+def test_a_wrong_file_is_refused_with_the_place(tmp_path, text, said):
     path = tmp_path / "peers.toml"
     path.write_text(text, encoding="utf-8")
     with pytest.raises(OperatorError, match=said):
@@ -154,7 +154,7 @@ def test_a_file_that_is_not_right_is_refused_with_the_place(tmp_path, text, said
         (" in-process {format} {streams}", " load Q4 1 0", "printed no tokens/s"),
     ],
 )
-def test_a_peer_that_does_not_do_as_told_ends_the_run_in_one_line(peers, capsys, old, new, said):
+def test_a_peer_that_behaves_unexpectedly_ends_the_run_in_one_line(peers, capsys, old, new, said):
     assert old in PEERS
     peers.write_text(PEERS.replace(old, new), encoding="utf-8")
     only = "in_process,prefill"
@@ -166,13 +166,13 @@ def test_a_peer_that_does_not_do_as_told_ends_the_run_in_one_line(peers, capsys,
 
 @pytest.mark.spec("BENCH-42")
 @pytest.mark.parametrize("command", [f"{SCRIPT} load Q4 1 {{what}}", f"{SCRIPT} in-process Q4 1", "no-such-command"])
-def test_a_load_generator_that_does_not_do_as_told_is_said_in_one_line(peers, capsys, command):
+def test_a_load_generator_that_behaves_unexpectedly_is_one_line(peers, capsys, command):
     assert main(["table", "--peers", str(peers), "--load-generator", command, "--only", "c1"]) != 0
     error = capsys.readouterr().err.strip().splitlines()[-1]
     assert any(said in error for said in ("placeholder without a value", "did not print its figures", "cannot be run"))
 
 
-def test_the_file_of_the_documentation_is_right(tmp_path):
+def test_the_file_in_the_documentation_is_valid(tmp_path):
     page = (CHECKOUT / "tests/benchmarks/README.md").read_text(encoding="utf-8")
     (text,) = (block.text for block in blocks(page) if block.file == "peers.toml")
     path = tmp_path / "peers.toml"
