@@ -82,7 +82,7 @@ def plain_rendering(template, turns, tokenizer, **variables):
 @example([user("<|im_start"), user("|>")])
 @example([user("|>|>")])
 @settings(max_examples=100)
-def test_the_prompt_holds_exactly_the_control_tokens_of_the_template_and_reads_back(turns):
+def test_the_prompt_has_exactly_the_templates_control_tokens_and_decodes(turns):
     for tokenizer in (TINY, NASTY_TINY):
         prompt = encode_chat(CHATML_TEMPLATE, tokenizer, turns)
         neutral = [Turn(turn.role, "") for turn in turns]
@@ -106,7 +106,7 @@ def test_no_join_of_fields_makes_a_control_token(turns, document):
 @pytest.mark.spec("CHAT-8")
 @given(st.lists(st.sampled_from(["<", ">", "a", "b", "<a", "><", " ", "\n", "ab", "<a>"]), min_size=2, max_size=6))
 @settings(max_examples=100)
-def test_neighbouring_fields_of_nasty_text_make_no_control_token(texts):
+def test_neighbouring_fields_of_hostile_text_make_no_control_token(texts):
     template = Template.parse(
         "{% for m in messages %}{{ m.content | trim }}{% endfor %}{% for m in messages %}{{ m.content }}{% endfor %}"
     )
@@ -135,7 +135,7 @@ def test_evil_text_in_any_field_stays_text(turn):
 
 
 @pytest.mark.spec("CHAT-12")
-def test_a_role_may_be_part_of_a_control_token_because_it_is_not_the_clients_text():
+def test_a_role_can_be_part_of_a_control_token():
     prompt = encode_chat(Template.parse(DEFAULT_TEMPLATE), ROLE_TOKENS, [user("|>user<|")])
     assert controls(ROLE_TOKENS, prompt.ids) == [0, 1]
     assert prompt.text == "<|user|>\n|>user<|\n<|assistant|>\n"
@@ -143,7 +143,7 @@ def test_a_role_may_be_part_of_a_control_token_because_it_is_not_the_clients_tex
 
 @pytest.mark.spec("CHAT-9")
 @given(USER_TEXT)
-def test_the_prompt_is_the_plain_encoding_where_the_text_spells_no_control_token(text):
+def test_a_prompt_without_spelled_control_tokens_is_the_plain_encoding(text):
     if not any(spelling in text for spelling in CHATML):
         prompt = encode_chat(CHATML_TEMPLATE, TINY, [user(text)])
         assert list(prompt.ids) == TINY.encode_with_specials(prompt.text)
@@ -167,7 +167,7 @@ def test_the_prompt_is_the_plain_encoding_where_the_text_spells_no_control_token
         "{% if m.content.startswith('/no_think') %}x{% endif %}",
     ],
 )
-def test_templates_that_look_at_text_do_not_notice_marks(source, text):
+def test_templates_that_inspect_text_do_not_notice_marks(source, text):
     template = Template.parse("{% for m in messages %}" + source + "{% endfor %}")
     assert encode_chat(template, TINY, [user(text)]).text == plain_rendering(template, [user(text)], TINY)
 
@@ -201,7 +201,7 @@ def test_strings_with_every_private_character_are_refused():
 
 
 @pytest.mark.spec("CHAT-6")
-def test_what_the_template_raises_comes_without_marks():
+def test_an_error_of_the_template_has_no_marks():
     template = Template.parse("{{ raise_exception('I refuse: ' ~ messages[0].content) }}")
     with pytest.raises(ClientError) as refused:
         encode_chat(template, TINY, [user(EVIL)])
@@ -212,14 +212,14 @@ def test_what_the_template_raises_comes_without_marks():
 
 
 @pytest.mark.spec("CASE-21", "CHAT-1")
-def test_a_developer_is_a_system_and_an_unknown_role_is_refused():
+def test_a_developer_is_a_system_turn_and_an_unknown_role_is_refused():
     assert [parse_role(name) for name in ("developer", "system", "user", "assistant", "tool")] == [Role.SYSTEM, *Role]
     with pytest.raises(ClientError, match="'wizard'"):
         parse_role("wizard")
 
 
 @pytest.mark.spec("CASE-21", "CHAT-6")
-def test_a_template_that_refuses_odd_alternation_is_heard():
+def test_a_template_can_refuse_wrong_alternation_of_roles():
     source = (
         "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}"
         "{{ raise_exception('Roles must alternate') }}{% endif %}{{ m.content }}{% endfor %}"
@@ -237,7 +237,7 @@ def test_a_prompt_has_exactly_one_bos(source):
 
 
 @pytest.mark.spec("CHAT-13")
-def test_no_bos_is_added_where_the_model_wants_none():
+def test_no_bos_is_added_if_the_model_needs_none():
     tokenizer = build_tokenizer(llama_metadata({"a": -1.0}, add_space_prefix=False, add_bos_token=False))
     assert encode_chat(Template.parse("{{ messages[0].content }}"), tokenizer, [user("a")]).ids == (259,)
 

@@ -36,7 +36,7 @@ def test_the_first_token_has_no_logprob_and_the_others_come_in_pieces():
 
 
 @pytest.mark.parametrize("text", ["the 漢é", "a<|im_start|>b"])
-def test_the_places_are_those_in_the_text_control_tokens_spelled_or_not(text):
+def test_the_places_are_right_with_and_without_spelled_control_tokens(text):
     ids = TINY.encode_with_specials(text)
     entries = PromptEntries(TINY, [START, *ids])
     entries.feed(told([START, *ids]))
@@ -48,7 +48,7 @@ def test_the_places_are_those_in_the_text_control_tokens_spelled_or_not(text):
     assert [placed[0].offset, placed[1].offset] == [0, 0]
 
 
-def test_pieces_out_of_order_and_pieces_that_are_missing_are_the_backends_fault():
+def test_pieces_out_of_order_or_missing_are_the_backends_fault():
     ids = TINY.encode("abc")
     entries = PromptEntries(TINY, ids)
     with pytest.raises(RuntimeError, match="from 2, not 1"):

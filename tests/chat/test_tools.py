@@ -90,13 +90,13 @@ def test_a_real_template_shows_an_earlier_call_and_its_result(name, shown):
 
 @pytest.mark.spec("CHAT-33")
 @pytest.mark.parametrize("name", ["qwen3", "qwen2_5", "qwen3_coder", "mistral_nemo", "mistral_small_3_2"])
-def test_a_real_template_shows_the_tools_that_are_offered_and_none_otherwise(name):
+def test_a_real_template_shows_exactly_the_offered_tools(name):
     assert "Tell the weather." in render(name, CALLED[:1], tools=(WEATHER,)).text
     assert "function" not in render(name, CALLED[:1]).text
 
 
 @pytest.mark.spec("CHAT-37")
-def test_reasoning_that_is_handed_back_reaches_the_template():
+def test_reasoning_that_the_client_returns_reaches_the_template():
     turns = [*CALLED[:1], Turn(Role.ASSISTANT, "", reasoning="I look.", calls=CALLED[1].calls), CALLED[2]]
     assert "<think>\nI look.\n</think>" in render("qwen3", turns).text
 
@@ -110,7 +110,7 @@ def test_reasoning_that_is_handed_back_reaches_the_template():
         ("deepseek_r1", {}, "<think>\n"),
     ],
 )
-def test_the_end_of_the_prompt_is_what_the_template_wrote(name, variables, template):
+def test_the_end_of_the_prompt_is_the_text_of_the_template(name, variables, template):
     opening = render(name, CALLED[:1], variables=variables).opening
     assert opening.template.endswith(template)
     assert opening.is_inside("<think>", "</think>") == (name == "deepseek_r1")
@@ -137,7 +137,7 @@ def test_the_form_of_a_family_is_kept():
 
 
 @pytest.mark.spec("CHAT-66")
-def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
+def test_a_template_without_tools_gets_them_in_the_system_turn():
     plain = Template.parse(SMOLLM)
     for turns in ([user("Hello!")], [Turn(Role.SYSTEM, "Be brief."), user("Hello!")]):
         text = encode_chat(plain, BYTES, turns, Rendering(tools=(WEATHER,))).text
@@ -149,13 +149,13 @@ def test_a_template_without_a_place_for_tools_gets_them_in_the_system_turn():
 
 
 @pytest.mark.spec("CHAT-66")
-def test_a_template_without_a_place_for_calls_gets_them_as_text():
+def test_a_template_without_calls_gets_them_as_text():
     text = encode_chat(Template.parse(DEFAULT_TEMPLATE), BYTES, CALLED).text
     assert '<|assistant|>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n' in text
 
 
 @pytest.mark.spec("CHAT-33")
-def test_a_template_may_take_its_tools_as_xml_tools():
+def test_a_template_can_read_its_tools_as_xml_tools():
     template = Template.parse("{% if xml_tools %}{{ xml_tools | length }}{% endif %}{{ messages | length }}")
     assert encode_chat(template, BYTES, [user("hi")], Rendering(tools=(WEATHER,))).text == "11"
 
@@ -271,7 +271,7 @@ LEVELS = Template.parse("{{ reasoning_effort }}{{ messages }}")
         (SWITCH, Thinking(), {}),
     ],
 )
-def test_what_a_request_says_of_thinking_reaches_the_template(template, thinking, variables):
+def test_the_thinking_options_of_a_request_reach_the_template(template, thinking, variables):
     assert template_variables(template, thinking) == variables
 
 
@@ -286,7 +286,7 @@ def test_what_a_request_says_of_thinking_reaches_the_template(template, thinking
         (NEVER, Thinking(effort="low"), "reasoning_effort"),
     ],
 )
-def test_what_a_model_cannot_do_is_refused_by_name(template, thinking, param):
+def test_an_option_that_a_model_lacks_is_refused_by_name(template, thinking, param):
     with pytest.raises(Refusal) as refused:
         template_variables(template, thinking)
     assert refused.value.param == param
@@ -301,21 +301,21 @@ def test_what_a_model_cannot_do_is_refused_by_name(template, thinking, param):
         (Thinking(enabled=True, variables={"enable_thinking": False}), "enable_thinking"),
     ],
 )
-def test_what_is_said_twice_or_not_the_clients_is_an_error(thinking, param):
+def test_an_option_given_twice_or_reserved_is_an_error(thinking, param):
     with pytest.raises(ClientError) as refused:
         template_variables(SWITCH, thinking)
     assert refused.value.param == param
 
 
 @pytest.mark.spec("CHAT-67")
-def test_variables_that_no_template_reads_are_told():
+def test_variables_that_no_template_reads_are_reported():
     assert unread_variables(SWITCH, Thinking(variables={"enable_thinking": True, "mood": 1})) == (
         "chat_template_kwargs.mood",
     )
 
 
 @pytest.mark.spec("CHAT-36")
-def test_a_template_says_what_it_can_be_told():
+def test_a_template_says_which_options_it_reads():
     found = {name: (can_switch_thinking(t), can_take_effort(t), can_tell_levels(t)) for name, t in TEMPLATES.items()}
     assert found["qwen3"][:2] == (True, True)
     assert all(isinstance(reason, str) for reason in (found["qwen3"][2], *found["deepseek_r1"]))

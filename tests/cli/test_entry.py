@@ -55,7 +55,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
 
 
 @pytest.mark.spec("CLI-5")
-def test_importing_the_command_line_brings_nothing_slow() -> None:
+def test_importing_the_command_line_imports_nothing_slow() -> None:
     program = "import sys, tlserve.cli; print(*sorted({name.partition('.')[0] for name in sys.modules}))"
     loaded = set(python("-c", program).stdout.split())
     slow = {
@@ -117,7 +117,7 @@ def test_the_arguments_win_over_the_file(serving: Serving, tmp_path: Path) -> No
         (["pull"], "the following arguments are required: name; `tlserve pull --help` shows what there is"),
     ],
 )
-def test_a_command_line_that_is_not_understood_is_two(
+def test_a_command_line_that_is_not_understood_exits_with_2(
     arguments: list[str], words: str, serving: Serving, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as caught:
@@ -194,11 +194,11 @@ def test_two_faults_at_once_are_not_hidden_behind_one() -> None:
     assert errors.single_cause(both) is both
 
 
-def test_a_fault_of_several_lines_is_told_on_one() -> None:
+def test_a_fault_of_several_lines_is_printed_on_one() -> None:
     assert fault_lines(errors.ModelRefused("a\n  b\tc")) == ("a b c",)
 
 
-def test_every_command_has_arguments_and_a_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_command_has_arguments_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--help"]) == 0
     top = capsys.readouterr().out
     for name, command in COMMANDS.items():

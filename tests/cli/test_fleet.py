@@ -41,7 +41,7 @@ def status(head: ServerProcess, *options: str) -> subprocess.CompletedProcess[st
 
 
 @pytest.mark.slow
-def test_a_head_with_two_nodes_answers_as_one_server_does_and_tells_of_them(head, tmp_path) -> None:
+def test_a_head_with_two_nodes_answers_as_one_server_and_lists_them(head, tmp_path) -> None:
     body = chat("Hello", model="tiny", max_tokens=12, temperature=1.0, seed=7, logprobs=True)
     answer = post(head.address, CHAT, body).json
     with serve_in_thread(tiny(tmp_path)) as alone:
@@ -107,7 +107,7 @@ def test_a_head_without_its_nodes_is_refused_by_the_name_of_the_setting(argument
         assert said in "\n".join(head.lines)
 
 
-def test_status_without_a_head_says_where_it_asked() -> None:
+def test_status_without_a_head_names_the_address() -> None:
     with serve_in_thread("succ") as server:
         port = server.health_address.rpartition(":")[2]
         command = [sys.executable, "-m", "tlserve", "fleet", "status", "--health-port"]

@@ -37,7 +37,7 @@ def test_a_server_that_cannot_start_says_why_in_one_line(arguments: tuple[str, .
 
 
 @pytest.mark.spec("CLI-3")
-def test_a_port_in_use_is_said_before_a_model_is_looked_for() -> None:
+def test_a_port_in_use_is_reported_before_a_model_is_looked_for() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = tlserve("--model", "nope", "--host", "127.0.0.1", "--port", str(taken.getsockname()[1]))
     (line,) = ended.stderr.splitlines()
@@ -45,7 +45,7 @@ def test_a_port_in_use_is_said_before_a_model_is_looked_for() -> None:
     assert "in use" in line
 
 
-def test_a_port_of_the_health_server_that_is_in_use_is_named_by_its_argument() -> None:
+def test_a_health_port_in_use_is_named_by_its_argument() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = tlserve("--model", "succ", "--port", "0", "--health-port", str(taken.getsockname()[1]))
     (line,) = ended.stderr.splitlines()
@@ -54,7 +54,7 @@ def test_a_port_of_the_health_server_that_is_in_use_is_named_by_its_argument() -
     assert "--health-port" in line
 
 
-def test_a_reader_that_has_enough_is_no_fault() -> None:
+def test_a_reader_that_closes_the_output_is_not_a_fault() -> None:
     command = [sys.executable, "-m", "tlserve", "check-config"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None

@@ -206,7 +206,7 @@ NO_CALLS = [
 
 @pytest.mark.spec("CHAT-24")
 @pytest.mark.parametrize(("name", "text"), NO_CALLS)
-def test_what_cannot_be_read_as_a_call_comes_back_as_content_whole(name, text):
+def test_text_that_is_not_a_valid_call_is_complete_content(name, text):
     assert read(name, text) == Read(text)
 
 
@@ -239,7 +239,7 @@ BROKEN = [
 
 @pytest.mark.spec("CHAT-60")
 @pytest.mark.parametrize(("name", "text", "expected"), BROKEN)
-def test_a_call_that_breaks_after_it_was_opened_stays_open_and_the_rest_is_content(name, text, expected):
+def test_a_call_that_becomes_invalid_stays_open_and_the_rest_is_content(name, text, expected):
     found = read(name, text)
     assert (found.calls, found.reasoning) == (expected.calls, "")
     assert found.content.replace(",", "") == expected.content
@@ -263,7 +263,7 @@ CUT = [
 
 @pytest.mark.spec("CHAT-60")
 @pytest.mark.parametrize(("name", "text", "expected"), CUT)
-def test_a_call_that_was_cut_keeps_what_was_generated(name, text, expected):
+def test_a_call_that_was_cut_keeps_its_generated_part(name, text, expected):
     assert read(name, text) == Read(calls=(expected,))
 
 
@@ -286,12 +286,12 @@ def test_a_prompt_that_closed_the_reasoning_leaves_content():
 
 
 @pytest.mark.spec("CHAT-62")
-def test_what_stands_before_the_end_of_the_prompt_opens_nothing():
+def test_a_tag_inside_the_prompt_opens_nothing():
     assert read("qwen3", "Hello", Opening(template="what is <think>?<|im_end|>assistant\n")) == Read("Hello")
 
 
 @pytest.mark.spec("CHAT-28")
-def test_a_continued_message_goes_on_where_it_is():
+def test_a_continued_message_continues_in_its_own_channel():
     assert read("qwen3", "so.</think>Yes", Opening(begun="<think>I see,")) == Read("Yes", "so.")
     assert read("qwen3", "<think>", Opening(begun="The tag is ")) == Read("<think>")
     assert read("llama3", f"{NOW}", Opening(begun="I call ")) == Read(NOW)
@@ -314,7 +314,7 @@ def test_without_tools_a_call_is_content(name):
 
 @pytest.mark.spec("CHAT-63")
 @pytest.mark.parametrize(("name", "text"), [(name, text) for name, text, read_ in ANSWERS if read_.calls])
-def test_calls_that_may_not_be_made_leave_neither_call_nor_markup(name, text):
+def test_calls_that_are_not_allowed_leave_neither_call_nor_markup(name, text):
     shown = read(name, text)
     assert read(name, text, tools=attrs.evolve(TOOLS, hidden=True)) == attrs.evolve(shown, calls=())
 
@@ -336,7 +336,7 @@ def test_arguments_come_in_pieces_as_they_are_generated():
 
 
 @pytest.mark.spec("CHAT-27")
-def test_the_newer_mistral_form_and_tags_come_in_pieces_too():
+def test_the_newer_mistral_form_and_tags_also_come_in_pieces():
     reader = BY_NAME["mistral"].open_reader(Opening(), TOOLS)
     assert list(reader.feed('[TOOL_CALLS]now[ARGS]{"a')) == [CallOpened("now"), CallArguments('{"a')]
     reader = BY_NAME["qwen3_coder"].open_reader(Opening(), TOOLS)
@@ -383,7 +383,7 @@ COERCED = [
 
 @pytest.mark.spec("CHAT-26")
 @pytest.mark.parametrize(("kind", "written", "expected"), COERCED)
-def test_arguments_are_coerced_by_the_schema_only_where_nothing_is_lost(kind, written, expected):
+def test_arguments_are_converted_by_the_schema_only_without_loss(kind, written, expected):
     tools = ToolUse(schemas={"f": KINDS})
     text = '<tool_call>{"name": "f", "arguments": {"x": "5", "%s": %s, "y": 1}}</tool_call>'
     found = read("hermes", text % (kind, written), tools=tools)
@@ -392,7 +392,7 @@ def test_arguments_are_coerced_by_the_schema_only_where_nothing_is_lost(kind, wr
 
 
 @pytest.mark.spec("CHAT-26")
-def test_the_texts_of_tags_become_what_the_schema_says():
+def test_the_texts_of_tags_become_values_of_the_schemas_type():
     values = {
         "string": "5",
         "integer": "5",
@@ -469,7 +469,7 @@ JSON_VALUES = st.recursive(st.none() | st.booleans() | st.integers() | st.text(m
 @pytest.mark.spec("CHAT-25")
 @given(st.dictionaries(st.text(max_size=4), JSON_VALUES, max_size=3))
 @settings(max_examples=60, deadline=None)
-def test_arguments_that_are_json_come_out_as_they_were_written(arguments):
+def test_arguments_that_are_json_stay_as_they_were_written(arguments):
     written = json.dumps(arguments)
     for name, text in {
         "hermes": f'<tool_call>{{"name": "any", "arguments": {written}}}</tool_call>',
@@ -531,7 +531,7 @@ def test_a_setting_overrides_what_the_template_says():
 
 @pytest.mark.spec("CHAT-65")
 @given(st.text())
-def test_the_ids_that_mistral_takes_are_nine_letters_and_digits_and_always_the_same(text):
+def test_ids_for_mistral_are_nine_letters_and_digits_and_always_the_same(text):
     assert len(short_id(text)) == 9
     assert short_id(text).isalnum()
     assert short_id(text).isascii()

@@ -103,7 +103,7 @@ def assert_calls_are_right(answer, tools=TOOLS) -> None:
 
 @pytest.mark.spec("CHAT-51")
 @EVERY
-def test_required_calls_are_the_answer_and_are_read_as_they_were_forced(name, special) -> None:
+def test_required_calls_are_the_answer_and_are_read_as_forced(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     answers = [read(name, tokenizer, tokens, REQUIRED) for tokens in walks(name, tokenizer, REQUIRED)]
     assert answers
@@ -124,7 +124,7 @@ def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
 
 @pytest.mark.spec("CHAT-51")
 @EVERY
-def test_several_calls_can_be_made_where_they_may(name, special) -> None:
+def test_several_calls_are_possible_where_they_are_allowed(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     grammar = grammar_of(name, tokenizer, attrs.evolve(REQUIRED, enforced={"now": REQUIRED.enforced["now"]}))
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
@@ -143,7 +143,7 @@ def test_several_calls_can_be_made_where_they_may(name, special) -> None:
 
 @pytest.mark.spec("CHAT-52")
 @EVERY
-def test_among_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
+def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
     first = '{"name": "' if form.bare else "Let me see. " + (*form.before, *form.call)[0]
@@ -156,7 +156,7 @@ def test_among_free_text_a_call_is_held_from_its_marker_on(name, special) -> Non
 
 @pytest.mark.spec("CHAT-52")
 @EVERY
-def test_among_free_text_there_need_be_no_call(name, special) -> None:
+def test_free_text_needs_no_call(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     constraint = grammar_of(name, tokenizer, TOOLS).start()
     assert take_text(constraint, tokenizer, "It is {raining} [now].\n")
@@ -183,7 +183,7 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
 
 @pytest.mark.spec("CHAT-50", "CHAT-71")
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
-def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
+def test_reasoning_can_be_left_out_and_is_not_begun_twice(name) -> None:
     tokenizer = walk_tokenizer()
     wanted = choice_format(["yes", "no"], "choice")
     assert take_text(grammar_of(name, tokenizer, None, FROM_NOTHING, wanted).start(), tokenizer, "yes")
@@ -192,7 +192,7 @@ def test_reasoning_may_be_left_out_and_is_not_begun_twice(name) -> None:
 
 
 @pytest.mark.spec("CHAT-72")
-def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
+def test_an_answer_in_a_format_can_be_a_call_instead() -> None:
     tokenizer = walk_tokenizer()
     grammar = grammar_of("hermes", tokenizer, TOOLS, wanted=choice_format(["yes"], "choice"))
     assert take_text(grammar.start(), tokenizer, "yes")
@@ -201,7 +201,7 @@ def test_an_answer_in_a_format_may_be_a_call_instead() -> None:
 
 
 @pytest.mark.spec("CHAT-52")
-def test_without_a_format_and_without_anything_to_enforce_an_answer_is_free() -> None:
+def test_without_a_format_or_a_strict_tool_an_answer_is_free() -> None:
     free = ToolUse(schemas=SCHEMAS)
     assert answer_grammar(None, free, BY_NAME["hermes"], FROM_NOTHING, {}) is None
     assert answer_grammar(None, None, BY_NAME["hermes"], FROM_NOTHING, {}) is None
@@ -216,7 +216,7 @@ def test_without_a_format_and_without_anything_to_enforce_an_answer_is_free() ->
         ({"a<b": {"type": "null"}}, ".properties.a<b"),
     ],
 )
-def test_what_tags_cannot_hold_of_a_strict_tool_is_refused_by_its_place(members, place) -> None:
+def test_a_strict_schema_that_tags_cannot_hold_is_refused_by_place(members, place) -> None:
     placed = PlacedSchema("tools[0].function.parameters", {"type": "object", "properties": members})
     tools = ToolUse(schemas={"f": {}}, enforced={"f": placed}, strict=frozenset({"f"}), required=True)
     with pytest.raises(ClientError) as caught:

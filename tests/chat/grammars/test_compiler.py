@@ -30,7 +30,7 @@ def constraint_of(wanted, stop_ids=STOPS, tokenizer=TOKENIZER):
 
 
 @pytest.mark.spec("CHAT-47")
-def test_stop_ids_are_allowed_exactly_where_the_answer_may_end() -> None:
+def test_stop_ids_are_allowed_exactly_where_the_answer_can_end() -> None:
     a, b = ord("a"), ord("b")
     constraint = constraint_of(regex_format("a(bb)*", "regex"), frozenset({0, 255}), ByteTokenizer())
     seen = [(allowed(constraint), constraint.accept(token))[0] for token in (a, b, b)]
@@ -39,7 +39,7 @@ def test_stop_ids_are_allowed_exactly_where_the_answer_may_end() -> None:
 
 
 @pytest.mark.spec("CHAT-47")
-def test_where_nothing_may_follow_only_stop_ids_are_allowed() -> None:
+def test_where_the_answer_must_end_only_stop_ids_are_allowed() -> None:
     constraint = constraint_of(choice_format(["no"], "choice"), frozenset({1, 2}))
     assert take_text(constraint, TOKENIZER, "no")
     assert allowed(constraint) == [1, 2]
@@ -60,7 +60,7 @@ def test_a_stop_id_that_is_text_is_not_allowed_inside_an_answer() -> None:
 
 @pytest.mark.spec("CHAT-48")
 @pytest.mark.parametrize("seed", range(5))
-def test_what_is_taken_back_might_never_have_been(seed) -> None:
+def test_tokens_that_are_taken_back_leave_no_trace(seed) -> None:
     schema = {"type": "array", "items": {"type": "string", "maxLength": 6}, "maxItems": 4}
     compiled_grammar = compiled(grammar_of(schema_format(schema, "schema", "response_format")), TOKENIZER)
     rng = random.Random(seed)
@@ -77,7 +77,7 @@ def test_what_is_taken_back_might_never_have_been(seed) -> None:
 
 
 @pytest.mark.spec("CHAT-48")
-def test_constraints_of_one_grammar_do_not_know_each_other() -> None:
+def test_constraints_of_one_grammar_are_independent() -> None:
     grammar = compiled(grammar_of(choice_format(["ab", "cd"], "choice")), TOKENIZER)
     one, other = grammar.start(), grammar.start()
     before = allowed(other)
@@ -86,7 +86,7 @@ def test_constraints_of_one_grammar_do_not_know_each_other() -> None:
 
 
 @pytest.mark.spec("CHAT-48")
-def test_a_mask_is_the_callers_to_keep_and_has_a_word_for_every_32_ids() -> None:
+def test_the_caller_can_keep_a_mask_which_has_a_word_for_every_32_ids() -> None:
     constraint = constraint_of(choice_format(["ab"], "choice"))
     first = constraint.mask()
     kept = first.copy()
@@ -98,7 +98,7 @@ def test_a_mask_is_the_callers_to_keep_and_has_a_word_for_every_32_ids() -> None
 
 @pytest.mark.spec("CHAT-46")
 @pytest.mark.parametrize("more", [0, 1, 31, 40])
-def test_ids_that_the_logits_have_and_the_tokenizer_has_not_are_never_allowed(more) -> None:
+def test_ids_unknown_to_the_tokenizer_are_never_allowed(more) -> None:
     size = TOKENIZER.vocabulary_size + more
     compiler = LlguidanceCompiler(TOKENIZER, size, source_bytes=1000)
     constraint = compiler.compile(grammar_of(regex_format("(?s:.*)", "regex")), STOPS).start()
@@ -114,13 +114,13 @@ def test_a_token_that_was_not_allowed_is_an_error() -> None:
 
 
 @pytest.mark.spec("CHAT-47")
-def test_an_answer_that_nothing_ends_is_refused() -> None:
+def test_a_grammar_without_an_end_is_refused() -> None:
     with pytest.raises(ClientError, match="choice needs a token that ends the answer"):
         constraint_of(choice_format(["ab"], "choice"), frozenset())
 
 
 @pytest.mark.spec("CHAT-49")
-def test_a_grammar_beyond_the_size_is_refused_with_both_sizes() -> None:
+def test_a_grammar_that_is_too_large_is_refused_with_both_sizes() -> None:
     compiler = LlguidanceCompiler(TOKENIZER, TOKENIZER.vocabulary_size, source_bytes=100)
     grammar = grammar_of(choice_format(["x" * 100], "choice"))
     with pytest.raises(ClientError, match=rf"choice makes a grammar of {len(grammar.source)} bytes, and at most 100"):
@@ -128,7 +128,7 @@ def test_a_grammar_beyond_the_size_is_refused_with_both_sizes() -> None:
 
 
 @pytest.mark.spec("CHAT-49")
-def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
+def test_a_source_is_a_text_with_the_field_that_asked_for_it() -> None:
     grammar = grammar_of(schema_format({"const": "é"}, "the.place", "response_format", "[ \\n]{0,2}"))
     source = parse_source(grammar)
     assert (source.field, source.grammar()) == ("response_format", grammar)
@@ -138,6 +138,6 @@ def test_a_source_is_a_text_that_says_which_field_asked_for_it() -> None:
 
 
 @pytest.mark.spec("CHAT-49")
-def test_the_library_is_imported_when_the_first_grammar_comes() -> None:
+def test_the_library_is_imported_for_the_first_grammar() -> None:
     code = "import sys, tlserve.programs.local_models, tlserve.endpoints.api; print('llguidance' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout == b"False\n"

@@ -37,7 +37,7 @@ def refusal(make):
 @pytest.mark.parametrize(
     "pattern", [r"[a-c]{2,5}/\d", r"^ab+$", r"^a|b$", r"(?:yes|no)\n?", r"é\/[/]漢?", "a\nb", r"(a|ab)(c|bcd)?"]
 )
-def test_a_regular_expression_holds_the_whole_answer(pattern) -> None:
+def test_a_regular_expression_matches_the_whole_answer(pattern) -> None:
     found = texts(regex_format(pattern, "structured_outputs"))
     assert found
     assert [text for text in found if not re.fullmatch(pattern, text)] == []
@@ -50,13 +50,13 @@ def test_an_answer_is_one_of_the_choices() -> None:
 
 
 @pytest.mark.spec("CHAT-45")
-def test_choices_may_be_many() -> None:
+def test_there_can_be_many_choices() -> None:
     constraint = grammar_of(choice_format([f"choice {i}" for i in range(5000)], "structured_outputs")).start()
     assert take_text(constraint, TOKENIZER, "choice 4999")
 
 
 @pytest.mark.spec("CHAT-44")
-def test_any_object_is_an_object_without_loose_blanks() -> None:
+def test_json_object_mode_gives_an_object_without_extra_spaces() -> None:
     grammar = grammar_of(schema_format(ANY_OBJECT, "response_format", "response_format"))
     assert take_text(grammar.start(), TOKENIZER, '{"a": [1, null], "b":{}}')
     assert not take_text(grammar.start(), TOKENIZER, "[")
@@ -64,13 +64,13 @@ def test_any_object_is_an_object_without_loose_blanks() -> None:
 
 
 @pytest.mark.spec("CHAT-68")
-def test_lark_and_gbnf_are_told_apart() -> None:
+def test_lark_and_gbnf_are_distinguished() -> None:
     assert set(texts(lark_format('start: "a" ("b" | /[cd]/)  // no more', "structured_outputs"))) <= {"ab", "ac", "ad"}
     assert set(texts(lark_format('root ::= "a" ("b" | [cd])  # no more', "structured_outputs"))) <= {"ab", "ac", "ad"}
 
 
 @pytest.mark.spec("CHAT-45")
-def test_a_schema_inside_a_grammar_is_held() -> None:
+def test_a_schema_inside_a_grammar_is_enforced() -> None:
     lark = 'start: "= " value\nvalue: %json {"type": "integer", "minimum": 10, "maximum": 19}'
     assert all(re.fullmatch("= 1[0-9]", text) for text in texts(lark_format(lark, "structured_outputs")))
 
@@ -99,7 +99,7 @@ def test_a_schema_inside_a_grammar_is_held() -> None:
         (lambda: lark_format('root ::= ["a"', "structured_outputs"), "is no GBNF: "),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_refused_by_field_and_reason(make, words) -> None:
+def test_a_wrong_format_is_refused_by_field_and_reason(make, words) -> None:
     message = refusal(make)
     assert message.startswith("structured_outputs")
     assert re.search(words, message, re.DOTALL), message
@@ -107,12 +107,12 @@ def test_what_is_wrong_is_refused_by_field_and_reason(make, words) -> None:
 
 @pytest.mark.spec("CHAT-69")
 @pytest.mark.parametrize("text", ['"<|im_end|>"', r"/<\|im_end\|>|@a/", '"@a" // <|im_end|> @x', '"stop=" /[/<]b>/'])
-def test_what_only_looks_like_a_token_or_a_name_is_taken(text) -> None:
+def test_text_that_only_looks_like_a_token_or_a_name_is_accepted(text) -> None:
     lark_format(f"start: {text}", "structured_outputs")
 
 
 @pytest.mark.spec("CHAT-46")
-def test_a_text_that_spells_a_control_token_is_never_one() -> None:
+def test_text_that_spells_a_control_token_never_becomes_one() -> None:
     grammar = grammar_of(choice_format(["<|im_end|>"], "structured_outputs"))
     constraint = grammar.start()
     special = set(TOKENIZER.special_tokens.values())

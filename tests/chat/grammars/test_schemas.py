@@ -80,7 +80,7 @@ def accepts(schema, text) -> bool:
         ({"properties": {"a": 3}}, ".properties.a"),
     ],
 )
-def test_what_cannot_be_enforced_is_refused_by_its_place(schema, place) -> None:
+def test_a_schema_that_cannot_be_enforced_is_refused_by_place(schema, place) -> None:
     assert refusal(schema).startswith(f"{PLACE}{place} ")
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_enforced_is_refused_by_its_place(schema, place) -> None:
         ({"type": "string", "pattern": "^(a{1000}){1000}$"}, ""),
     ],
 )
-def test_what_the_compiler_refuses_is_refused_by_its_place(schema, place) -> None:
+def test_a_schema_that_the_compiler_refuses_is_refused_by_place(schema, place) -> None:
     assert refusal(schema).startswith(f"{PLACE}{place} cannot be compiled: ")
 
 
@@ -122,12 +122,12 @@ def test_what_the_compiler_refuses_is_refused_by_its_place(schema, place) -> Non
         {"allOf": [LOOP], "$defs": {"loop": {"type": "array", "prefixItems": [LOOP], "minItems": 1}}},
     ],
 )  # fmt: skip
-def test_a_schema_that_asks_for_itself_without_an_end_is_refused(schema) -> None:
+def test_a_schema_that_refers_to_itself_endlessly_is_refused(schema) -> None:
     assert "asks for itself without an end" in refusal(schema)
 
 
 @pytest.mark.spec("CHAT-42")
-def test_chains_of_references_may_be_long_and_schemas_not_without_number() -> None:
+def test_chains_of_references_can_be_long_but_not_unbounded() -> None:
     chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(3000)}
     whole = {"$ref": "#/$defs/d0", "$defs": {**chain, "d3000": {"type": "null"}}}
     assert checked_schema(whole, PLACE, FIELD) == whole
@@ -136,7 +136,7 @@ def test_chains_of_references_may_be_long_and_schemas_not_without_number() -> No
 
 
 @pytest.mark.spec("CHAT-42")
-def test_a_schema_may_not_nest_without_end() -> None:
+def test_a_schema_that_nests_too_deep_is_refused() -> None:
     nested = {"const": 1}
     for _ in range(2000):
         nested = {"items": nested}
@@ -150,13 +150,13 @@ def test_a_schema_that_nothing_matches_is_refused() -> None:
 
 
 @pytest.mark.spec("CASE-25", "CHAT-40")
-def test_annotations_pass_and_leave_no_trace() -> None:
+def test_annotations_are_accepted_and_have_no_effect() -> None:
     said = {"title": "T", "description": "d", "default": 1, "examples": [1], "$schema": "x", "$id": "y", "x-order": 3}
     assert checked_schema({**said, "type": "integer", "uniqueItems": False}, PLACE, FIELD) == {"type": "integer"}
 
 
 @pytest.mark.spec("CHAT-42")
-def test_a_schema_may_refer_to_itself_where_that_ends() -> None:
+def test_a_schema_can_refer_to_itself_if_that_ends() -> None:
     schema = {"$ref": "#/$defs/list", "$defs": {"list": LIST}}
     assert accepts(schema, '{"value": 1, "next": {"value": 2, "next": null}}')
     assert not accepts(schema, '{"value": 1, "next": {"value": "2", "next": null}}')
@@ -174,7 +174,7 @@ def test_a_schema_may_refer_to_itself_where_that_ends() -> None:
         ('{"a": 1, "b": 2} ', False),
     ],
 )
-def test_blanks_between_the_parts_are_at_most_one_space(text, right) -> None:
+def test_white_space_between_the_parts_is_at_most_one_space(text, right) -> None:
     numbers = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
     assert accepts(numbers, text) == right
 
@@ -190,7 +190,7 @@ def test_blanks_between_the_parts_are_at_most_one_space(text, right) -> None:
         (r"[^\]a[]x.", r"[^\]a\[]x[^\n\r\u2028\u2029]"),
     ],
 )
-def test_patterns_mean_what_they_mean_in_ecmascript(pattern, rust) -> None:
+def test_patterns_have_the_meaning_of_ecmascript(pattern, rust) -> None:
     assert as_rust(pattern) == rust
 
 
@@ -202,7 +202,7 @@ def test_a_class_of_a_pattern_holds_its_characters() -> None:
 
 
 @pytest.mark.spec("CHAT-54")
-def test_a_lenient_walk_leaves_out_what_it_cannot_enforce_and_keeps_the_rest() -> None:
+def test_a_lenient_walk_leaves_out_only_the_unenforceable_parts() -> None:
     schema = {
         "type": "object",
         "properties": {"a": {"type": "string", "not": {"const": ""}, "maxLength": 3}, "b": {"$ref": "http://x"}},
@@ -217,6 +217,6 @@ def test_a_lenient_walk_leaves_out_what_it_cannot_enforce_and_keeps_the_rest() -
 
 
 @pytest.mark.spec("CHAT-54")
-def test_a_lenient_walk_refuses_what_is_no_schema() -> None:
+def test_a_lenient_walk_refuses_a_value_that_is_not_a_schema() -> None:
     with pytest.raises(ClientError, match="is no JSON schema"):
         lenient_schema([], PLACE, FIELD)

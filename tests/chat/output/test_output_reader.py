@@ -102,7 +102,7 @@ def test_nothing_is_read_after_the_end():
 
 @pytest.mark.spec("CHAT-15")
 @given(st.text("abé", max_size=10), st.lists(st.text("abé", min_size=1, max_size=3), max_size=4))
-def test_the_fold_of_the_stream_is_the_text_before_the_first_stop(text, stops):
+def test_the_joined_stream_is_the_text_before_the_first_stop(text, stops):
     data = text.encode()
     found = answer(BYTES, events(list(data)), stops) if data else Answer(finish=None)
     ends = [(text.find(stop) + len(stop), -len(stop)) for stop in stops if stop in text]
@@ -119,7 +119,7 @@ FAMILY = "👩‍👩‍👧 漢字 é"
 @pytest.mark.spec("CHAT-17")
 @pytest.mark.parametrize("tokenizer", [BYTES, TINY], ids=["bytes", "bpe"])
 @pytest.mark.parametrize("max_tokens", range(1, 21))
-def test_a_cut_inside_a_character_is_replaced_once_the_same_streamed_and_whole(tokenizer, max_tokens):
+def test_a_cut_inside_a_character_is_replaced_once_streamed_or_whole(tokenizer, max_tokens):
     tokens = tokenizer.encode(FAMILY)[:max_tokens]
     deltas = read_deltas(tokenizer, events(tokens))
     assert all("\ufffd" not in delta.content for delta in deltas[:-1])
@@ -127,7 +127,7 @@ def test_a_cut_inside_a_character_is_replaced_once_the_same_streamed_and_whole(t
     assert fold(deltas).content.count("\ufffd") <= 1
 
 
-def test_a_stop_string_may_span_characters_across_tokens():
+def test_a_stop_string_can_span_characters_across_tokens():
     assert answer(BYTES, events(FAMILY.encode()), ["字 é"]) == Answer(content="👩‍👩‍👧 漢", finish=Finish.STOP)
 
 
@@ -161,12 +161,12 @@ def test_a_stop_string_in_the_replaced_tail_is_a_stop():
 
 
 @pytest.mark.spec("CHAT-19")
-def test_the_stop_id_is_never_text_even_where_it_has_bytes():
+def test_the_stop_id_is_never_text_even_if_it_has_bytes():
     assert answer(BYTES, events(b"ab", Finish.STOP)).content == "a"
 
 
 @pytest.mark.spec("CHAT-19")
-def test_control_tokens_in_the_middle_are_no_text():
+def test_control_tokens_in_the_middle_are_not_text():
     assert answer(TINY, events([*TINY.encode("a"), 1, *TINY.encode("b")])).content == "ab"
 
 
@@ -190,7 +190,7 @@ def test_stops_that_are_refused_are_refused_before_any_token():
 
 
 @pytest.mark.spec("CHAT-20")
-def test_each_entry_goes_out_with_its_text():
+def test_each_entry_is_sent_with_its_text():
     deltas = read_deltas(BYTES, events(b"bddx", logprobs=True), ["de"])
     assert [[entry.chosen.bytes for entry in delta.logprobs] for delta in deltas] == [[b"b"], [], [b"d"], [b"d", b"x"]]
 
@@ -201,7 +201,7 @@ def test_the_entries_of_a_stop_string_are_dropped():
     assert [entry.chosen.token for entry in fold(deltas).logprobs] == [*b"bc"]
 
 
-def test_all_entries_of_a_character_go_out_with_it_and_have_raw_bytes():
+def test_all_entries_of_a_character_are_sent_with_it_and_have_raw_bytes():
     deltas = read_deltas(BYTES, events("a漢b".encode(), logprobs=True))
     assert [len(delta.logprobs) for delta in deltas] == [1, 0, 0, 3, 1]
     assert b"".join(entry.chosen.bytes for entry in fold(deltas).logprobs).decode() == "a漢b"
@@ -275,16 +275,16 @@ class BracketDialect:
 
 
 @pytest.mark.spec("CHAT-21")
-def test_channels_are_kept_apart_and_stops_act_on_the_content_alone():
+def test_channels_are_separate_and_stops_act_on_the_content_only():
     found = answer(BYTES, events(b"a[stop]bstopc"), ["stop"], BracketDialect())
     assert found == Answer(content="ab", reasoning="stop", finish=Finish.STOP)
 
 
-def test_what_the_dialect_holds_at_the_end_is_content():
+def test_text_that_the_dialect_holds_at_the_end_is_content():
     assert answer(BYTES, events(b"a[", logprobs=True), (), BracketDialect()).content == "a["
 
 
-def test_entries_wait_for_what_the_dialect_holds():
+def test_entries_wait_for_text_that_the_dialect_holds():
     deltas = read_deltas(BYTES, events(b"a[b]c", logprobs=True), (), BracketDialect())
     assert [len(delta.logprobs) for delta in deltas] == [1, 0, 2, 1, 1]
 
@@ -336,13 +336,13 @@ def test_each_call_has_its_index_and_its_id_and_name_once():
     ],
     ids=["called", "cut", "no call", "may not call", "no tools", "ended inside"],
 )
-def test_only_an_answer_that_ended_by_itself_with_a_complete_call_ends_in_its_calls(text, finish, tools, expected):
+def test_only_a_natural_end_with_a_complete_call_gives_tool_calls(text, finish, tools, expected):
     tokens = [*text, 0] if finish is Finish.STOP else text
     assert answer(BYTES, events(tokens, finish), (), QWEN3, tools) == expected
 
 
 @pytest.mark.spec("CHAT-64")
-def test_an_answer_that_may_call_once_ends_with_its_call():
+def test_an_answer_with_one_allowed_call_ends_with_it():
     once = ToolUse(schemas=TOOLS.schemas, parallel=False)
     reader = OutputReader(BYTES, (), QWEN3, tools=once)
     found = fold(reader.feed(event) for event in events(b"Hm " + NOW + ADD))
@@ -350,7 +350,7 @@ def test_an_answer_that_may_call_once_ends_with_its_call():
     assert (reader.stopped, reader.tokens) == (True, len(b"Hm " + NOW) - len(b"</tool_call>"))
 
 
-def test_stop_strings_act_on_the_visible_text_alone():
+def test_stop_strings_act_on_the_visible_text_only():
     text = b"<think>stop</think>a" + ADD.replace(b"[2]", b'"stop"') + b"bstopc"
     found = answer(BYTES, events(text), ["stop"], QWEN3, TOOLS)
     assert (found.content, found.reasoning, found.called) == ("ab", "stop", True)
@@ -373,7 +373,7 @@ def test_ids_of_calls_are_random_and_long():
     assert min(map(len, ids)) - len("call_") >= 24
 
 
-def test_the_entries_of_reasoning_and_calls_go_out_too():
+def test_the_entries_of_reasoning_and_calls_are_also_sent():
     found = answer(BYTES, events(b"<think>a</think>b" + NOW, logprobs=True), (), QWEN3, TOOLS)
     assert b"".join(entry.chosen.bytes for entry in found.logprobs) == b"<think>a</think>b" + NOW
 
@@ -393,14 +393,14 @@ def test_the_entries_of_reasoning_and_calls_go_out_too():
         (9, "abcdabc", Finish.LENGTH),
     ],
 )
-def test_a_stop_string_is_looked_for_only_behind_the_least_number_of_tokens(min_tokens, content, finish):
+def test_a_stop_string_is_searched_only_after_min_tokens(min_tokens, content, finish):
     reader = OutputReader(BYTES, ["bc"], min_tokens=min_tokens)
     found = fold(reader.feed(event) for event in events(b"abcdabc"))
     assert found == Answer(content=content, finish=finish)
 
 
 @pytest.mark.spec("API-130")
-def test_a_stop_string_that_is_included_has_its_entries_and_what_is_behind_it_has_none():
+def test_an_included_stop_string_keeps_its_entries_and_later_text_has_none():
     reader = OutputReader(BYTES, ["cd"], include_stop=True)
     found = fold(reader.feed(event) for event in events(b"abcdef", logprobs=True))
     assert (found.content, found.finish) == ("abcd", Finish.STOP)
@@ -437,9 +437,9 @@ def reasoning_tokens(text, dialect=QWEN3, finish=Finish.LENGTH, tools=None):
         (b"<think>ab</think>" + NOW, len(b"<think>ab")),
     ],
 )
-def test_tokens_are_counted_in_the_channel_that_they_were_in(text, reasoning):
+def test_tokens_are_counted_in_their_channel(text, reasoning):
     assert reasoning_tokens(text, tools=TOOLS) == (reasoning, len(text))
 
 
-def test_without_a_channel_for_it_nothing_is_reasoning():
+def test_without_a_reasoning_channel_no_token_is_reasoning():
     assert reasoning_tokens(b"<think>ab</think>c", PLAIN) == (0, 18)

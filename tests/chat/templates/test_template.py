@@ -89,7 +89,7 @@ def test_the_real_template_renders_the_golden_prompts(case):
         ("{# a comment #}{% raw %}{{ x }}{% endraw %}", "{{ x }}"),
     ],
 )
-def test_the_language_is_what_transformers_gives_templates(source, text):
+def test_the_template_language_is_that_of_transformers(source, text):
     assert (
         Template.parse(source).render({"messages": MESSAGES, "tools": None}, clock=lambda: datetime(2024, 2, 29))
         == text
@@ -158,7 +158,7 @@ def test_template_errors_are_caught_at_parse():
 
 
 @pytest.mark.spec("CHAT-3")
-def test_a_refusal_names_what_is_unknown_and_its_line():
+def test_a_refusal_names_the_unknown_thing_and_its_line():
     with pytest.raises(ModelRefused, match=r"no filter named 'frobnicate' \(line 2\)"):
         Template.parse("{% if false %}\n{{ x | frobnicate }}{% endif %}")
 
@@ -186,7 +186,7 @@ def test_a_refusal_names_what_is_unknown_and_its_line():
     ],
     ids=range(16),
 )
-def test_walks_and_what_no_template_needs_are_refused_at_parse(source):
+def test_attribute_access_and_unneeded_features_are_refused_at_parse(source):
     with pytest.raises(ModelRefused):
         Template.parse(source)
 
@@ -210,7 +210,7 @@ def test_walks_and_what_no_template_needs_are_refused_at_parse(source):
         "{{ messages + 1 }}",
     ],
 )
-def test_what_fails_in_a_rendering_is_an_error_of_the_request(source):
+def test_an_error_while_rendering_is_an_error_of_the_request(source):
     with pytest.raises(ClientError) as failed:
         render(source)
     assert (failed.value.param, "template" in failed.value.message) == ("messages", True)
@@ -286,7 +286,7 @@ HUNDRED_THOUSAND = "{% set r = range(100000) | list %}{% for i in r %}"
         "{% for i in range(100000) %}{% set x = range(100000) | sum %}{% endfor %}",
     ],
 )
-def test_a_template_cannot_take_more_than_its_share(source):
+def test_a_template_cannot_exceed_its_limits(source):
     with pytest.raises(ClientError) as failed:
         render(source)
     assert "template" in failed.value.message

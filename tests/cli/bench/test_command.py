@@ -19,7 +19,7 @@ def measure(capsys, *arguments):
     return json.loads(capsys.readouterr().out)
 
 
-def test_the_command_measures_a_server_of_its_own(capsys):
+def test_the_command_measures_its_own_server(capsys):
     report = measure(capsys, *OWN, "--streams", "1,2")
     assert report["schema"] == "tlserve.bench.load/1"
     assert [run["streams"] for run in report["runs"]] == [1, 2]
@@ -55,7 +55,7 @@ def test_a_peer_is_measured_in_turn_with_the_same_prompts(capsys, tmp_path):
     ET.parse(plot)
 
 
-def test_prompts_have_exact_tokens_where_the_server_counts_them(capsys):
+def test_prompts_have_exact_lengths_if_the_server_counts_tokens(capsys):
     by_tokens = measure(capsys, *OWN, "--streams", "1", "--rounds", "2", "--prompt-tokens", "50")
     more = measure(capsys, *OWN, "--streams", "1", "--rounds", "2", "--prompt-tokens", "60")
     assert more["runs"][0]["prompt_tokens"] - by_tokens["runs"][0]["prompt_tokens"] == 2 * 10
@@ -68,7 +68,7 @@ def test_the_tables_name_servers_loads_and_ratios(capsys):
     assert all(said in shown for said in ("1 clients", "tlserve", "peer", "output_tokens_per_s", "of medians"))
 
 
-def test_a_server_that_is_not_there_is_said_in_one_line(capsys):
+def test_a_missing_server_is_reported_in_one_line(capsys):
     assert main(["bench", "--url", "http://127.0.0.1:1"]) != 0
     error = capsys.readouterr().err.strip()
     assert "http://127.0.0.1:1 does not answer" in error

