@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tlserve.access.addresses import AddressLimits, address_of
 from tlserve.access.door import Door, Entry, Knock
 from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
-from tlserve.access.limiting import spell_duration
+from tlserve.access.rate_limits import spell_duration
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers, HttpFault
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections import OrderedDict
 
-from tlserve.access.limiting import limit_headers, too_many
-from tlserve.access.window import MinuteWindow
+from tlserve.access.rate_limits import MinuteWindow, limit_headers, too_many
 
 MOST_ADDRESSES = 10_000
 _HOST_NETWORK_BITS = 64

@@ -15,8 +15,7 @@ import attrs
 from tlserve.access.addresses import AddressLimits
 from tlserve.access.credentials import authenticate
 from tlserve.access.keys import ApiKey, KeyRing, Limits
-from tlserve.access.limiting import Fields, limit_headers, too_many
-from tlserve.access.window import MinuteWindow
+from tlserve.access.rate_limits import Fields, MinuteWindow, limit_headers, too_many
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers
 

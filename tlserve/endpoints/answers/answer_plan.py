@@ -19,13 +19,12 @@ from tlserve.chat.output.deltas import Answer
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.chat.served_model import Served
-from tlserve.endpoints.answers.budget import check_min_tokens, plan_max_tokens, seed_bits
+from tlserve.endpoints.answers.budget import check_ids, check_min_tokens, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import NO_ECHO, Echo, TokenReader
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
-from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
 from tlserve.openai.chunks import Chunks

@@ -1,12 +1,12 @@
-"""How many tokens an answer may have.
+"""How many tokens an answer may have, and which tokens a request may name.
 
-Owns the arithmetic of prompt, answer and context, and the seed of a request. Pure.
-
-Source: design section 9: an explicit limit that does not fit is refused; without one, chat takes what fits and completions
-take 16.
+Owns the arithmetic of prompt, answer and context, the check of token ids, and the bits of a seed. Pure. A limit that does not fit
+the context is refused; without a limit chat takes what fits, and completions take 16 tokens, as the public API does.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 from tlserve.errors import ClientError, ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
@@ -18,23 +18,23 @@ SEED_BITS = 64
 def plan_max_tokens(
     options: GenerationOptions, *, prompt_tokens: int, context_tokens: int, default: int | None, prompt_field: str
 ) -> int:
-    """Return the longest answer in tokens, at least 1; `default` None means "what fits".
+    """Return the longest answer in tokens, at least 1; `default` None means all that fits.
 
-    Raises ContextLengthExceeded, naming both numbers, for a prompt that leaves no room or a limit that does not fit.
+    Raises ContextLengthExceeded, with both numbers, if the prompt leaves no space for an answer or the limit does not fit.
     """
-    room = context_tokens - prompt_tokens
-    if room < 1:
+    space = context_tokens - prompt_tokens
+    if space < 1:
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens, and this model's context of {context_tokens} tokens holds prompt "
-            f"and answer together; shorten the prompt by at least {1 - room} tokens",
+            f"and answer together; shorten the prompt by at least {1 - space} tokens",
             param=prompt_field,
         )
     if options.max_tokens is None:
-        return room if default is None else min(default, room)
-    if options.max_tokens > room:
+        return space if default is None else min(default, space)
+    if options.max_tokens > space:
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens and {options.max_tokens_field} asks for {options.max_tokens} more, and "
-            f"this model's context holds {context_tokens}; ask for at most {room}",
+            f"this model's context holds {context_tokens}; ask for at most {space}",
             param=options.max_tokens_field,
         )
     return options.max_tokens
@@ -52,3 +52,12 @@ def check_min_tokens(options: GenerationOptions, max_tokens: int) -> None:
 def seed_bits(seed: int) -> int:
     """Return a 64-bit seed without sign: negative seeds are taken modulo 2**64, so that each seed is its own."""
     return seed % (1 << SEED_BITS)
+
+
+def check_ids(ids: Sequence[int], vocabulary_size: int, place: str) -> None:
+    """Refuse an id that the vocabulary does not have; raises ClientError naming it."""
+    largest = max(ids, default=0)
+    if largest >= vocabulary_size:
+        raise ClientError(
+            f"{place} has the token id {largest}, but the vocabulary has only {vocabulary_size} tokens", param=place
+        )

@@ -15,12 +15,11 @@ from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
-from tlserve.endpoints.answers.budget import COMPLETION_TOKENS
+from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
-from tlserve.endpoints.token_ids import check_ids, visible_text
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
 from tlserve.openai.inputs import Input
@@ -75,5 +74,7 @@ def _ids(served: Served, prompt: Input, specials: bool) -> Sequence[int]:
 
 
 def _echo(served: Served, prompt: Input) -> str:
-    """Return a text as it was sent, or what token ids show."""
-    return prompt.content if isinstance(prompt.content, str) else visible_text(served.tokenizer, prompt.content)
+    """Return a text as it was sent, or the text of token ids: nothing for control tokens, U+FFFD for what is not UTF-8."""
+    if isinstance(prompt.content, str):
+        return prompt.content
+    return b"".join(map(served.tokenizer.token_bytes, prompt.content)).decode(errors="replace")

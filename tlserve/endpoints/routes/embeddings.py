@@ -13,12 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.chat.served_model import Served, check_embeds
+from tlserve.endpoints.answers.budget import check_ids
 from tlserve.endpoints.answers.deadline import plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import read_deadline_s, read_priority
-from tlserve.endpoints.token_ids import check_ids
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest
 from tlserve.openai.documents import embeddings_document

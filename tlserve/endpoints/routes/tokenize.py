@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
+from tlserve.endpoints.answers.budget import check_ids
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
-from tlserve.endpoints.token_ids import check_ids, spelled_text
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
 from tlserve.openai.requests import (
     DetokenizeRequest,
@@ -51,7 +51,8 @@ async def detokenize(api: ApiContext, exchange: ApiExchange) -> None:
 
 def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
     check_ids(request.tokens, served.tokenizer.vocabulary_size, "tokens")
-    return detokenize_document(spelled_text(served.tokenizer, request.tokens))
+    spelled = b"".join(map(served.tokenizer.token_spelling, request.tokens))
+    return detokenize_document(spelled.decode(errors="replace"))
 
 
 async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:

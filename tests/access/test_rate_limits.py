@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from tlserve.access.window import WINDOW_S, MinuteWindow
+from tlserve.access.rate_limits import WINDOW_S, MinuteWindow
 
 LIMIT = 7
 
