@@ -204,7 +204,7 @@ def test_a_request_that_never_ran_costs_no_tokens() -> None:
 
 @pytest.mark.spec("ACC-53")
 def test_a_request_larger_than_the_limit_is_400_with_both_numbers() -> None:
-    with pytest.raises(ClientError, match=r"101 tokens .* 100 in a minute"):
+    with pytest.raises(ClientError, match=r"101 tokens .* 100 per minute"):
         door(Limits(tokens_per_minute=100)).enter(knock()).reserve(101, 1000.0)
 
 

@@ -1,8 +1,8 @@
-"""The decision at the head of a request: let it in, and under what limits, or refuse it before a byte of its body is read.
+"""The decision at the head of a request: let it in, and under which limits, or refuse it before its body is read.
 
-Owns what every key has used, and the order of the checks: a public route passes; then the client's address, the key, its
-open requests, its tokens, its requests. A refused request counts for nothing but its address. Refuses to know routes by their
-paths: it is told which one matched, so nothing in how a path is written can lead around it. Pure: the clocks are arguments.
+Owns the use that each key has made, and the order of the checks: a public route passes; then the client's address, the key, its
+open requests, its tokens, its requests. A refused request counts only for its address. Does not know routes by their paths: the
+name of the route that matched is handed in, so no spelling of a path leads around the checks. Pure: the clocks are arguments.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import attrs
 
 from tlserve.access.addresses import AddressLimits
 from tlserve.access.credentials import authenticate
-from tlserve.access.keys import ApiKey, KeyRing, Limits
+from tlserve.access.keys import KeyRing, Limits
 from tlserve.access.rate_limits import Fields, MinuteWindow, limit_headers, too_many
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers
 
+NO_LIMITS = Limits()
 STREAM_WAIT_S = 1.0
-"""What a client is told to wait for one of its own requests to end: nobody knows when it will."""
+"""The wait that is advised until one of the client's own requests ends; the true time is not known."""
 
 
 @attrs.frozen(kw_only=True)
 class Knock:
-    """A request that wants in. `route` is the row that matched, such as "GET /healthz", or "" for none.
+    """A request before the door. `route` is the name of the route that matched, such as "GET /healthz", or "" for none.
 
     `now_s` is of a clock that never goes back, `wall_s` is in seconds since 1970.
     """
@@ -39,8 +40,8 @@ class Knock:
 
 
 @attrs.define(eq=False)
-class Usage:
-    """What one key has used."""
+class KeyUsage:
+    """The use that one key has made."""
 
     requests: MinuteWindow = attrs.field(factory=MinuteWindow)
     tokens: MinuteWindow = attrs.field(factory=MinuteWindow)
@@ -48,40 +49,47 @@ class Usage:
 
 
 class Entry:
-    """One request that is inside; `leave` must be called once, however it ends. Without a key there are no limits."""
+    """One request that is inside; `leave` must be called once, however it ends. Without a `usage` there are no limits."""
 
-    def __init__(self, key: ApiKey | None = None, usage: Usage | None = None, *, holds_stream: bool = False) -> None:
-        self.key_name = None if key is None else key.name
-        self._limits = Limits() if key is None else key.limits
-        self._usage = usage or Usage()
-        self._holds_stream = holds_stream
+    def __init__(
+        self,
+        key_name: str | None = None,
+        limits: Limits = NO_LIMITS,
+        usage: KeyUsage | None = None,
+        *,
+        generates: bool = False,
+    ) -> None:
+        self.key_name = key_name
+        self._limits = limits
+        self._usage = usage
         self._reserved = 0
         self._reserved_s = -math.inf
-        self._usage.streams += holds_stream
+        self._holds_stream = generates and usage is not None
+        if usage is not None:
+            usage.streams += generates
 
     def headers(self, now_s: float) -> Fields:
         """Return the `X-RateLimit-*` of an answer that is sent now."""
-        return rate_headers(self._limits, self._usage, now_s)
+        return () if self._usage is None else rate_headers(self._limits, self._usage, now_s)
 
     def reserve(self, tokens: int, now_s: float) -> None:
         """Count `tokens` before they are used; raises `HttpFault` 429 if they are too many now, `ClientError` if always."""
         limit = self._limits.tokens_per_minute
-        if not limit:
+        if not limit or self._usage is None:
             return
+        needs = f"this request needs {tokens} tokens including its answer, and your API key is limited to {limit} per minute"
         if tokens > limit:
-            raise ClientError(
-                f"this request takes {tokens} tokens with its answer, and your API key may use {limit} in a minute; "
-                "shorten the prompt or ask for fewer",
-                code="rate_limit_exceeded",
-            )
+            raise ClientError(f"{needs}; shorten the prompt or ask for fewer tokens", code="rate_limit_exceeded")
         wait_s = self._usage.tokens.wait_s(tokens, limit, now_s)
         if wait_s > 0:
-            raise too_many(f"your API key may use {limit} tokens in a minute; this request takes {tokens}", wait_s)
+            raise too_many(f"{needs}; retry later", wait_s)
         self._usage.tokens.add(tokens, now_s)
         self._reserved, self._reserved_s = tokens, now_s
 
     def leave(self, used_tokens: int, now_s: float) -> None:
-        """Give back the permit, and count the tokens that were really used instead of those that were reserved."""
+        """Give back the permit, and count the tokens that were used instead of those that were reserved."""
+        if self._usage is None:
+            return
         self._usage.streams -= self._holds_stream
         self._holds_stream = False
         beyond = used_tokens - self._reserved
@@ -93,7 +101,7 @@ class Entry:
 
 
 class Door:
-    """Lets requests in. `ring` None: no keys are asked for. `public` are routes like "GET /healthz" that need none."""
+    """Lets requests in. `ring` None: no key is needed. `public` are routes, such as "GET /healthz", that never need one."""
 
     def __init__(
         self, ring: KeyRing | None = None, *, public: Iterable[str] = (), addresses: AddressLimits | None = None
@@ -101,7 +109,7 @@ class Door:
         self._ring = ring
         self._public = frozenset(public)
         self._addresses = AddressLimits() if addresses is None else addresses
-        self._usage: dict[str, Usage] = {}
+        self._usage: dict[str, KeyUsage] = {}
 
     @property
     def wants_keys(self) -> bool:
@@ -109,7 +117,7 @@ class Door:
         return self._ring is not None
 
     def replace_keys(self, ring: KeyRing) -> None:
-        """Let the keys of `ring` in from now on; a key that keeps its name keeps what it has used."""
+        """Let the keys of `ring` in from now on; a key that keeps its name keeps the use it has made."""
         self._ring = ring
         names = {key.name for key in ring.keys}
         self._usage = {name: usage for name, usage in self._usage.items() if name in names}
@@ -127,17 +135,17 @@ class Door:
         if self._ring is None:
             return Entry()
         key = authenticate(self._ring, knock.headers, knock.wall_s)
-        usage = self._usage.setdefault(key.name, Usage())
+        usage = self._usage.setdefault(key.name, KeyUsage())
         _check(key.limits, usage, knock)
         usage.requests.add(1, knock.now_s)
-        return Entry(key, usage, holds_stream=knock.generates)
+        return Entry(key.name, key.limits, usage, generates=knock.generates)
 
     def open_streams(self) -> Mapping[str, int]:
-        """Return how many permits each key's requests hold."""
+        """Return the number of permits that the requests of each key hold."""
         return {name: usage.streams for name, usage in self._usage.items() if usage.streams}
 
 
-def rate_headers(limits: Limits, usage: Usage, now_s: float) -> Fields:
+def rate_headers(limits: Limits, usage: KeyUsage, now_s: float) -> Fields:
     """Return the headers of both limits of a key."""
     return (
         *limit_headers("Requests", limits.requests_per_minute, usage.requests, now_s),
@@ -145,12 +153,14 @@ def rate_headers(limits: Limits, usage: Usage, now_s: float) -> Fields:
     )
 
 
-def _check(limits: Limits, usage: Usage, knock: Knock) -> None:
-    """Raise a 429 for the first limit that has no room, in the order of how soon trying again may help."""
+def _check(limits: Limits, usage: KeyUsage, knock: Knock) -> None:
+    """Raise a 429 for the first limit that is reached; the limits that a retry passes soonest come first."""
     headers = rate_headers(limits, usage, knock.now_s)
     if knock.generates and 0 < limits.concurrent_streams <= usage.streams:
         raise too_many(
-            f"your API key has {usage.streams} requests open, which is its limit; wait for one", STREAM_WAIT_S, headers
+            f"your API key has {usage.streams} open requests, which is its limit; wait until one ends",
+            STREAM_WAIT_S,
+            headers,
         )
     for what, limit, window in (
         ("tokens", limits.tokens_per_minute, usage.tokens),
@@ -158,4 +168,6 @@ def _check(limits: Limits, usage: Usage, knock: Knock) -> None:
     ):
         wait_s = window.wait_s(1, limit, knock.now_s) if limit else 0.0
         if wait_s > 0:
-            raise too_many(f"your API key may use {limit} {what} in a minute, and has; retry later", wait_s, headers)
+            raise too_many(
+                f"your API key has reached its limit of {limit} {what} per minute; retry later", wait_s, headers
+            )

@@ -48,8 +48,11 @@ class Headers:
 
     def get(self, name: str, default: str | None = None) -> str | None:
         """Return the first value of `name`, or `default`."""
-        values = self.get_all(name)
-        return values[0] if values else default
+        wanted = name.lower()
+        for key, value in self.pairs:
+            if key.lower() == wanted:
+                return value
+        return default
 
     def tokens(self, name: str) -> tuple[str, ...]:
         """Return the comma-separated members of all values of `name`, in lower case, empty ones left out."""
@@ -61,7 +64,7 @@ class Headers:
         return Headers((*self.pairs, *pairs))
 
     def __contains__(self, name: str) -> bool:
-        return bool(self.get_all(name))
+        return self.get(name) is not None
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
         return iter(self.pairs)
