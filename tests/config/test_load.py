@@ -86,7 +86,7 @@ def test_the_shipped_files_comments_state_the_defaults_too() -> None:
 
 
 @pytest.mark.spec("SET-1")
-def test_each_layer_wins_over_the_one_before_it_and_is_named_as_the_source(tmp_path: Path) -> None:
+def test_each_layer_wins_over_the_one_before_and_is_named_as_source(tmp_path: Path) -> None:
     path = written(tmp_path, "[http]\nmax_body_bytes = 1\nmax_header_count = 2\nmax_json_depth = 3\n")
     environ = {"TL_HTTP__MAX_HEADER_COUNT": "20", "TL_HTTP__MAX_JSON_DEPTH": "30"}
     loaded = load_with_sources(path, environ, [("http.max_json_depth", "300")])
@@ -100,7 +100,7 @@ def test_each_layer_wins_over_the_one_before_it_and_is_named_as_the_source(tmp_p
 
 
 @pytest.mark.spec("SET-8")
-def test_a_key_without_a_table_on_the_command_line_is_one_of_the_engine() -> None:
+def test_a_key_without_a_table_on_the_command_line_is_in_the_engine_table() -> None:
     assert load_settings(None, {}, [("max_num_seqs", "3")]).engine.max_num_seqs == 3
 
 
@@ -160,7 +160,7 @@ def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
         ("[engine]\nthreads = 1\nthreads = 2\n", "line 3, column 12"),
     ],
 )
-def test_a_refusal_says_what_would_be_taken(text: str, words: str, tmp_path: Path) -> None:
+def test_a_refusal_names_valid_values(text: str, words: str, tmp_path: Path) -> None:
     (refusal,) = refusals(written(tmp_path, text), {}, [])
     assert words in refusal
 
@@ -191,12 +191,12 @@ def test_a_malformed_variable_is_refused_by_its_name(name: str) -> None:
 
 
 @pytest.mark.spec("SET-6")
-def test_variables_with_one_underscore_are_not_ours() -> None:
+def test_variables_with_one_underscore_are_ignored() -> None:
     assert load_settings(None, {"TL_ENGINE_PORT": "tcp://10.0.0.1:80", "TL_MODEL_CACHE": "/m"}, []) == Settings()
 
 
 @pytest.mark.spec("SET-7")
-def test_a_relative_model_dir_in_a_file_is_beside_the_file_only_if_it_is_there(tmp_path: Path) -> None:
+def test_a_relative_model_dir_is_in_the_files_folder_if_it_exists_there(tmp_path: Path) -> None:
     path = written(tmp_path, '[engine]\nmodel_dir = "succ"\n')
     assert load_settings(path, {}, []).engine.model_dir == "succ"
     (tmp_path / "succ").mkdir()
@@ -204,7 +204,7 @@ def test_a_relative_model_dir_in_a_file_is_beside_the_file_only_if_it_is_there(t
     assert load_settings(path, {}, [("model_dir", "succ")]).engine.model_dir == "succ"
 
 
-def test_every_default_is_a_value_that_its_own_setting_takes() -> None:
+def test_every_default_is_a_valid_value_of_its_setting() -> None:
     rows = [row for table in declared_settings().values() for row in table.values()]
     texts = [
         (row.name, ",".join(row.default) if isinstance(row.default, tuple) else str(row.default))
@@ -224,7 +224,7 @@ def test_every_number_has_a_unit_and_both_bounds() -> None:
 @pytest.mark.spec("SET-10")
 @settings(deadline=None)
 @given(data=st.data())
-def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject) -> None:
+def test_a_bounded_number_is_accepted_exactly_within_its_bounds(data: st.DataObject) -> None:
     rows = [row for table in declared_settings().values() for row in table.values() if row.low is not None]
     row = data.draw(st.sampled_from(rows))
     assert row.low is not None
@@ -239,7 +239,7 @@ def test_a_bounded_number_is_taken_exactly_within_its_bounds(data: st.DataObject
 
 @pytest.mark.spec("SET-16")
 @pytest.mark.parametrize(("text", "value"), [("true", True), ("false", False), ("True", True)])
-def test_a_truth_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -> None:
+def test_a_boolean_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -> None:
     assert load_settings(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, []).access.allow_public is value
     file = written(tmp_path, f"[access]\nallow_public = {text.lower()}\n")
     assert load_settings(file, {}, []).access.allow_public is value
@@ -247,7 +247,7 @@ def test_a_truth_is_written_as_in_toml(text: str, value: bool, tmp_path: Path) -
 
 @pytest.mark.spec("SET-16")
 @pytest.mark.parametrize("text", ["1", "yes", ""])
-def test_another_word_for_a_truth_is_refused(text: str) -> None:
+def test_another_word_for_a_boolean_is_refused(text: str) -> None:
     (line,) = refusals(None, {"TL_ACCESS__ALLOW_PUBLIC": text}, [])
     assert line.endswith(f"access.allow_public must be true or false, not {text!r}")
 
@@ -266,13 +266,13 @@ def test_an_empty_or_weak_key_is_refused_and_never_quoted(key: str) -> None:
 
 
 @pytest.mark.spec("SET-15")
-def test_a_key_of_the_wrong_type_is_not_quoted_either(tmp_path: Path) -> None:
+def test_a_key_of_the_wrong_type_is_also_never_quoted(tmp_path: Path) -> None:
     (line,) = refusals(written(tmp_path, "[access]\napi_key = 1234567890\n"), {}, [])
     assert "1234567890" not in line
 
 
 @pytest.mark.spec("SET-15")
-def test_a_key_is_in_no_representation_of_the_settings() -> None:
+def test_no_representation_of_the_settings_contains_a_key() -> None:
     settings = load_settings(None, {"TL_ACCESS__API_KEY": KEY}, [])
     assert settings.access.api_key == KEY
     assert KEY not in repr(settings)
@@ -293,7 +293,7 @@ def test_a_key_is_in_no_representation_of_the_settings() -> None:
         ("engine.http_listen", "unix:/" + "x" * 100),
     ],
 )
-def test_a_form_that_is_not_taken_is_refused_by_name(name: str, text: str) -> None:
+def test_a_value_of_the_wrong_form_is_refused_by_name(name: str, text: str) -> None:
     (line,) = refusals(None, {}, [(name, text)])
     assert line.startswith(f"command line: {name} ")
 
@@ -305,7 +305,7 @@ def test_a_unix_socket_is_an_address_to_listen_on() -> None:
 
 
 @pytest.mark.spec("SET-7")
-def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path: Path) -> None:
+def test_relative_paths_are_in_the_files_folder_if_they_exist_there(tmp_path: Path) -> None:
     (tmp_path / "keys.toml").write_text("", encoding="utf-8")
     path = written(tmp_path, '[access]\nkeys_file = "keys.toml"\n[tls]\ncertificate = "nowhere.pem"\n')
     settings = load_settings(path, {}, [])
@@ -314,7 +314,7 @@ def test_relative_paths_in_a_file_are_beside_the_file_if_they_are_there(tmp_path
 
 
 @pytest.mark.spec("SET-19")
-def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) -> None:
+def test_the_operators_sampling_is_a_table_inside_the_engine_table(tmp_path: Path) -> None:
     path = written(tmp_path, "[engine.sampling]\ntemperature = 1\ntop_p = 0.5\ntop_k = 7\n")
     assert load_settings(path, {}, []).engine.sampling == SamplingSettings(temperature=1.0, top_p=0.5, top_k=7)
     environ = {"TL_ENGINE__SAMPLING__TOP_P": "0.25", "TL_ENGINE__SAMPLING__MIN_P": "0.1"}
@@ -325,7 +325,7 @@ def test_the_operators_sampling_is_a_table_of_the_engines_table(tmp_path: Path) 
 
 
 @pytest.mark.spec("SET-20")
-def test_a_second_models_sampling_is_its_own(tmp_path: Path) -> None:
+def test_a_second_model_has_its_own_sampling(tmp_path: Path) -> None:
     text = "[engine.sampling]\ntop_k = 7\n[[models]]\nmodel_dir = 'succ'\n[models.sampling]\ntop_p = 0.5\n"
     (model,) = load_settings(written(tmp_path, text), {}, []).models
     assert model.sampling == SamplingSettings(top_p=0.5)
@@ -347,7 +347,7 @@ def test_a_second_models_sampling_is_its_own(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_sampling_that_cannot_be_is_refused(text: str, words: str, tmp_path: Path) -> None:
+def test_impossible_sampling_is_refused(text: str, words: str, tmp_path: Path) -> None:
     (refusal,) = refusals(written(tmp_path, f"[engine.sampling]\n{text}\n"), {}, [])
     assert words in refusal
 
@@ -361,7 +361,7 @@ def test_settings_cannot_be_changed_after_the_load() -> None:
 
 
 @pytest.mark.spec("SET-17", "SET-21")
-def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Path) -> None:
+def test_a_second_model_inherits_missing_keys_from_the_engine_table(tmp_path: Path) -> None:
     text = """
     [engine]
     model_dir = "succ"
@@ -382,7 +382,7 @@ def test_a_model_beside_takes_from_the_engine_what_it_does_not_say(tmp_path: Pat
 
 
 @pytest.mark.spec("SET-17")
-def test_a_relative_model_beside_the_file_is_taken_from_there(tmp_path: Path) -> None:
+def test_a_relative_second_model_is_in_the_files_folder(tmp_path: Path) -> None:
     (tmp_path / "beside.gguf").touch()
     settings = load_settings(written(tmp_path, '[[models]]\nmodel_dir = "beside.gguf"\n'), {}, [])
     assert settings.models[0].model_dir == str(tmp_path / "beside.gguf")

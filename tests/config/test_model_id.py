@@ -25,7 +25,7 @@ from tlserve.config import find_model, model_cache_dir, served_model_id
         ("", "model"),
     ],
 )
-def test_the_served_id_comes_from_where_the_model_lies(model_dir: str, model_id: str) -> None:
+def test_the_served_id_comes_from_the_path_of_the_model(model_dir: str, model_id: str) -> None:
     assert served_model_id(model_dir) == model_id
 
 
@@ -44,11 +44,11 @@ def test_a_set_model_id_wins() -> None:
         ({"HOME": "/h"}, "/h/.cache/tlserve/models"),
     ],
 )
-def test_the_cache_is_our_variable_then_xdg_then_home(environ: dict[str, str], folder: str) -> None:
+def test_the_cache_is_tl_model_cache_then_xdg_then_home(environ: dict[str, str], folder: str) -> None:
     assert model_cache_dir(environ) == Path(folder)
 
 
-def test_find_model_takes_the_highest_version_that_is_whole(tmp_path: Path) -> None:
+def test_find_model_returns_the_highest_complete_version(tmp_path: Path) -> None:
     for version in ("v2", "v9", "v10"):
         (tmp_path / "m" / version).mkdir(parents=True)
     (tmp_path / "m" / "v2" / "m.gguf").write_bytes(b"old")
@@ -58,5 +58,5 @@ def test_find_model_takes_the_highest_version_that_is_whole(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("name", ["absent", "../m", "m/v2", "", ".", ".hidden", "a\0b", "x" * 300])
-def test_find_model_answers_none_for_what_was_never_pulled(name: str, tmp_path: Path) -> None:
+def test_find_model_returns_none_for_a_model_that_was_never_pulled(name: str, tmp_path: Path) -> None:
     assert find_model(name, {"TL_MODEL_CACHE": str(tmp_path)}) is None

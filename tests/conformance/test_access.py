@@ -56,7 +56,7 @@ def ask(client):
     return client.chat.completions.create(model="succ", messages=messages, max_tokens=3, temperature=0)
 
 
-def test_the_official_client_comes_in_with_the_right_key(guarded_server):
+def test_the_official_client_is_accepted_with_the_right_key(guarded_server):
     with client_of(guarded_server, KEY) as client:
         assert ask(client).choices[0].message.content == "bcd"
         assert [model.id for model in client.models.list()] == ["succ"]
@@ -75,7 +75,7 @@ def test_the_official_client_raises_its_own_error_for_a_wrong_key(guarded_server
     )
 
 
-def test_the_official_client_raises_its_own_errors_for_an_expired_key_and_too_many_requests(keys_file):
+def test_the_official_client_raises_its_own_errors_for_403_and_429(keys_file):
     with serve_in_thread("succ", settings={"access.keys_file": str(keys_file)}) as server:
         with client_of(server, OTHER) as client, pytest.raises(openai.PermissionDeniedError):
             ask(client)
@@ -91,7 +91,7 @@ def test_the_official_client_raises_its_own_errors_for_an_expired_key_and_too_ma
 
 @pytest.mark.spec("ACC-2")
 @pytest.mark.parametrize("target", ["//v1/models", "/v1/../metrics", "/V1/models", "/v1/models/", "/v1%2Fmodels"])
-def test_no_spelling_of_a_path_leads_around_the_key(guarded_server, target):
+def test_no_spelling_of_a_path_avoids_the_key(guarded_server, target):
     host, _, port = guarded_server.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
         sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
@@ -101,14 +101,14 @@ def test_no_spelling_of_a_path_leads_around_the_key(guarded_server, target):
 
 
 @pytest.mark.spec("ACC-41")
-def test_liveness_is_open_and_the_health_port_too(guarded_server):
+def test_liveness_and_the_health_port_need_no_key(guarded_server):
     assert get(guarded_server.address, "/healthz").status == 200
     for path in ("/healthz", "/readyz", "/metrics"):
         assert get(guarded_server.health_address, path).status == 200
 
 
 @pytest.mark.spec("ACC-57")
-def test_metrics_want_a_key_if_they_are_told_to_and_probes_do_not():
+def test_metrics_need_a_key_with_that_setting_and_probes_do_not():
     settings = {"access.api_key": KEY, "access.metrics_need_key": True}
     with serve_in_thread("succ", settings=settings) as server:
         shut = get(server.health_address, "/metrics")
@@ -132,7 +132,7 @@ def test_a_client_address_has_a_limit_without_any_key():
 
 @pytest.mark.spec("ACC-40")
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":0"])
-def test_a_server_that_others_reach_and_that_wants_no_key_does_not_start(address):
+def test_a_public_server_without_keys_does_not_start(address):
     with (
         pytest.raises(SettingsError, match=r"allow_public = true"),
         serve_in_thread("succ", settings={"engine.http_listen": address}),
@@ -159,7 +159,7 @@ BAD_STARTS = {
 
 @pytest.mark.spec("ACC-8", "ACC-48")
 @pytest.mark.parametrize("name", BAD_STARTS)
-def test_what_cannot_be_is_said_before_anything_listens(name, keys_file):
+def test_wrong_settings_are_reported_before_the_server_listens(name, keys_file):
     settings, words = BAD_STARTS[name]
     given = {"access.keys_file": str(keys_file), **settings}
     with pytest.raises(SettingsError, match=words) as caught, serve_in_thread("succ", settings=given):
@@ -196,7 +196,7 @@ def test_the_official_client_speaks_tls_and_streams(made):
         assert server.join() == 0
 
 
-def test_a_client_that_does_not_trust_the_certificate_does_not_talk(made):
+def test_a_client_that_does_not_trust_the_certificate_does_not_connect(made):
     with serve_in_thread("succ", settings=tls_settings(made)) as server:
         host, _, port = server.address.rpartition(":")
         connection = http.client.HTTPSConnection(host, int(port), timeout=20, context=ssl.create_default_context())
@@ -218,7 +218,7 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 @pytest.mark.spec("HTTP-65")
-def test_a_server_on_a_unix_socket_answers_and_takes_its_file_along(tmp_path_factory):
+def test_a_server_on_a_unix_socket_answers_and_removes_its_file(tmp_path_factory):
     path = Path(tmp_path_factory.mktemp("u")) / "api.sock"
     with serve_in_thread("succ", settings={"engine.http_listen": f"unix:{path}"}) as server:
         assert server.address == f"unix:{path}"

@@ -56,7 +56,7 @@ def test_curl_sees_the_status_and_the_reason_of_a_mistake(address):
     assert json.loads(document)["error"]["type"] == "invalid_request_error"
 
 
-def test_curl_sends_a_large_body_and_need_not_wait_for_the_continue(address):
+def test_curl_sends_a_large_body_without_waiting_for_the_continue(address):
     url, body = f"http://{address}/v1/chat/completions", json.dumps({**BODY, "padding": "x" * (2 << 20)})
     shown = run_curl("-v", "-w", "\n%{http_code}", "-H", "Expect: 100-continue", url, "-d", "@-", body=body)
     assert shown.stdout.rpartition("\n")[2] == "200"

@@ -85,7 +85,7 @@ def test_logprobs_are_typed_and_their_bytes_join_to_the_content(tiny_client):
     assert [entry.logprob for entry in streamed] == [entry.logprob for entry in entries]
 
 
-def test_a_seed_repeats_an_answer_and_another_one_does_not(tiny_client):
+def test_a_seed_repeats_an_answer_and_another_seed_does_not(tiny_client):
     def sample(seed):
         answer = tiny_client.chat.completions.create(model="tiny", messages=USER_A, max_tokens=24, seed=seed)
         return answer.choices[0].message.content, answer.system_fingerprint
@@ -145,7 +145,7 @@ def test_models_are_listed_and_retrieved(client):
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_error_is_typed_and_says_what_to_mend(client, change, error, param, code, stream):
+def test_an_error_is_typed_and_names_the_field_to_fix(client, change, error, param, code, stream):
     with pytest.raises(error) as caught:
         client.chat.completions.create(**{**HAND, **change}, stream=stream)
     assert (caught.value.type, caught.value.param, caught.value.code) == ("invalid_request_error", param, code)
@@ -153,7 +153,7 @@ def test_an_error_is_typed_and_says_what_to_mend(client, change, error, param, c
     assert caught.value.body["message"] in str(caught.value)
 
 
-def test_a_model_that_is_not_served_is_not_found_anywhere(client):
+def test_a_model_that_is_not_served_is_not_found_on_any_route(client):
     for call in (
         lambda: client.models.retrieve("nobody"),
         lambda: client.completions.create(model="nobody", prompt="a"),
@@ -210,7 +210,7 @@ def retrying(server, attempts, on_answer):
     return client_of(server, max_retries=3, http_client=http)
 
 
-def test_the_client_retries_after_a_429_and_succeeds_once_there_is_room(full_server):
+def test_the_client_retries_after_a_429_and_succeeds(full_server):
     server, gate = full_server
     attempts = []
     with retrying(

@@ -108,7 +108,7 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
 @pytest.mark.slow
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
-def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path: str, method: str) -> None:
+def test_requests_that_fit_the_document_get_documented_answers(live: Any, path: str, method: str) -> None:
     """Some may be refused for rules between fields or the context's length, none for a value that is not served."""
     seen = run(live, SCHEMA[path][method], GenerationMode.POSITIVE, ALWAYS)
     assert seen <= {200, 400, 404}
@@ -118,7 +118,7 @@ def test_requests_that_fit_the_document_are_answered_as_it_says(live: Any, path:
 @pytest.mark.slow
 @pytest.mark.spec("API-118")
 @pytest.mark.parametrize(("path", "method"), [key for key in OPERATION_KEYS if key[1] == "POST"])
-def test_requests_that_do_not_fit_the_document_are_refused_as_it_says(live: Any, path: str, method: str) -> None:
+def test_requests_that_do_not_fit_the_document_get_documented_refusals(live: Any, path: str, method: str) -> None:
     seen = run(live, SCHEMA[path][method], GenerationMode.NEGATIVE, NOT_FITTING)
     assert seen & {400, 422}
 

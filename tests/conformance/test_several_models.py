@@ -24,7 +24,7 @@ def complete(client, prompt, **fields):
 
 @pytest.mark.spec("API-39")
 @pytest.mark.parametrize("temperature", [0, 1])
-def test_a_list_of_prompts_is_answered_as_each_is_alone(client, temperature) -> None:
+def test_a_list_of_prompts_is_answered_as_each_prompt_is_alone(client, temperature) -> None:
     together = complete(client, PROMPTS, temperature=temperature)
     alone = [complete(client, prompt, temperature=temperature) for prompt in PROMPTS]
     assert [(c.index, c.text, c.finish_reason) for c in together.choices] == [
@@ -60,7 +60,7 @@ def test_token_ids_are_the_same_prompt_as_their_text(client, tiny_server) -> Non
     assert texts == PROMPTS
 
 
-def test_more_prompts_than_run_at_once_all_come(tiny_path) -> None:
+def test_more_prompts_than_run_at_once_are_all_answered(tiny_path) -> None:
     settings = {"engine.max_num_seqs": 2, "engine.queue_capacity": 8}
     with serve_in_thread(tiny_path, settings=settings) as server:
         body = {"model": "tiny", "prompt": ["a"] * 10, "max_tokens": 3, "temperature": 0}

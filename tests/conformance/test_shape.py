@@ -31,7 +31,7 @@ def joined(chunks):
 
 
 @pytest.mark.spec("API-60")
-def test_several_answers_differ_and_the_first_is_that_of_one(client):
+def test_several_answers_differ_and_the_first_equals_a_single_one(client):
     three = client.chat.completions.create(**ASKED, n=3)
     one = client.chat.completions.create(**ASKED)
     contents = [choice.message.content for choice in three.choices]
@@ -41,7 +41,7 @@ def test_several_answers_differ_and_the_first_is_that_of_one(client):
 
 
 @pytest.mark.spec("API-60")
-def test_a_stream_of_several_answers_joins_to_the_whole_ones(client):
+def test_a_stream_of_several_answers_joins_to_the_whole_answers(client):
     whole = client.chat.completions.create(**ASKED, n=3)
     assert joined(client.chat.completions.create(**ASKED, n=3, stream=True)) == [
         choice.message.content for choice in whole.choices
@@ -65,7 +65,7 @@ def test_a_bias_decides_and_a_penalty_keeps_from_repeating(client):
 
 
 @pytest.mark.spec("API-63", "CASE-41")
-def test_stops_wait_for_the_least_number_of_tokens(client):
+def test_stops_wait_for_min_tokens(client):
     free = client.chat.completions.create(**ASKED, extra_body={"return_token_ids": True}).choices[0]
     stop = free.model_extra["token_ids"][2]
     soon = client.chat.completions.create(**ASKED, extra_body={"stop_token_ids": [stop]})
@@ -78,7 +78,7 @@ def test_stops_wait_for_the_least_number_of_tokens(client):
 
 
 @pytest.mark.spec("API-65")
-def test_completions_have_logprobs_with_their_places_and_an_echo_has_those_of_its_prompt(client):
+def test_completions_have_logprobs_with_offsets_also_for_an_echoed_prompt(client):
     asked = {"model": "tiny", "prompt": "Hello é", "max_tokens": 8, "temperature": 0, "logprobs": 2}
     plain = client.completions.create(**asked).choices[0]
     echoed = client.completions.create(**asked, echo=True).choices[0]
@@ -141,7 +141,7 @@ def test_a_real_models_emojis_have_the_raw_bytes_of_their_tokens(smol_server):
 
 
 @pytest.mark.spec("API-68")
-def test_a_stream_tells_its_usage_as_it_grows(client):
+def test_a_stream_reports_its_growing_usage(client):
     options = {"include_usage": True, "continuous_usage_stats": True}
     whole = client.chat.completions.create(**ASKED, n=2)
     chunks = list(client.chat.completions.create(**ASKED, n=2, stream=True, stream_options=options))
@@ -163,7 +163,7 @@ def test_a_deadline_is_an_error_of_the_server_with_its_code(client):
 
 
 @pytest.mark.spec("API-139")
-def test_the_client_reads_through_progress(client, tiny_server):
+def test_the_official_client_ignores_progress(client, tiny_server):
     asked = {**ASKED, "messages": [{"role": "user", "content": "Hello " * 40}]}
     plain = joined(client.chat.completions.create(**asked, stream=True))
     told = joined(client.chat.completions.create(**asked, stream=True, extra_headers={"X-TL-Progress": "1"}))

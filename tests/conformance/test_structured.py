@@ -71,7 +71,7 @@ def test_an_answer_is_parsed_as_a_pydantic_model(client):
 
 
 @pytest.mark.spec("API-85")
-def test_a_required_call_is_streamed_in_fragments_and_put_together_by_the_stream_helper(client):
+def test_a_required_call_is_streamed_and_joined_by_the_stream_helper(client):
     asked = {**ASK, "temperature": 1, "seed": 3, "tools": [GET_WEATHER, ADD], "tool_choice": "required"}
     whole = client.chat.completions.create(**asked, parallel_tool_calls=False).choices[0]
     with client.chat.completions.stream(**asked, parallel_tool_calls=False) as stream:
@@ -89,7 +89,7 @@ def test_a_required_call_is_streamed_in_fragments_and_put_together_by_the_stream
 
 
 @pytest.mark.spec("API-85")
-def test_required_calls_may_be_several_and_are_all_right(client):
+def test_several_required_calls_are_all_valid(client):
     choice = client.chat.completions.create(**ASK, tools=[GET_WEATHER], tool_choice="required", temperature=0).choices[
         0
     ]
@@ -99,7 +99,7 @@ def test_required_calls_may_be_several_and_are_all_right(client):
 
 
 @pytest.mark.spec("API-85", "API-145")
-def test_a_named_tool_is_called_once_and_the_answer_then_stops(client):
+def test_a_named_tool_is_called_once_and_then_the_answer_stops(client):
     named = {"type": "function", "function": {"name": "get_weather"}}
     choice = client.chat.completions.create(**ASK, tools=[ADD, GET_WEATHER], tool_choice=named).choices[0]
     assert choice.finish_reason == "stop"
@@ -131,7 +131,7 @@ def test_a_strict_tool_leaves_the_model_free_to_answer(client):
         ({"json": {"enum": ["a", 1]}}, '^("a"|1)$'),
     ],
 )  # fmt: skip
-def test_both_routes_hold_answers_to_patterns_choices_and_grammars(client, held, pattern):
+def test_both_routes_enforce_patterns_choices_and_grammars(client, held, pattern):
     chat = client.chat.completions.create(**ASK, n=3, extra_body={"structured_outputs": held})
     raw = client.completions.create(model=SMOL, prompt="So", max_tokens=30, extra_body={"structured_outputs": held})
     for text in (*(choice.message.content for choice in chat.choices), raw.choices[0].text):
@@ -139,7 +139,7 @@ def test_both_routes_hold_answers_to_patterns_choices_and_grammars(client, held,
 
 
 @pytest.mark.spec("API-144")
-def test_log_probabilities_go_with_a_held_answer(client):
+def test_an_answer_with_a_format_can_have_log_probabilities(client):
     held = {"structured_outputs": {"choice": ["warm", "cold"]}}
     choice = client.chat.completions.create(**ASK, logprobs=True, top_logprobs=2, extra_body=held).choices[0]
     entries = choice.logprobs.content
@@ -148,7 +148,7 @@ def test_log_probabilities_go_with_a_held_answer(client):
 
 
 @pytest.mark.spec("API-144")
-def test_a_seed_repeats_a_held_answer_beside_others(client):
+def test_a_seed_repeats_an_answer_with_a_format_next_to_others(client):
     asked = {**ASK, "seed": 11, "temperature": 1, "response_format": {"type": "json_object"}, "max_tokens": 40}
     alone = client.chat.completions.create(**asked).choices[0].message.content
     together = client.chat.completions.create(**asked, n=4).choices
@@ -169,7 +169,7 @@ BAD = [
 @pytest.mark.spec("API-81")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("body", "param"), BAD)
-def test_what_cannot_be_held_is_400_before_the_head_and_names_its_field(client, body, param, stream):
+def test_an_unenforceable_format_is_400_before_the_head_with_its_field(client, body, param, stream):
     with pytest.raises(openai.BadRequestError) as caught:
         client.chat.completions.create(**ASK, stream=stream, extra_body=body)
     assert caught.value.param == param

@@ -35,7 +35,7 @@ async def events_of(backend, request=REQUEST):
 
 
 @pytest.mark.spec("HEAD-1", "RAY-1")
-async def test_the_prefill_is_told_first_and_the_finish_last(open_backend):
+async def test_the_prefill_is_the_first_event_and_the_finish_the_last(open_backend):
     async with open_backend() as backend:
         first, *tokens = await events_of(backend)
         assert isinstance(first, PrefillStarted)
@@ -63,7 +63,7 @@ async def test_a_stream_that_ended_stays_ended(open_backend):
             await anext(tokens)
 
 
-async def test_a_prompt_beyond_the_context_is_refused_at_the_door(open_backend):
+async def test_a_prompt_beyond_the_context_is_refused_on_entering(open_backend):
     async with open_backend() as backend:
         prompt = (97,) * (backend.info().context_tokens + 1)
         with pytest.raises(ContextLengthExceeded):
@@ -103,7 +103,7 @@ async def test_a_vector_comes_back_for_every_input_in_order(open_backend):
         assert np.array_equal(vectors[0], vectors[2])
 
 
-async def test_a_drain_finishes_what_is_inside_and_refuses_what_comes(open_backend):
+async def test_a_drain_finishes_open_requests_and_refuses_new_ones(open_backend):
     async with open_backend() as backend, trio.open_nursery() as nursery, backend.generate(REQUEST) as tokens:
         await anext(tokens)
         nursery.start_soon(backend.drain)

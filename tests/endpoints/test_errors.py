@@ -39,7 +39,7 @@ THIRTEEN = [
 @pytest.mark.spec("API-31")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fields", "status", "param", "code"), THIRTEEN)
-async def test_thirteen_bad_requests_answer_in_the_public_shape_whatever_stream_says(
+async def test_thirteen_bad_requests_get_the_public_error_form_for_any_stream(
     open_api, fields: dict[str, Any], status: int, param: str, code: str | None, stream: bool
 ) -> None:
     backend = ScriptedBackend()
@@ -88,7 +88,7 @@ async def test_the_depth_of_a_body_is_a_setting(open_api) -> None:
 )
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_the_backend_refuses_has_its_status_and_says_when_to_retry(
+async def test_a_refusal_of_the_backend_has_its_status_and_retry_after(
     open_api, error: Exception, status: int, kind: str, code: str, retry_after: str | None, path: str, stream: bool
 ) -> None:
     body = {"model": "succ", "messages": [USER], "prompt": "a", "input": "a", "stream": stream}
@@ -100,7 +100,7 @@ async def test_what_the_backend_refuses_has_its_status_and_says_when_to_retry(
 
 
 @pytest.mark.spec("API-33")
-async def test_an_error_nobody_foresaw_is_500_and_tells_nothing(open_api) -> None:
+async def test_an_unexpected_error_is_500_without_details(open_api) -> None:
     async with open_api(ScriptedBackend(Script(refusal=ZeroDivisionError("secret")))) as api:
         answer = await api.chat()
     assert answer.status == 500
@@ -138,7 +138,7 @@ async def test_a_kv_handle_is_not_found(open_api) -> None:
 
 @pytest.mark.spec("API-113")
 @pytest.mark.parametrize("header", ["X-TL-Strict", "X-TL-Return-Seed", "X-TL-Special-Tokens"])
-async def test_a_switch_takes_only_0_and_1(open_api, header: str) -> None:
+async def test_a_switch_accepts_only_0_and_1(open_api, header: str) -> None:
     body = {"model": "succ", "prompt": "a"}
     async with open_api() as api:
         off = await api.post("/v1/completions", body, (header, "0"))
@@ -161,7 +161,7 @@ async def test_every_answer_echoes_the_request_id_or_has_a_fresh_one(open_api, p
 
 
 @pytest.mark.spec("API-31")
-async def test_faults_that_http_finds_have_the_same_shape_and_a_request_id(open_api) -> None:
+async def test_faults_of_the_http_layer_have_the_same_form_and_a_request_id(open_api) -> None:
     async with open_api(settings=HttpSettings(max_body_bytes=10)) as api:
         large = await api.chat()
         raw = await api.server.exchange([b"GET / HTTP/1.1\r\nHost: x\r\nContent-Length: -\r\n\r\n"])
@@ -186,7 +186,7 @@ async def test_an_unknown_path_is_404_and_a_wrong_method_405_with_allow(open_api
 
 
 @pytest.mark.spec("API-36")
-async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_api) -> None:
+async def test_options_answers_with_allow_and_head_is_get_without_its_body(open_api) -> None:
     async with open_api() as api:
         options = await api.server.client.request("OPTIONS", "/v1/models")
         everywhere = await api.server.client.request("OPTIONS", "*")
@@ -201,7 +201,7 @@ async def test_options_answers_with_allow_and_head_as_get_without_its_body(open_
 
 
 @pytest.mark.spec("API-37")
-async def test_each_request_is_logged_once_with_what_it_cost(open_api) -> None:
+async def test_each_request_is_logged_once_with_its_cost(open_api) -> None:
     async with open_api(ScriptedBackend(Script(cached_tokens=1))) as api:
         await api.chat()
         await api.chat(stream=True)

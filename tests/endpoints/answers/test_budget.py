@@ -12,7 +12,7 @@ CONTEXT = 20
 @pytest.mark.spec("CASE-31", "API-17", "API-106")
 @pytest.mark.parametrize("default", [None, 16])
 @pytest.mark.parametrize("asked", [None, *range(1, 23)])
-def test_an_answer_fits_beside_its_prompt_or_is_refused(asked: int | None, default: int | None) -> None:
+def test_an_answer_fits_with_its_prompt_or_is_refused(asked: int | None, default: int | None) -> None:
     for prompt in range(1, 23):
         room = CONTEXT - prompt
         options = GenerationOptions(max_tokens=asked)

@@ -72,7 +72,7 @@ async def test_every_prompt_has_its_choice_in_order_and_the_usage_is_their_sum(
 
 
 @pytest.mark.spec("API-39")
-async def test_a_prompt_in_a_list_is_asked_as_it_would_be_alone(open_api) -> None:
+async def test_a_prompt_in_a_list_makes_the_same_request_as_alone(open_api) -> None:
     alone, together = ScriptedBackend(), ScriptedBackend()
     async with open_api(alone) as api:
         for prompt in ("a", "bb"):
@@ -127,7 +127,7 @@ async def test_a_stop_string_in_an_echoed_prompt_stops_nothing(open_api) -> None
 
 
 @pytest.mark.spec("API-41", "CASE-42")
-async def test_streams_of_several_prompts_interleave_by_readiness_with_their_indexes(open_api, autojump_clock) -> None:
+async def test_streams_of_several_prompts_interleave_with_their_indexes(open_api, autojump_clock) -> None:
     scripts = {ord("a"): Script(prefill_s=0.5, token_s=2.0), ord("m"): Script(prefill_s=0.7, token_s=3.0)}
     backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])
     async with open_api(backend) as api:
@@ -145,7 +145,7 @@ async def test_streams_of_several_prompts_interleave_by_readiness_with_their_ind
 
 
 @pytest.mark.spec("API-41")
-async def test_what_several_choices_have_ready_together_leaves_in_one_write(open_api, autojump_clock) -> None:
+async def test_pieces_of_several_choices_that_are_ready_together_are_one_write(open_api, autojump_clock) -> None:
     backend = ScriptedBackend(Script(prefill_s=1.0, token_s=1.0))
     async with open_api(backend) as api:
         stream = await api.server.connect().open(
@@ -158,7 +158,7 @@ async def test_what_several_choices_have_ready_together_leaves_in_one_write(open
 
 
 @pytest.mark.spec("API-41")
-async def test_the_head_goes_out_when_the_first_of_several_prefills_starts(open_api, autojump_clock) -> None:
+async def test_the_head_is_sent_when_the_first_of_several_prefills_starts(open_api, autojump_clock) -> None:
     gate = trio.Event()
     scripts = {ord("a"): Script(gates={QUEUE: gate}), ord("m"): Script()}
     backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])
@@ -176,9 +176,7 @@ async def test_the_head_goes_out_when_the_first_of_several_prefills_starts(open_
 
 
 @pytest.mark.spec("API-40")
-async def test_a_choice_that_ends_by_a_stop_string_leaves_the_backend_while_others_go_on(
-    open_api, autojump_clock
-) -> None:
+async def test_a_choice_stopped_by_a_string_leaves_the_backend_before_others(open_api, autojump_clock) -> None:
     gate = trio.Event()
     scripts = {ord("a"): Script(token_s=1.0), ord("m"): Script(gates={2: gate})}
     backend = ScriptedBackend(lambda request: scripts[request.prompt[-1]])
@@ -195,7 +193,7 @@ async def test_a_choice_that_ends_by_a_stop_string_leaves_the_backend_while_othe
 
 @pytest.mark.spec("API-40")
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_list_of_prompts_is_admitted_whole_or_not_at_all(open_api, stream: bool) -> None:
+async def test_a_list_of_prompts_is_admitted_completely_or_not_at_all(open_api, stream: bool) -> None:
     def script(request: GenerationRequest) -> Script:
         return Script(refusal=Overloaded("full")) if request.prompt == (98,) else Script(gates={0: trio.Event()})
 
@@ -207,7 +205,7 @@ async def test_a_list_of_prompts_is_admitted_whole_or_not_at_all(open_api, strea
 
 
 @pytest.mark.spec("API-115")
-async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) -> None:
+async def test_more_prompts_than_can_ever_be_admitted_are_400_not_429(open_api) -> None:
     backend = ScriptedBackend(info=attrs.evolve(INFO, admission_limit=2))
     async with open_api(backend) as api:
         answers = [await api.post(COMPLETIONS, body(["a"] * count)) for count in (2, 3)]
@@ -217,9 +215,7 @@ async def test_more_prompts_than_can_ever_be_inside_are_400_not_429(open_api) ->
 
 @pytest.mark.spec("API-104")
 @pytest.mark.parametrize("prompts", [["a", "b" * 65], [[1], [1] * 65]])
-async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_admitted(
-    open_api, prompts: Any
-) -> None:
+async def test_a_prompt_that_does_not_fit_is_refused_by_place_before_admission(open_api, prompts: Any) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         answer = await api.post(COMPLETIONS, body(prompts))
@@ -237,9 +233,7 @@ async def test_a_prompt_that_does_not_fit_is_refused_by_its_place_before_any_is_
         (KeyError("x"), 500, "internal_error"),
     ],
 )
-async def test_one_choices_fault_is_the_answers_and_ends_the_others(
-    open_api, failure: Any, status: int, code: str
-) -> None:
+async def test_a_fault_of_one_choice_ends_the_whole_answer(open_api, failure: Any, status: int, code: str) -> None:
     def script(request: GenerationRequest) -> Script:
         return Script(failure=failure) if request.prompt == (98,) else Script(gates={1: trio.Event()})
 

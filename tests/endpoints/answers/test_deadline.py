@@ -43,7 +43,7 @@ def fault(answer: Any) -> tuple[int, str]:
         (1.0, 8.0, 3000, 1.0),
     ],
 )
-def test_the_earliest_of_header_body_and_setting_holds(
+def test_the_earliest_deadline_of_header_body_and_setting_applies(
     header_s: float, timeout_s: float | None, most_ms: int, given_s: float
 ) -> None:
     deadline = plan_deadline(100.0, header_s, timeout_s, most_ms)
@@ -52,7 +52,7 @@ def test_the_earliest_of_header_body_and_setting_holds(
 
 @pytest.mark.spec("API-70")
 @pytest.mark.parametrize("value", ["0", "-1", "1.5", "", "x", "1e3", "٣", " 5 5", "9" * 13])
-def test_a_header_that_is_no_number_of_milliseconds_is_refused(value: str) -> None:
+def test_a_header_that_is_not_a_number_of_milliseconds_is_refused(value: str) -> None:
     with pytest.raises(ClientError) as refused:
         read_deadline_s(Headers([(DEADLINE, value)]))
     assert refused.value.param == DEADLINE
@@ -76,7 +76,7 @@ GIVEN = [
 @pytest.mark.spec("API-137")
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize(("fields", "headers", "settings"), GIVEN)
-async def test_a_deadline_that_passes_in_the_queue_is_504_at_once_and_ends_the_work(
+async def test_a_deadline_that_passes_in_the_queue_is_504_and_ends_the_work(
     open_api, autojump_clock, fields: Any, headers: Any, settings: HttpSettings, stream: bool
 ) -> None:
     backend = ScriptedBackend(SLOW)
@@ -99,7 +99,7 @@ async def test_a_whole_answer_that_is_late_is_504_whatever_was_generated(open_ap
 
 
 @pytest.mark.spec("API-70")
-async def test_an_answer_in_time_is_as_without_a_deadline(open_api, autojump_clock) -> None:
+async def test_an_answer_in_time_equals_one_without_a_deadline(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(SLOW)) as api:
         free, bound = await api.chat(), await api.chat(timeout=45)
         streamed = await api.chat(timeout=45, stream=True)
@@ -108,7 +108,7 @@ async def test_an_answer_in_time_is_as_without_a_deadline(open_api, autojump_clo
 
 
 @pytest.mark.spec("API-70")
-async def test_a_deadline_that_passed_before_admission_asks_nothing(open_api, autojump_clock) -> None:
+async def test_a_deadline_that_passed_before_admission_does_not_reach_the_backend(open_api, autojump_clock) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         stream = api.server.connect_raw()
@@ -125,7 +125,7 @@ async def test_a_deadline_that_passed_before_admission_asks_nothing(open_api, au
 
 
 @pytest.mark.spec("API-137")
-async def test_embeddings_have_deadlines_too(open_api, autojump_clock) -> None:
+async def test_embeddings_also_have_deadlines(open_api, autojump_clock) -> None:
     body = {"model": "succ", "input": "a"}
     async with open_api(ScriptedBackend(SLOW)) as api:
         late = await api.post("/v1/embeddings", {**body, "timeout": 5})
@@ -156,7 +156,7 @@ async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api,
 
 
 @pytest.mark.spec("API-137")
-async def test_the_work_of_a_reader_that_does_not_read_ends_at_its_deadline(open_api, autojump_clock) -> None:
+async def test_the_work_for_a_client_that_does_not_read_ends_at_its_deadline(open_api, autojump_clock) -> None:
     """The write is stuck, and the backend is left all the same."""
     backend = ScriptedBackend(Script(token_s=1))
     async with open_api(backend, HttpSettings(write_timeout_ms=1_000_000)) as api:

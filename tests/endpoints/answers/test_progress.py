@@ -26,7 +26,7 @@ def blocks(answer: Any) -> list[str]:
 
 
 @pytest.mark.spec("API-139")
-async def test_the_queue_and_the_prompt_are_told_in_comments_before_the_first_token(open_api, autojump_clock) -> None:
+async def test_comments_report_queue_and_prompt_before_the_first_token(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(WAITING)) as api:
         plain = await api.chat("aaaa", stream=True)
         told = await api.chat("aaaa", PROGRESS, stream=True)
@@ -45,7 +45,7 @@ async def test_the_queue_and_the_prompt_are_told_in_comments_before_the_first_to
 
 
 @pytest.mark.spec("API-71")
-async def test_the_head_goes_out_at_admission_and_pings_bridge_the_queue(open_api, autojump_clock) -> None:
+async def test_the_head_is_sent_at_admission_and_pings_fill_the_wait(open_api, autojump_clock) -> None:
     async with open_api(ScriptedBackend(Script(queue_s=40))) as api:
         stream = api.server.connect_raw()
         data = json.dumps({"model": "succ", "messages": [{"role": "user", "content": "a"}], "stream": True}).encode()
@@ -58,9 +58,7 @@ async def test_the_head_goes_out_at_admission_and_pings_bridge_the_queue(open_ap
 
 
 @pytest.mark.spec("API-140")
-async def test_what_is_refused_at_admission_is_still_a_status_and_what_fails_later_an_event(
-    open_api, autojump_clock
-) -> None:
+async def test_a_refusal_at_admission_is_a_status_and_a_later_fault_an_event(open_api, autojump_clock) -> None:
     late = Script(queue_s=2, ahead=(1,), failure=NoCapacity("no room came free"), fail_before=-1)
     async with open_api(ScriptedBackend(Script(refusal=Overloaded("full")))) as api:
         refused = await api.chat("a", PROGRESS, stream=True)
@@ -84,7 +82,7 @@ async def test_a_request_that_never_left_the_queue_costs_its_key_nothing(open_ap
 
 
 @pytest.mark.spec("API-139")
-async def test_several_answers_tell_of_the_first_and_nothing_once_a_token_is_there(open_api, autojump_clock) -> None:
+async def test_several_answers_report_the_first_and_nothing_after_a_token(open_api, autojump_clock) -> None:
     def script(request: GenerationRequest) -> Script:
         return Script(queue_s=9, ahead=(2, 1, 0)) if request.choice == 0 else Script(queue_s=1, token_s=3)
 
@@ -95,7 +93,7 @@ async def test_several_answers_tell_of_the_first_and_nothing_once_a_token_is_the
 
 @pytest.mark.spec("API-71")
 @pytest.mark.parametrize("value", ["0", None])
-async def test_without_the_header_no_progress_is_asked_for_or_told(open_api, autojump_clock, value: Any) -> None:
+async def test_without_the_header_no_progress_is_requested_or_sent(open_api, autojump_clock, value: Any) -> None:
     backend = ScriptedBackend(WAITING)
     async with open_api(backend) as api:
         answer = await api.chat("aaaa", *([("X-TL-Progress", value)] if value else []), stream=True)
@@ -104,7 +102,7 @@ async def test_without_the_header_no_progress_is_asked_for_or_told(open_api, aut
 
 
 @pytest.mark.spec("API-71")
-async def test_progress_of_what_is_no_stream_is_400(open_api) -> None:
+async def test_progress_without_a_stream_is_400(open_api) -> None:
     async with open_api() as api:
         answer = await api.chat("a", PROGRESS)
         odd = await api.chat("a", ("X-TL-Progress", "yes"), stream=True)
@@ -112,7 +110,7 @@ async def test_progress_of_what_is_no_stream_is_400(open_api) -> None:
 
 
 @pytest.mark.spec("API-139")
-async def test_news_that_are_ready_together_with_a_token_are_not_told(open_api) -> None:
+async def test_progress_that_is_ready_together_with_a_token_is_not_sent(open_api) -> None:
     backend = ScriptedBackend(Script(ahead=(1,), chunk_tokens=1, batch_tokens=99), info=INFO)
     async with open_api(backend) as api:
         answer = await api.chat("aaaa", PROGRESS, stream=True)

@@ -70,7 +70,7 @@ async def test_each_field_reaches_the_backend(open_api, path: str, fields: Any, 
 
 
 @pytest.mark.spec("API-61")
-async def test_what_the_model_penalises_is_laid_under_the_requests_own(open_api) -> None:
+async def test_the_models_penalties_apply_where_the_request_has_none(open_api) -> None:
     backend = ScriptedBackend()
     makers = SamplingParams(repetition_penalty=1.1, presence_penalty=0.5)
     async with open_api(backend, default_sampling=makers) as api:
@@ -94,7 +94,7 @@ async def test_what_the_model_penalises_is_laid_under_the_requests_own(open_api)
         ({"min_tokens": 10**300}, "min_tokens"),
     ],
 )
-async def test_what_the_model_cannot_do_is_400_before_anything_is_asked(open_api, fields: Any, param: str) -> None:
+async def test_ids_that_the_model_lacks_are_400_before_admission(open_api, fields: Any, param: str) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         assert error(await api.chat(**fields)) == (400, param)
@@ -103,7 +103,7 @@ async def test_what_the_model_cannot_do_is_400_before_anything_is_asked(open_api
 
 
 @pytest.mark.spec("API-62")
-async def test_a_control_token_may_be_biased_by_its_id_and_never_by_its_name(open_api) -> None:
+async def test_a_control_token_can_be_biased_by_id_but_never_by_name(open_api) -> None:
     async with open_api(eos_ids=frozenset({0})) as api:
         assert (await api.chat(logit_bias={"0": -100})).status == 200
         assert error(await api.chat(logit_bias={"<|im_end|>": -100})) == (400, "logit_bias")
@@ -149,7 +149,7 @@ async def test_n_answers_to_a_chat_are_numbered_and_their_prompt_counts_once(ope
 
 @pytest.mark.spec("API-60", "CASE-42")
 @pytest.mark.parametrize("stream", [False, True])
-async def test_the_choices_of_prompt_i_are_i_times_n_and_on(open_api, stream: bool) -> None:
+async def test_the_choices_of_prompt_i_begin_at_i_times_n(open_api, stream: bool) -> None:
     async with open_api(ScriptedBackend(Script(tokens=lambda r: [r.prompt[-1], 65 + r.choice, 46]))) as api:
         answer = await api.post(COMPLETIONS, completion(["a", "b", "c"], n=2, stream=stream))
     found = [document(answer)] if not stream else chunks(answer)
@@ -160,7 +160,7 @@ async def test_the_choices_of_prompt_i_are_i_times_n_and_on(open_api, stream: bo
 
 
 @pytest.mark.spec("API-60")
-async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
+async def test_more_answers_than_can_ever_be_admitted_are_400(open_api) -> None:
     async with open_api(ScriptedBackend(info=attrs.evolve(INFO, admission_limit=3))) as api:
         assert (await api.chat(n=3)).status == 200
         assert error(await api.chat(n=4)) == (400, "n")
@@ -184,7 +184,7 @@ async def test_more_answers_than_can_ever_be_inside_are_400(open_api) -> None:
         ({"stop_token_ids": [100], "ignore_eos": True}, "bc", "stop"),
     ],
 )
-async def test_an_answer_stops_neither_too_soon_nor_too_late_whole_and_streamed(
+async def test_an_answer_stops_at_the_right_token_whole_and_streamed(
     open_api, fields: Any, content: str, finish: str
 ) -> None:
     for batch_tokens in (1, 30):
@@ -203,9 +203,7 @@ FAMILY = "👩‍👩‍👧 漢字 é"
 
 @pytest.mark.spec("CASE-10", "API-64")
 @pytest.mark.parametrize("stop", [[], ["漢字 é"], ["字"]])
-async def test_the_bytes_of_all_entries_are_the_content_and_their_number_the_tokens_but_for_the_stops(
-    open_api, stop: list[str]
-) -> None:
+async def test_the_bytes_of_all_entries_are_the_content_and_stops_have_none(open_api, stop: list[str]) -> None:
     """Every emoji is several tokens here: the tokens are bytes."""
     data = FAMILY.encode()
     fields = {"logprobs": True, "top_logprobs": 5, "max_tokens": len(data), "stop": stop}
@@ -249,7 +247,7 @@ async def test_a_completions_offsets_are_the_places_of_its_tokens_in_its_text(
 
 
 @pytest.mark.spec("API-65")
-async def test_a_completion_without_logprobs_has_null_and_zero_are_the_tokens_own(open_api) -> None:
+async def test_a_completion_without_logprobs_has_null_and_0_gives_the_token_only(open_api) -> None:
     async with open_api() as api:
         plain = document(await api.post(COMPLETIONS, completion()))["choices"][0]["logprobs"]
         zero = document(await api.post(COMPLETIONS, completion(logprobs=0)))["choices"][0]["logprobs"]
@@ -282,7 +280,7 @@ async def test_a_prompts_logprobs_begin_with_null_and_have_token_ids_as_names(op
 
 
 @pytest.mark.spec("API-66")
-async def test_an_echo_and_the_prompt_may_each_have_their_number_of_logprobs(open_api) -> None:
+async def test_an_echo_and_the_prompt_can_have_different_numbers_of_logprobs(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         body = completion("ab", echo=True, logprobs=1, prompt_logprobs=3, n=2)
@@ -298,7 +296,7 @@ async def test_an_echo_and_the_prompt_may_each_have_their_number_of_logprobs(ope
 
 @pytest.mark.spec("API-67", "API-136")
 @pytest.mark.parametrize("fields", [{}, {"stop": ["de"]}, {"stop_token_ids": [100]}])
-async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api, fields: Any) -> None:
+async def test_the_ids_of_all_tokens_are_in_the_chat_and_its_chunks(open_api, fields: Any) -> None:
     async with open_api() as api:
         whole = document(await api.chat("aa", return_token_ids=True, max_tokens=6, n=2, **fields))
         asked = {"return_token_ids": True, "max_tokens": 6, "n": 2, "stream": True, **fields}
@@ -314,7 +312,7 @@ async def test_the_ids_of_all_tokens_come_with_the_chat_and_its_chunks(open_api,
 
 @pytest.mark.spec("API-67", "API-136")
 @pytest.mark.parametrize("echo", [False, True])
-async def test_the_ids_of_completions_stand_in_their_choices(open_api, echo: bool) -> None:
+async def test_the_ids_of_completions_are_in_their_choices(open_api, echo: bool) -> None:
     async with open_api() as api:
         whole = document(await api.post(COMPLETIONS, completion(["a", "bb"], return_token_ids=True, echo=echo)))
         asked = completion(["a", "bb"], return_token_ids=True, echo=echo, stream=True)
@@ -328,7 +326,7 @@ async def test_the_ids_of_completions_stand_in_their_choices(open_api, echo: boo
 
 
 @pytest.mark.spec("API-67")
-async def test_ids_that_were_not_asked_for_are_not_there(open_api) -> None:
+async def test_ids_that_were_not_requested_are_absent(open_api) -> None:
     async with open_api() as api:
         answers = [await api.chat(), await api.chat(stream=True), await api.post(COMPLETIONS, completion())]
     assert not any(b"token_ids" in answer.body for answer in answers)
@@ -340,7 +338,7 @@ async def test_ids_that_were_not_asked_for_are_not_there(open_api) -> None:
 @pytest.mark.spec("API-68")
 @pytest.mark.parametrize("include_usage", [False, True])
 @pytest.mark.parametrize("batch_tokens", [1, 9])
-async def test_usage_on_every_chunk_grows_to_the_whole_answers(
+async def test_usage_on_every_chunk_grows_to_that_of_the_whole_answer(
     open_api, include_usage: bool, batch_tokens: int
 ) -> None:
     options = {"continuous_usage_stats": True, "include_usage": include_usage}
@@ -356,7 +354,7 @@ async def test_usage_on_every_chunk_grows_to_the_whole_answers(
 
 
 @pytest.mark.spec("API-68")
-async def test_each_chunk_of_a_batch_tells_what_was_spent_up_to_it(open_api) -> None:
+async def test_each_chunk_of_a_batch_has_the_usage_up_to_it(open_api) -> None:
     async with open_api(ScriptedBackend(Script(batch_tokens=99))) as api:
         options = {"continuous_usage_stats": True}
         streamed = chunks(await api.post(COMPLETIONS, completion(stream=True, stream_options=options)))
@@ -364,7 +362,7 @@ async def test_each_chunk_of_a_batch_tells_what_was_spent_up_to_it(open_api) -> 
 
 
 @pytest.mark.spec("API-69")
-async def test_tokens_of_reasoning_are_counted_apart(open_api) -> None:
+async def test_tokens_of_reasoning_are_counted_separately(open_api) -> None:
     data = b"<think>ab</think>c"
     fields = {"max_tokens": len(data), "stream_options": {"continuous_usage_stats": True}, "stream": True}
     async with open_api(ScriptedBackend(Script(tokens=tuple(data)), info=WIDE), dialect=QWEN3) as api:

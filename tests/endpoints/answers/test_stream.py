@@ -69,7 +69,7 @@ async def test_the_usage_chunk_comes_last_without_choices_and_the_others_have_nu
 
 @pytest.mark.spec("CASE-4", "API-112")
 @pytest.mark.parametrize("options", [None, {}, {"include_usage": False}, {"include_usage": None}])
-async def test_no_usage_is_sent_that_was_not_asked_for(open_api, options: Any) -> None:
+async def test_usage_that_was_not_requested_is_not_sent(open_api, options: Any) -> None:
     async with open_api() as api:
         documents = chunks(await api.chat(stream=True, stream_options=options))
     assert len(documents) == 4
@@ -129,7 +129,7 @@ def raw_chat(**fields: Any) -> bytes:
 
 
 @pytest.mark.spec("API-23")
-async def test_the_head_and_the_role_go_out_when_the_prefill_starts_not_before(open_api) -> None:
+async def test_the_head_and_the_role_are_sent_when_the_prefill_starts(open_api) -> None:
     gates = {QUEUE: trio.Event(), 0: trio.Event()}
     async with open_api(ScriptedBackend(Script(gates=gates))) as api, trio.open_nursery() as nursery:
         received = bytearray()
@@ -155,7 +155,7 @@ async def test_the_head_and_the_role_go_out_when_the_prefill_starts_not_before(o
 
 
 @pytest.mark.spec("API-26")
-async def test_all_that_is_ready_together_leaves_in_one_write(open_api) -> None:
+async def test_all_pieces_that_are_ready_together_are_one_write(open_api) -> None:
     async with open_api(ScriptedBackend(Script(batch_tokens=99))) as api:
         stream = api.server.connect_raw()
         await stream.send_all(raw_chat())

@@ -142,7 +142,7 @@ async def test_the_reason_of_an_end_is_that_of_the_public_api(open_api, text: st
 
 
 @pytest.mark.spec("API-121")
-async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None:
+async def test_without_parallel_calls_the_first_call_ends_the_answer_and_the_work(open_api) -> None:
     backend = saying(TWO_CALLS)
     async with open_api(backend, **SERVED) as api:
         answer = await api.chat(tools=[NOW, ADD], parallel_tool_calls=False, max_tokens=1000)
@@ -157,7 +157,7 @@ async def test_one_call_at_a_time_ends_the_answer_and_the_work(open_api) -> None
 
 @pytest.mark.spec("CASE-50", "API-120")
 @pytest.mark.parametrize("tools", [None, [], [NOW]])
-async def test_none_yields_neither_calls_nor_their_markup_nor_tells_of_tools(open_api, tools: Any) -> None:
+async def test_tool_choice_none_gives_no_calls_no_markup_and_shows_no_tools(open_api, tools: Any) -> None:
     whole, chunks = await ask(open_api, "So: " + ONE_CALL, tools=tools, tool_choice="none")
     (choice,) = whole["choices"]
     assert (choice["message"]["content"], choice["finish_reason"]) == ("So:", "stop")
@@ -182,7 +182,7 @@ async def test_without_tools_the_answer_is_its_text(open_api, fields: Any) -> No
 
 
 @pytest.mark.spec("API-52", "API-123")
-async def test_reasoning_that_the_template_opened_and_the_limit_cut_is_all_reasoning(open_api) -> None:
+async def test_reasoning_cut_by_the_limit_is_all_reasoning(open_api) -> None:
     whole, chunks = await ask(open_api, "I wonder why", enable_thinking=True, max_tokens=8)
     (choice,) = whole["choices"]
     assert choice["message"] == {"role": "assistant", "content": "", "refusal": None, "reasoning_content": "I wonder"}
@@ -192,7 +192,7 @@ async def test_reasoning_that_the_template_opened_and_the_limit_cut_is_all_reaso
 
 
 @pytest.mark.spec("API-52")
-async def test_reasoning_goes_out_under_a_second_name_where_that_is_set(open_api) -> None:
+async def test_reasoning_is_sent_under_a_second_name_with_that_setting(open_api) -> None:
     names = {"reasoning_names": ("reasoning_content", "reasoning")}
     whole, chunks = await ask(open_api, "<think>hm</think>x", served=names)
     message = whole["choices"][0]["message"]
@@ -228,7 +228,7 @@ async def test_tools_calls_results_and_reasoning_reach_the_template(open_api) ->
     assert answer.headers.get("x-tl-ignored") == "messages[].reasoning_content"
 
 
-async def test_arguments_that_nest_deep_are_the_clients_affair_and_no_fault_of_the_server(open_api) -> None:
+async def test_deeply_nested_arguments_are_not_a_server_error(open_api) -> None:
     for depth in (150, 900, 5000):
         arguments = '{"a": ' * depth + "1" + "}" * depth
         call = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": arguments}}
@@ -250,7 +250,7 @@ async def test_a_continued_message_and_no_generation_prompt_reach_the_template(o
 
 
 @pytest.mark.spec("API-53", "API-125")
-async def test_variables_that_the_template_does_not_read_are_told_or_refused(open_api) -> None:
+async def test_variables_that_the_template_does_not_read_are_reported_or_refused(open_api) -> None:
     fields = {"chat_template_kwargs": {"enable_thinking": True, "mood": "good"}, "max_tokens": 5}
     async with open_api(saying("x"), **SERVED) as api:
         loose = await api.chat(**fields)
@@ -271,7 +271,7 @@ async def test_variables_that_the_template_does_not_read_are_told_or_refused(ope
     ],
 )
 @pytest.mark.parametrize("stream", [False, True])
-async def test_what_cannot_be_had_is_refused_before_anything_is_asked(
+async def test_an_impossible_request_is_refused_before_admission(
     open_api, fields: Any, status: int, param: str, stream: bool
 ) -> None:
     backend = saying("x")
@@ -289,7 +289,7 @@ async def test_a_raw_completion_is_read_as_plain_text(open_api) -> None:
 
 
 @pytest.mark.spec("API-54")
-async def test_log_probabilities_go_with_calls_and_reasoning(open_api) -> None:
+async def test_calls_and_reasoning_can_have_log_probabilities(open_api) -> None:
     whole, chunks = await ask(open_api, TWO_CALLS, tools=[NOW, ADD], logprobs=True)
     entries = whole["choices"][0]["logprobs"]["content"]
     assert bytes(byte for entry in entries for byte in entry["bytes"]).decode() == TWO_CALLS
@@ -301,7 +301,7 @@ async def test_log_probabilities_go_with_calls_and_reasoning(open_api) -> None:
 
 
 @pytest.mark.spec("API-55")
-async def test_a_model_says_what_it_can_do_or_in_words_why_not(open_api) -> None:
+async def test_a_model_lists_its_capabilities_or_the_reasons_against(open_api) -> None:
     async with open_api(**SERVED) as api:
         able = json.loads((await api.get("/v1/models/succ")).body)["capabilities"]
     async with open_api(generates=False) as api:
@@ -324,7 +324,7 @@ async def test_a_model_says_what_it_can_do_or_in_words_why_not(open_api) -> None
 @pytest.mark.parametrize(
     "part", [{"type": "image_url", "image_url": {"url": "data:,"}}, {"type": "input_audio", "input_audio": {}}]
 )
-async def test_what_the_descriptor_says_is_not_there_is_refused(open_api, part: Any) -> None:
+async def test_a_feature_that_the_descriptor_denies_is_refused(open_api, part: Any) -> None:
     async with open_api() as api:
         answer = await api.chat([part])
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (422, "messages[0].content")
@@ -358,7 +358,9 @@ async def test_a_named_call_ends_with_stop_and_any_other_with_tool_calls(open_ap
         ({"regex": "a+"}, "regex"),
     ],
 )
-async def test_what_holds_an_answer_goes_with_every_request_to_the_backend(open_api, fields: Any, field: str) -> None:
+async def test_the_grammar_of_an_answer_goes_with_every_request_to_the_backend(
+    open_api, fields: Any, field: str
+) -> None:
     backend = saying("x")
     async with open_api(backend, **SERVED) as api:
         await api.chat(n=2, max_tokens=1000, **fields)
@@ -377,7 +379,7 @@ async def test_a_free_answer_has_no_grammar(open_api, fields: Any) -> None:
 
 
 @pytest.mark.spec("API-86")
-async def test_reasoning_that_the_template_opened_is_free_before_a_held_answer(open_api) -> None:
+async def test_reasoning_before_an_answer_with_a_format_is_free(open_api) -> None:
     backend = saying("x")
     async with open_api(backend, **SERVED) as api:
         for thinking in (True, False):
@@ -387,7 +389,7 @@ async def test_reasoning_that_the_template_opened_is_free_before_a_held_answer(o
 
 
 @pytest.mark.spec("API-86")
-async def test_a_raw_completion_is_held_as_a_chat_is(open_api) -> None:
+async def test_a_raw_completion_can_have_a_format_like_a_chat(open_api) -> None:
     backend = saying("x")
     async with open_api(backend, **SERVED) as api:
         body = {"model": "succ", "prompt": ["a", "b"], "structured_outputs": {"choice": ["yes"]}, "max_tokens": 9}

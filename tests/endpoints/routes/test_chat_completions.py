@@ -42,7 +42,7 @@ async def test_the_hand_example_answers_bcd_with_every_field(open_api) -> None:
     ChatCompletion.model_validate_json(answer.body, strict=True)
 
 
-async def test_the_backend_is_asked_for_what_the_request_says(open_api) -> None:
+async def test_the_fields_of_the_request_reach_the_backend(open_api) -> None:
     backend = ScriptedBackend()
     fields = {
         "temperature": 0.5,
@@ -73,7 +73,7 @@ def messages(content: Any) -> list[dict[str, Any]]:
     return [{"role": "user", "content": content}]
 
 
-async def test_a_model_may_have_sampling_of_its_own_and_the_request_wins(open_api) -> None:
+async def test_a_model_can_have_its_own_sampling_and_the_request_wins(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend, default_sampling=SamplingParams(temperature=0.3, top_k=9)) as api:
         await api.chat(temperature=None)
@@ -172,7 +172,7 @@ async def test_streamed_logprobs_are_those_of_the_whole_answer(open_api) -> None
     assert len(whole) == 6
 
 
-async def test_no_logprobs_are_sent_that_were_not_asked_for(open_api) -> None:
+async def test_logprobs_that_were_not_requested_are_not_sent(open_api) -> None:
     async with open_api() as api:
         document = json.loads((await api.chat(logprobs=False)).body)
     assert document["choices"][0]["logprobs"] is None
@@ -182,7 +182,7 @@ async def test_no_logprobs_are_sent_that_were_not_asked_for(open_api) -> None:
 
 
 @pytest.mark.spec("API-19")
-async def test_a_request_without_a_seed_draws_one_and_answers_with_it_when_asked(open_api) -> None:
+async def test_a_request_without_a_seed_gets_one_and_can_ask_for_it(open_api) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         silent = await api.chat()

@@ -17,7 +17,7 @@ from tlserve.text.byte_tokenizer import ByteTokenizer
 # --- completions --------------------------------------------------------------------------------------------------
 
 
-async def test_a_completion_has_sixteen_tokens_by_default_and_says_what_it_cost(open_api) -> None:
+async def test_a_completion_has_sixteen_tokens_by_default_and_its_usage(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/completions", {"model": "succ", "prompt": "a"})
     document = json.loads(answer.body)
@@ -94,7 +94,7 @@ class SpecialTokenizer(ByteTokenizer):
 
 @pytest.mark.spec("API-12")
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/tokenize"])
-async def test_raw_text_spells_control_tokens_only_when_it_is_asked_to(open_api, route: str) -> None:
+async def test_raw_text_spells_control_tokens_only_with_that_header(open_api, route: str) -> None:
     backend = ScriptedBackend()
     body = {"model": "succ", "prompt": "a<|x|>", "text": "a<|x|>"}
     async with open_api(backend, tokenizer=SpecialTokenizer()) as api:
@@ -151,7 +151,7 @@ async def test_only_the_models_own_dimensions_are_served(open_api, dimensions: i
         ([[97], [98, 99]], [(97,), (98, 99)]),
     ],
 )
-async def test_inputs_of_every_form_go_to_the_backend_in_one_call(open_api, given: Any, inputs: Any) -> None:
+async def test_inputs_of_every_form_reach_the_backend_in_one_call(open_api, given: Any, inputs: Any) -> None:
     backend = ScriptedBackend()
     async with open_api(backend) as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": given})
@@ -176,9 +176,7 @@ async def test_2048_inputs_are_served_and_one_more_is_refused(open_api) -> None:
     ("given", "param"),
     [("", "input"), ([], "input"), (["a", ""], "input[1]"), ([[1], []], "input[1]"), ([[256]], "input[0]")],
 )
-async def test_an_input_without_content_or_with_a_strange_id_is_400_by_its_place(
-    open_api, given: Any, param: str
-) -> None:
+async def test_an_empty_input_or_an_unknown_id_is_400_with_its_place(open_api, given: Any, param: str) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": given})
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, param)
@@ -202,7 +200,7 @@ async def test_a_model_trained_to_be_cut_gives_shorter_unit_vectors(open_api, di
         assert list(struct.unpack(f"<{dimensions}f", data)) == vector
 
 
-async def test_a_vector_cut_to_nothing_but_zeros_stays_zeros(open_api) -> None:
+async def test_a_vector_that_is_cut_to_zeros_stays_zeros(open_api) -> None:
     async with open_api(min_dimensions=1) as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a", "dimensions": 1})
     assert json.loads(answer.body)["data"][0]["embedding"] == [0]
@@ -243,7 +241,7 @@ class BosTokenizer(ByteTokenizer):
 
 @pytest.mark.spec("API-21")
 @pytest.mark.parametrize(("fields", "tokens"), [({}, [1, 97]), ({"add_special_tokens": False}, [97])])
-async def test_tokenize_gives_ids_and_count_with_bos_unless_told_otherwise(
+async def test_tokenize_gives_ids_and_count_with_bos_by_default(
     open_api, fields: dict[str, Any], tokens: list[int]
 ) -> None:
     async with open_api(tokenizer=BosTokenizer()) as api:
@@ -251,7 +249,7 @@ async def test_tokenize_gives_ids_and_count_with_bos_unless_told_otherwise(
     assert json.loads(answer.body) == {"tokens": tokens, "count": len(tokens)}
 
 
-async def test_tokenize_takes_a_large_text(open_api) -> None:
+async def test_tokenize_accepts_a_large_text(open_api) -> None:
     async with open_api() as api:
         answer = await api.post("/v1/tokenize", {"model": "succ", "text": "é" * 50_000})
     assert json.loads(answer.body)["count"] == 100_000
@@ -274,14 +272,14 @@ class SpelledTokenizer(SpecialTokenizer):
 @pytest.mark.parametrize(
     ("tokens", "text"), [([], ""), ([97, 98], "ab"), ([97, 7], "a<|x|>"), ([0xC3, 0xA9], "é"), ([0xC3], "\ufffd")]
 )
-async def test_detokenize_spells_every_id_control_tokens_too(open_api, tokens: list[int], text: str) -> None:
+async def test_detokenize_spells_every_id_including_control_tokens(open_api, tokens: list[int], text: str) -> None:
     async with open_api(tokenizer=SpelledTokenizer()) as api:
         answer = await api.post("/v1/detokenize", {"model": "succ", "tokens": tokens})
     assert json.loads(answer.body) == {"text": text}
 
 
 @pytest.mark.spec("API-42")
-async def test_an_echo_of_token_ids_shows_what_they_add_to_a_text(open_api) -> None:
+async def test_an_echo_of_token_ids_is_their_text(open_api) -> None:
     async with open_api(tokenizer=SpelledTokenizer()) as api:
         body = {"model": "succ", "prompt": [7, 97], "echo": True, "max_tokens": 1}
         answer = await api.post("/v1/completions", body)
@@ -311,7 +309,7 @@ async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(o
 
 
 @pytest.mark.spec("API-44")
-async def test_a_model_that_makes_only_vectors_refuses_texts_by_its_name(open_api) -> None:
+async def test_a_model_that_only_embeds_refuses_to_generate_by_its_name(open_api) -> None:
     body = {"model": "succ", "prompt": "a", "messages": [{"role": "user", "content": "a"}], "input": "a"}
     async with open_api(generates=False) as api:
         refused = [await api.post(path, body) for path in GENERATING]
@@ -324,7 +322,7 @@ async def test_a_model_that_makes_only_vectors_refuses_texts_by_its_name(open_ap
 
 
 @pytest.mark.spec("API-44")
-async def test_a_model_that_makes_no_vectors_says_so(open_api) -> None:
+async def test_a_model_without_embeddings_refuses_to_embed(open_api) -> None:
     async with open_api(embeds=False) as api:
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": "a"})
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (422, "model")
@@ -356,7 +354,7 @@ async def test_models_are_listed_under_every_name_with_their_context(open_api) -
 
 @pytest.mark.spec("API-22")
 @pytest.mark.parametrize("path", ["/v1/models/nope", "/v1/models/nope/deeper"])
-async def test_a_model_that_is_not_served_is_404_naming_what_is(open_api, path: str) -> None:
+async def test_a_model_that_is_not_served_is_404_and_names_those_served(open_api, path: str) -> None:
     async with open_api() as api:
         answer = await api.get(path)
     error = json.loads(answer.body)["error"]
@@ -372,7 +370,7 @@ async def test_healthz_answers_on_the_api_port(open_api) -> None:
 
 
 @pytest.mark.spec("API-72", "API-141")
-async def test_in_a_drain_what_needs_no_backend_is_still_answered(open_api, nursery) -> None:
+async def test_in_a_drain_routes_without_the_backend_still_answer(open_api, nursery) -> None:
     backend = ScriptedBackend(Script(gates={0: trio.Event()}))
     body = b'{"model":"succ","messages":[{"role":"user","content":"a"}]}'
     async with open_api(backend) as api:
