@@ -64,18 +64,18 @@ def encode_all(eng, inputs):
         ([(3, 2), (0, 50), (0, 8)], 10, [2, 0, 8]),
     ],
 )
-def test_the_budget_is_given_out_to_whole_sequences(prompts, budget, shares):
+def test_the_budget_is_shared_among_whole_sequences(prompts, budget, shares):
     assert share_whole(prompts, budget) == shares
 
 
 @pytest.mark.spec("ENG-35", "ENG-65")
-def test_a_step_holds_whole_sequences_within_the_budget_and_a_longer_one_alone():
+def test_a_step_has_whole_sequences_within_the_budget_or_one_longer_alone():
     _, rows = encode_all(engine(prefill_chunk=10), [range(4), range(6), range(30), range(3), range(7)])
     assert rows == [10, 30, 10]
 
 
 @pytest.mark.spec("ENG-35")
-def test_whole_sequences_get_on_under_a_stream_of_short_ones():
+def test_long_sequences_make_progress_among_many_short_ones():
     eng = engine(prefill_chunk=8, max_num_seqs=4)
     eng.add_embedding(range(2))
     long = eng.add_embedding(range(40))
@@ -89,7 +89,7 @@ def test_whole_sequences_get_on_under_a_stream_of_short_ones():
 
 @pytest.mark.spec("ENG-36")
 @pytest.mark.parametrize("seed", range(20))
-def test_the_vector_of_a_sequence_is_the_one_that_it_has_alone(seed):
+def test_the_vector_of_a_sequence_is_the_same_as_alone(seed):
     print("seed", seed)
     rng = random.Random(seed)
     inputs = [[rng.randrange(61) for _ in range(rng.randrange(1, 40))] for _ in range(12)]
@@ -101,7 +101,7 @@ def test_the_vector_of_a_sequence_is_the_one_that_it_has_alone(seed):
 
 
 @pytest.mark.spec("ENG-36")
-def test_the_first_hidden_state_alone_is_the_vector_where_the_model_says_so():
+def test_the_first_hidden_state_is_the_vector_if_the_model_says_so():
     pooling = Pooling(rows=PooledRows.FIRST, normalised=False)
     model = EncoderModel(pooling=pooling)
     (vector,), _ = encode_all(engine(model), [[1, 2, 3]])

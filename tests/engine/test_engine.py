@@ -67,7 +67,7 @@ def test_the_end_of_the_context_ends_an_answer_by_length():
 
 
 @pytest.mark.spec("ENG-2")
-def test_a_resumed_answer_counts_on_from_what_was_emitted():
+def test_a_resumed_answer_counts_from_its_emitted_tokens():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(REQUEST, prompt=(97,), emitted=(98, 99), max_tokens=4))
     assert events_of(engine, key)[1:] == [TokenEvent(2, 100), TokenEvent(3, 101, finish=Finish.LENGTH)]
@@ -114,7 +114,7 @@ SUCCESSORS = attrs.evolve(REQUEST, prompt=(97,), max_tokens=6, stop_ids=frozense
 
 
 @pytest.mark.spec("ENG-39")
-def test_no_answer_ends_by_a_stop_token_before_its_shortest_length():
+def test_no_stop_token_ends_an_answer_before_min_tokens():
     assert [e.token for e in alone(SUCCESSORS, succ_model())] == [98, 99]
     for shortest in range(1, 7):
         tokens = alone(attrs.evolve(SUCCESSORS, min_tokens=shortest), succ_model())
@@ -123,7 +123,7 @@ def test_no_answer_ends_by_a_stop_token_before_its_shortest_length():
 
 
 @pytest.mark.spec("ENG-39")
-def test_the_shortest_length_counts_what_was_emitted():
+def test_min_tokens_counts_emitted_tokens():
     request = attrs.evolve(SUCCESSORS, min_tokens=2, emitted=(98, 100))
     assert alone(request, succ_model())[0].token == 101
 
@@ -142,14 +142,14 @@ class Ends:
 
 
 @pytest.mark.spec("ENG-60")
-def test_an_answer_that_its_constraint_lets_only_end_ends_before_its_shortest_length():
+def test_an_answer_that_its_constraint_ends_can_be_below_min_tokens():
     engine = small(succ_model())
     key = engine.add_request(attrs.evolve(SUCCESSORS, min_tokens=5), Ends())
     assert tokens_of(events_of(engine, key)) == [TokenEvent(0, 99, finish=Finish.STOP)]
 
 
 @pytest.mark.spec("ENG-60")
-def test_where_every_token_ends_the_answer_one_of_them_does():
+def test_if_every_token_is_a_stop_token_one_ends_the_answer():
     request = attrs.evolve(SUCCESSORS, stop_ids=frozenset(range(10_000)), min_tokens=5)
     assert alone(request, succ_model()) == [TokenEvent(0, 98, finish=Finish.STOP)]
 
@@ -184,7 +184,7 @@ def test_an_embedding_neither_reads_nor_fills_the_prefix_cache():
 
 @pytest.mark.spec("ENG-7")
 @pytest.mark.parametrize("prompt", [(), (-1,), (61,), (5, 10_000)])
-def test_an_empty_prompt_or_an_unknown_token_is_the_fault_of_the_client(prompt):
+def test_an_empty_prompt_or_an_unknown_token_is_a_client_error(prompt):
     engine = small()
     with pytest.raises(errors.ClientError):
         engine.add_request(attrs.evolve(REQUEST, prompt=prompt))
@@ -194,7 +194,7 @@ def test_an_empty_prompt_or_an_unknown_token_is_the_fault_of_the_client(prompt):
 
 
 @pytest.mark.spec("ENG-48")
-def test_a_prompt_must_leave_room_for_one_token():
+def test_a_prompt_must_leave_space_for_one_token():
     engine = small(context_tokens=10)
     engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(9))))
     engine.add_embedding(range(10))
@@ -212,7 +212,7 @@ def test_the_context_is_never_longer_than_the_blocks_hold():
 
 
 @pytest.mark.spec("ENG-8")
-def test_more_requests_than_may_run_and_wait_are_refused():
+def test_requests_beyond_the_running_and_waiting_limits_are_refused():
     engine = small(max_num_seqs=2, max_waiting=1)
     keys = [engine.add_request(REQUEST) for _ in range(3)]
     engine.step()
@@ -291,7 +291,7 @@ def test_an_abort_of_an_embedding_leaves_nothing():
 
 
 @pytest.mark.spec("ENG-9")
-def test_an_abort_of_what_has_ended_or_never_was_is_ignored():
+def test_an_abort_of_an_ended_or_unknown_request_is_ignored():
     engine = small()
     key = engine.add_request(REQUEST)
     run_to_end(engine)
@@ -329,7 +329,7 @@ class PoisonedModel(HashModel):
 
 
 @pytest.mark.spec("ENG-10")
-def test_logits_that_are_no_numbers_end_their_own_request_and_no_other():
+def test_logits_that_are_not_numbers_end_their_own_request_only():
     engine = small(PoisonedModel())
     good, bad = engine.add_request(REQUEST), engine.add_request(attrs.evolve(REQUEST, prompt=(5, 60)))
     happened = run_to_end(engine)
@@ -342,7 +342,7 @@ def test_logits_that_are_no_numbers_end_their_own_request_and_no_other():
 
 
 @pytest.mark.spec("ENG-10")
-def test_hidden_states_that_are_no_numbers_end_their_own_embedding_and_no_other():
+def test_hidden_states_that_are_not_numbers_end_their_own_embedding_only():
     engine = small(PoisonedModel())
     good, bad = engine.add_embedding((1, 2)), engine.add_embedding((60, 2))
     happened = run_to_end(engine)
@@ -356,7 +356,7 @@ class BrokenModel(HashModel):
 
 
 @pytest.mark.spec("ENG-49")
-def test_what_the_forward_pass_raises_leaves_the_step():
+def test_an_exception_of_the_forward_pass_leaves_the_step():
     engine = small(BrokenModel())
     engine.add_request(REQUEST)
     with pytest.raises(MemoryError):
@@ -372,7 +372,7 @@ def constrained(**fields):
 
 @pytest.mark.spec("ENG-31")
 @pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(temperature=1.2, top_k=20)])
-def test_a_constraint_holds_and_drafts_do_not_change_the_answer(sampling):
+def test_a_constraint_is_enforced_and_drafts_do_not_change_the_answer(sampling):
     prompt = (1, 4, 13, 40) * 4
     plain = alone(constrained(sampling=sampling, prompt=prompt))
     engine = small(speculative="prompt_lookup", speculative_tokens=8)
@@ -385,14 +385,14 @@ def test_a_constraint_holds_and_drafts_do_not_change_the_answer(sampling):
 
 
 @pytest.mark.spec("ENG-31")
-def test_a_resumed_request_brings_its_constraint_up_to_what_was_emitted():
+def test_a_resumed_request_advances_its_constraint_over_emitted_tokens():
     whole = alone(constrained())
     emitted = tuple(event.token for event in whole[:7])
     assert alone(constrained(emitted=emitted)) == whole[7:]
 
 
 @pytest.mark.spec("ENG-10")
-def test_a_constraint_that_breaks_ends_its_own_request_and_no_other():
+def test_a_constraint_that_fails_ends_its_own_request_only():
     engine = small()
     good = engine.add_request(REQUEST)
     bad = engine.add_request(REQUEST, Alternating(fail_at=2))
@@ -418,7 +418,7 @@ class Watched(Alternating):
 
 
 @pytest.mark.spec("ENG-56")
-def test_a_constraint_is_asked_once_for_each_row_that_can_count():
+def test_a_constraint_is_queried_once_for_each_row_that_can_count():
     request = constrained(sampling=GREEDY, prompt=FORETOLD)
     engine = small(HashModel(pull=12.0), speculative="prompt_lookup", speculative_tokens=8)
     constraint = Watched()
@@ -432,7 +432,7 @@ def test_a_constraint_is_asked_once_for_each_row_that_can_count():
 
 @pytest.mark.spec("ENG-56")
 @pytest.mark.parametrize("fail_at", range(9))
-def test_a_constraint_that_breaks_under_drafts_ends_its_request_where_it_would_without_them(fail_at):
+def test_a_constraint_that_fails_ends_at_the_same_token_with_drafts(fail_at):
     request = constrained(sampling=GREEDY, prompt=FORETOLD)
     found = []
     for speculative in ("none", "prompt_lookup"):
@@ -477,7 +477,7 @@ def test_drafts_that_hit_save_steps_and_are_counted():
     assert rows == len(repeating.prompt) + statistics.steps_total - 1 + statistics.drafted_tokens_total
 
 
-def test_nothing_is_drafted_that_could_not_be_part_of_the_answer():
+def test_tokens_that_cannot_be_part_of_the_answer_are_not_drafted():
     engine = small(succ_model(), speculative="prompt_lookup")
     engine.add_request(GenerationRequest(prompt=(1, 2, 3, 4, 5, 1, 2), max_tokens=2, seed=0, sampling=GREEDY))
     run_to_end(engine)
@@ -514,7 +514,7 @@ def test_the_statistics_add_up():
 
 
 @pytest.mark.spec("ENG-11")
-def test_gauges_show_what_waits_and_what_runs():
+def test_gauges_show_waiting_and_running_sequences():
     engine = small(max_num_seqs=1)
     for _ in range(3):
         engine.add_request(REQUEST)

@@ -37,7 +37,7 @@ def test_hidden_states_that_cancel_out_give_zeros_and_no_warning():
     assert embedding(np.array([[1, -1], [-1, 1]], dtype=np.float32)).tolist() == [0, 0]
 
 
-def test_hidden_states_that_are_infinite_are_seen_in_the_embedding_and_raise_no_warning():
+def test_infinite_hidden_states_show_in_the_embedding_without_a_warning():
     for rows in ([[math.inf, 1]], [[math.inf, 1], [-math.inf, 1]], [[math.nan, 1]]):
         assert not np.isfinite(embedding(np.array(rows, dtype=np.float32))).all()
 
@@ -49,7 +49,7 @@ def test_the_largest_hidden_states_still_give_a_vector_of_length_one():
 
 @pytest.mark.spec("ENG-36")
 @pytest.mark.parametrize("cuts", [[], [1], [7, 8, 30]])
-def test_the_first_hidden_state_is_pooled_alone_where_the_model_says_so(cuts):
+def test_only_the_first_hidden_state_is_pooled_if_the_model_says_so(cuts):
     pooled = HiddenSum(Pooling(rows=PooledRows.FIRST, normalised=False))
     for chunk in np.split(HIDDEN, cuts):
         pooled.add(chunk)
@@ -57,7 +57,7 @@ def test_the_first_hidden_state_is_pooled_alone_where_the_model_says_so(cuts):
 
 
 @pytest.mark.spec("ENG-36")
-def test_a_mean_that_is_not_normalised_stays_the_mean():
+def test_without_normalisation_an_embedding_is_the_mean():
     pooled = HiddenSum(Pooling(normalised=False))
     pooled.add(HIDDEN)
     mean = [math.fsum(column) / 50 for column in HIDDEN.astype(float).T.tolist()]

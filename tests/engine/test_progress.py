@@ -17,7 +17,7 @@ def small(**config):
 
 
 @pytest.mark.spec("ENG-63")
-def test_the_share_of_the_prompt_is_told_after_each_chunk():
+def test_the_computed_share_of_the_prompt_is_reported_after_each_chunk():
     engine = small(prefill_chunk=8)
     key = engine.add_request(REQUEST)
     events = run_to_end(engine)[key]
@@ -26,7 +26,7 @@ def test_the_share_of_the_prompt_is_told_after_each_chunk():
 
 
 @pytest.mark.spec("ENG-42")
-def test_a_place_in_the_queue_is_told_once_and_again_when_it_changes():
+def test_a_place_in_the_queue_is_reported_when_it_changes():
     engine = small(max_num_seqs=1)
     first, second, third = (
         engine.add_request(attrs.evolve(REQUEST, prompt=(s, s, s), max_tokens=3)) for s in (1, 2, 3)
@@ -38,7 +38,7 @@ def test_a_place_in_the_queue_is_told_once_and_again_when_it_changes():
 
 
 @pytest.mark.spec("ENG-42")
-def test_one_who_comes_first_by_its_priority_moves_the_others_back():
+def test_a_request_of_higher_priority_moves_the_others_back():
     engine = small(max_num_seqs=1)
     engine.add_request(attrs.evolve(REQUEST, max_tokens=9))
     waiting = engine.add_request(REQUEST)
@@ -49,7 +49,7 @@ def test_one_who_comes_first_by_its_priority_moves_the_others_back():
 
 
 @pytest.mark.spec("ENG-42")
-def test_those_who_did_not_ask_are_told_nothing():
+def test_requests_without_progress_get_none():
     engine = small(max_num_seqs=1, prefill_chunk=8)
     keys = [engine.add_request(attrs.evolve(REQUEST, progress=False)) for _ in "ab"]
     happened = run_to_end(engine)
@@ -57,7 +57,7 @@ def test_those_who_did_not_ask_are_told_nothing():
 
 
 @pytest.mark.spec("ENG-63")
-def test_nothing_is_told_after_the_first_token_though_the_request_is_preempted():
+def test_no_progress_follows_the_first_token_even_after_a_preemption():
     engine = small(kv_blocks=6, prefill_chunk=0)
     request = attrs.evolve(REQUEST, max_tokens=12)
     keys = [engine.add_request(attrs.evolve(request, prompt=tuple(range(s, s + 6)))) for s in range(3)]
@@ -68,7 +68,7 @@ def test_nothing_is_told_after_the_first_token_though_the_request_is_preempted()
 
 
 @pytest.mark.spec("ENG-42")
-def test_a_place_in_the_queue_is_announced_before_the_step_is_computed():
+def test_a_place_in_the_queue_is_reported_before_the_step_is_computed():
     engine = small(max_num_seqs=1)
     engine.add_request(REQUEST)
     waiting = engine.add_request(REQUEST)

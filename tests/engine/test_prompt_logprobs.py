@@ -27,7 +27,7 @@ def events_of(engine, request):
 
 
 @pytest.mark.spec("ENG-40")
-def test_each_token_has_what_the_logits_before_it_say():
+def test_each_token_has_the_logprob_of_the_logits_before_it():
     model = succ_model()
     told = prompt_tokens_of(all_alone(attrs.evolve(REQUEST, prompt=(97, 98, 120)), model))
     table = model._table  # the row of a token is what follows it
@@ -38,7 +38,7 @@ def test_each_token_has_what_the_logits_before_it_say():
 @pytest.mark.spec("ENG-40", "ENG-61")
 @pytest.mark.parametrize("sampler", ["auto", "numpy"])
 @pytest.mark.parametrize("chunk", [0, 1, 7, 39, 40])
-def test_they_have_the_same_bits_whatever_the_chunks_and_come_once_for_each_chunk(chunk, sampler):
+def test_they_have_the_same_bits_for_all_chunks_and_come_once_per_chunk(chunk, sampler):
     events = events_of(small(prefill_chunk=chunk, sampler=sampler), REQUEST)
     assert prompt_tokens_of(events) == prompt_tokens_of(all_alone(REQUEST))
     assert [t.token for t in prompt_tokens_of(events)] == list(REQUEST.prompt[1:])
@@ -53,7 +53,7 @@ def test_a_prompt_of_one_token_has_none():
 
 
 @pytest.mark.spec("ENG-40")
-def test_none_of_the_best_may_be_wanted():
+def test_a_request_can_ask_for_no_likeliest_tokens():
     told = prompt_tokens_of(all_alone(attrs.evolve(REQUEST, prompt_logprobs=0)))
     assert len(told) == 39
     assert {token.top for token in told} == {()}
@@ -73,7 +73,7 @@ def test_such_a_request_does_not_read_the_prefix_cache_but_others_find_its_block
 
 
 @pytest.mark.spec("ENG-40", "ENG-61")
-def test_a_preempted_request_is_told_each_token_once():
+def test_a_preempted_request_gets_each_token_once():
     engine = small(kv_blocks=16, prefill_chunk=4)
     first = engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(12)), max_tokens=40, prompt_logprobs=None))
     second = engine.add_request(attrs.evolve(REQUEST, max_tokens=20))
@@ -84,14 +84,14 @@ def test_a_preempted_request_is_told_each_token_once():
 
 
 @pytest.mark.spec("ENG-61")
-def test_a_resumed_answer_is_not_told_its_prompt_again():
+def test_a_resumed_answer_does_not_get_its_prompt_again():
     events = all_alone(attrs.evolve(REQUEST, emitted=(4,)))
     assert prompt_tokens_of(events) == []
     assert len(tokens_of(events)) == 2
 
 
 @pytest.mark.spec("ENG-62")
-def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
+def test_the_rows_with_logits_of_a_step_are_bounded():
     engine = small(prefill_chunk=0, kv_blocks=1000)
     model = engine._runner._model
     prompt = tuple(i * 7 % 61 for i in range(500))
@@ -102,7 +102,7 @@ def test_the_rows_with_logits_of_a_step_are_bounded_whatever_the_chunk():
 
 
 @pytest.mark.spec("ENG-62")
-def test_only_the_rows_that_are_wanted_have_logits():
+def test_only_the_needed_rows_have_logits():
     engine = small(prefill_chunk=16)
     events_of(engine, attrs.evolve(REQUEST, prompt_logprobs=None, max_tokens=1))
     assert [len(batch.logit_rows) for batch in engine._runner._model.forwards] == [0, 0, 1]
@@ -119,7 +119,7 @@ class Poisoned(HashModel):
 
 
 @pytest.mark.spec("ENG-40")
-def test_a_prompt_with_logits_that_are_no_numbers_ends_its_own_request_and_no_other():
+def test_a_prompt_with_bad_logits_ends_its_own_request_only():
     engine = small(Poisoned())
     bad = engine.add_request(attrs.evolve(REQUEST, prompt=(1, 60, 2)))
     good = engine.add_request(attrs.evolve(REQUEST, prompt=(1, 2, 3)))

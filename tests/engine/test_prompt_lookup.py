@@ -7,7 +7,7 @@ import pytest
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 
 
-def test_a_draft_is_what_followed_the_earlier_match():
+def test_a_draft_has_the_tokens_after_the_earlier_match():
     assert PromptLookup().draft([1, 2, 3, 4, 5, 6, 7, 1, 2, 3], 4) == (4, 5, 6, 7)
 
 
@@ -31,11 +31,11 @@ def test_text_without_repetition_has_no_draft():
     assert PromptLookup().draft([1, 1, 1], 4) == ()
 
 
-def test_a_draft_has_at_most_as_many_tokens_as_asked():
+def test_a_draft_has_at_most_the_requested_number_of_tokens():
     assert PromptLookup().draft([1, 2, 3, 4, 5, 6, 1, 2, 3], 1) == (4,)
 
 
-def test_tokens_that_come_later_are_found_too():
+def test_tokens_that_come_later_are_also_found():
     lookup = PromptLookup()
     tokens = [1, 2, 3, 4]
     assert lookup.draft(tokens, 2) == ()
@@ -64,7 +64,7 @@ def test_drafts_that_miss_become_rare():
 
 
 @pytest.mark.spec("ENG-33")
-def test_the_more_sequences_run_the_surer_a_draft_must_be():
+def test_with_more_running_sequences_a_draft_must_be_more_likely():
     rng = random.Random(2)
     tokens = [*range(1000)]
     while len(tokens) < 3000:
@@ -83,5 +83,5 @@ def test_a_text_that_repeats_itself_gets_long_drafts_and_a_miss_ends_them():
     assert lookup.draft([*tokens, 50, 51, 52, 7777], 16, least_chance(1)) == ()
 
 
-def test_what_a_draft_must_be_sure_of_follows_the_cost_of_a_row():
+def test_the_least_chance_of_a_draft_follows_from_the_cost_of_a_row():
     assert [least_chance(n) for n in (1, 4, 12)] == [1 / 5, 1 / 2, 3 / 4]

@@ -70,7 +70,7 @@ def started_by_step(eng, steps):
 
 
 @pytest.mark.spec("ENG-13")
-def test_decodes_go_on_in_every_step_of_a_long_prefill():
+def test_decodes_continue_in_every_step_of_a_long_prefill():
     eng = engine(prefill_chunk=8)
     first = eng.add_request(request(4))
     eng.step()
@@ -118,7 +118,7 @@ def test_a_short_prompt_passes_a_very_long_one():
 
 
 @pytest.mark.spec("ENG-15")
-def test_a_long_prompt_gets_on_under_a_stream_of_short_ones():
+def test_a_long_prompt_makes_progress_among_many_short_ones():
     eng = engine(prefill_chunk=8, max_num_seqs=64)
     long = eng.add_request(request(100))
     for step in range(25):
@@ -139,7 +139,7 @@ def test_admission_is_in_order_of_priority_then_of_arrival():
 
 
 @pytest.mark.spec("ENG-12")
-def test_one_that_does_not_fit_holds_back_those_behind_it():
+def test_a_sequence_that_does_not_fit_holds_back_those_behind_it():
     eng = engine(kv_blocks=10, prefill_chunk=0)
     eng.add_request(request(20, 8))
     eng.step()
@@ -189,7 +189,7 @@ def test_a_preempted_sequence_keeps_its_place_before_later_arrivals():
 
 
 @pytest.mark.spec("ENG-50")
-def test_a_sequence_that_needs_the_whole_pool_ends_however_many_others_come():
+def test_a_sequence_that_needs_the_whole_pool_ends_among_many_others():
     eng = engine(kv_blocks=10, prefill_chunk=3, max_num_seqs=8)
     big = eng.add_request(request(20, 20))
     ends = []
@@ -237,7 +237,7 @@ def test_prompts_that_arrive_together_compute_their_common_beginning_once(cache,
 
 
 @pytest.mark.spec("ENG-18")
-def test_the_one_who_waits_for_a_common_block_goes_on_when_the_other_is_aborted():
+def test_a_sequence_waiting_for_a_common_block_survives_the_others_abort():
     eng = engine(prefix_cache="radix", prefill_chunk=4)
     first, second = (eng.add_request(GenerationRequest(prompt=tuple(range(40)), max_tokens=1, seed=0)) for _ in "ab")
     eng.step()

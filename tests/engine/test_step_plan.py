@@ -26,7 +26,7 @@ def sequence(tokens, computed, blocks, *, embedding=False):
 
 
 @pytest.mark.spec("ENG-19")
-def test_rows_of_all_kinds_lie_side_by_side_in_one_step():
+def test_rows_of_all_kinds_are_side_by_side_in_one_step():
     batch = plan_batch(
         [
             SequenceRows(sequence([10, 11, 12], 2, [4]), 1, (90, 91)),  # a decode with two drafts
@@ -44,7 +44,7 @@ def test_rows_of_all_kinds_lie_side_by_side_in_one_step():
 
 
 @pytest.mark.spec("ENG-19")
-def test_what_a_step_was_planned_as_stays_true_after_the_sequence_moved_on():
+def test_the_plan_of_a_step_stays_the_same_after_the_sequence_advances():
     moving = sequence([1, 2, 3], 0, [0])
     rows = SequenceRows(moving, 3)
     moving.computed = 3

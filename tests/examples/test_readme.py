@@ -55,7 +55,7 @@ def real_server(smol_path):
         yield server
 
 
-def test_every_block_is_of_a_kind_that_is_run() -> None:
+def test_every_block_has_a_kind_that_the_tests_run() -> None:
     kinds = [block.kind for block in BLOCKS]
     assert "unknown" not in kinds
     assert {kind: kinds.count(kind) for kind in sorted(set(kinds))} == {"curl": 1, "fleet": 1, "from nothing": 2}
@@ -91,7 +91,7 @@ async def test_a_node_of_the_fleet_can_be_killed_in_the_middle_of_an_answer(bloc
     assert told.answers() == expected.answers()
 
 
-def test_the_command_that_needs_no_download_serves_what_the_readme_says() -> None:
+def test_the_command_without_a_download_gives_the_answer_in_the_readme() -> None:
     (command,) = re.findall(r"Without a download: `tlserve ([^`]+)` serves a tiny built-in model", README)
     with server_process(*shlex.split(command)) as server:
         reply = post(server.address, "/v1/chat/completions", chat("a", max_tokens=5))

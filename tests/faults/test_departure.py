@@ -57,7 +57,7 @@ async def test_a_client_that_leaves_the_queue_is_never_computed(leave, stream):
 @pytest.mark.spec("CASE-32", "FAULT-1")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_blocks_within_a_chunk(leave, stream):
+async def test_a_client_that_leaves_during_prefill_frees_its_blocks_within_a_chunk(leave, stream):
     async with gated_server(prefill_chunk=16, block_size=4) as host:
         leaver = await host.send(chat(LONG, max_tokens=50, stream=stream))
         await host.step()
@@ -74,7 +74,7 @@ async def test_a_client_that_leaves_while_its_prompt_is_read_frees_its_blocks_wi
 @pytest.mark.spec("CASE-32", "FAULT-1")
 @pytest.mark.parametrize("leave", WAYS)
 @pytest.mark.parametrize("stream", [False, True])
-async def test_a_client_that_leaves_while_its_answer_is_made_frees_its_blocks_within_a_step(leave, stream):
+async def test_a_client_that_leaves_during_decoding_frees_its_blocks_within_a_step(leave, stream):
     async with gated_server(block_size=4) as host:
         leaver = await host.send(chat("a", max_tokens=50, stream=stream))
         for _ in range(3):
@@ -101,7 +101,7 @@ async def test_a_client_that_leaves_is_logged_as_499_and_its_place_is_free(caplo
     assert [record.message.count(" status=499 ") for record in caplog.records] == [1, 0]
 
 
-async def test_a_client_that_leaves_does_not_touch_the_answers_beside_it():
+async def test_a_client_that_leaves_does_not_affect_other_answers():
     async with gated_server() as host:
         stayers = [await host.send(chat(text, max_tokens=6, stream=True)) for text in "adg"]
         leaver = await host.send(chat("x", max_tokens=50, stream=True))
@@ -114,7 +114,7 @@ async def test_a_client_that_leaves_does_not_touch_the_answers_beside_it():
 
 
 @pytest.mark.spec("FAULT-1")
-async def test_embeddings_of_a_client_that_left_are_not_computed_on():
+async def test_embeddings_of_a_client_that_left_are_not_continued():
     async with gated_server(max_num_seqs=1) as host:
         leaver = await host.send({"model": "succ", "input": ["a", "b", "c", "d"]}, "/v1/embeddings")
         await host.wait_step()

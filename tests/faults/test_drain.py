@@ -11,7 +11,7 @@ STREAM = chat("a", max_tokens=5, stream=True)
 
 
 @pytest.mark.spec("CASE-33", "FAULT-5")
-async def test_a_drain_finishes_the_running_and_the_queued_and_closes_the_idle() -> None:
+async def test_a_drain_finishes_running_and_queued_requests_and_closes_idle_ones() -> None:
     async with gated_server(max_num_seqs=1) as host:
         idle = await host.connect()
         assert (await idle.request("GET", "/v1/models")).status == 200
@@ -38,7 +38,7 @@ async def test_a_drain_finishes_the_running_and_the_queued_and_closes_the_idle()
 
 
 @pytest.mark.spec("FAULT-5")
-async def test_a_request_on_a_connection_that_was_open_is_told_to_come_back() -> None:
+async def test_a_request_on_an_open_connection_gets_retry_after_in_a_drain() -> None:
     async with gated_server(max_num_seqs=1) as host:
         running = await host.send(STREAM)
         await host.step()
@@ -73,7 +73,7 @@ def assert_told(events, text):
 
 @pytest.mark.spec("CASE-33", "FAULT-15")
 @pytest.mark.parametrize("second_stop", [False, True])
-async def test_past_its_limit_or_at_a_second_stop_a_drain_tells_every_request_and_exits_with_3(second_stop) -> None:
+async def test_after_its_limit_or_a_second_stop_a_drain_cuts_and_exits_with_3(second_stop) -> None:
     limit_ms = 60_000 if second_stop else 50
     async with gated_server(max_num_seqs=2, http__drain_timeout_ms=limit_ms) as host:
         running = await host.send(STREAM)

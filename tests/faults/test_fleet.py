@@ -61,13 +61,13 @@ async def under_load(fleet: LoopbackFleet, act: Callable[[], object], tokens: in
     return load
 
 
-async def test_a_killed_node_is_noticed_by_nobody(fleet, expected) -> None:
+async def test_no_client_notices_a_killed_node(fleet, expected) -> None:
     load = await under_load(fleet, lambda: fleet.nodes[0].send_signal(signal.SIGKILL))
     assert load.answers() == expected
     assert fleet.node_log(f"node http://{fleet.nodes[0].address} is lost")
 
 
-async def test_two_nodes_killed_one_after_the_other_leave_every_stream_to_the_third(fleet, expected) -> None:
+async def test_after_two_nodes_are_killed_the_third_has_every_stream(fleet, expected) -> None:
     def kill_two() -> None:
         fleet.nodes[0].send_signal(signal.SIGKILL)
         wait_until(lambda: bool(fleet.node_log("is lost")))
@@ -76,7 +76,7 @@ async def test_two_nodes_killed_one_after_the_other_leave_every_stream_to_the_th
     assert (await under_load(fleet, kill_two)).answers() == expected
 
 
-async def test_a_frozen_node_is_left_and_what_it_says_after_its_thaw_is_not_heard(fleet, expected) -> None:
+async def test_a_frozen_node_is_replaced_and_its_late_tokens_are_ignored(fleet, expected) -> None:
     frozen = fleet.nodes[0]
     load = Load(fleet.head.address, BODIES)
     try:
@@ -111,7 +111,7 @@ async def test_a_rolling_upgrade_of_all_nodes_cuts_no_stream(fleet, expected) ->
         assert again.answers() == expected
 
 
-async def test_a_network_that_swallows_what_a_node_says_is_noticed(smol_path, expected) -> None:
+async def test_a_network_that_loses_a_nodes_packets_is_noticed(smol_path, expected) -> None:
     with ExitStack() as stack:
         proxies: list[StallingProxy] = []
 
@@ -125,7 +125,7 @@ async def test_a_network_that_swallows_what_a_node_says_is_noticed(smol_path, ex
         assert fleet.node_log(f"node http://{proxies[0].address} is lost")
 
 
-async def test_no_node_left_is_one_stated_error_of_every_stream(smol_path) -> None:
+async def test_without_a_node_every_stream_gets_one_stated_error(smol_path) -> None:
     with loopback_fleet("smol-135m", 1) as fleet:
         load = await under_load(fleet, lambda: fleet.nodes[0].send_signal(signal.SIGKILL))
         told = {(error["type"], error["code"]) for stream in load.streams if (error := stream.error)}

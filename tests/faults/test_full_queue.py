@@ -37,7 +37,7 @@ async def test_of_ten_requests_at_once_six_are_refused_and_four_answered() -> No
 
 
 @pytest.mark.spec("FAULT-3", "FAULT-13")
-async def test_a_refused_connection_is_usable_and_aborts_give_their_places_back() -> None:
+async def test_a_refused_connection_is_usable_and_aborts_free_their_places() -> None:
     async with gated_server(**ROOM) as host:
         inside = [await host.send(chat("a", max_tokens=3)) for _ in range(4)]
         async with await host.connect() as client:
@@ -58,7 +58,7 @@ async def test_a_refused_connection_is_usable_and_aborts_give_their_places_back(
 
 
 @pytest.mark.spec("CASE-34", "FAULT-13")
-async def test_many_rounds_of_refusals_and_aborts_leak_no_place() -> None:
+async def test_many_rounds_of_refusals_and_aborts_lose_no_place() -> None:
     async with gated_server(**ROOM) as host:
         for _ in range(20):
             talks = [await host.send(chat("a", max_tokens=9, stream=True)) for _ in range(5)]
@@ -73,7 +73,7 @@ async def test_many_rounds_of_refusals_and_aborts_leak_no_place() -> None:
         assert host.statistics.finished_aborted_total == 80
 
 
-async def test_a_body_that_comes_slowly_is_refused_when_it_is_there_and_holds_no_place() -> None:
+async def test_a_slow_body_holds_no_place_and_is_refused_when_complete() -> None:
     async with gated_server(max_num_seqs=1, queue_capacity=0) as host:
         data = json.dumps(chat("a", max_tokens=3)).encode()
         slow = await host.raw()

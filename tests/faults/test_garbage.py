@@ -66,7 +66,7 @@ def tiny(tmp_path_factory):
 
 
 @pytest.mark.spec("FAULT-9")
-async def test_streams_are_the_same_to_the_bit_while_garbage_and_resets_come(tiny):
+async def test_garbage_and_resets_change_no_bit_of_a_stream(tiny):
     seed = random.randrange(1 << 32)
     print("seed", seed)
     chance = random.Random(seed)

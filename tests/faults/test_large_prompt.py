@@ -27,7 +27,7 @@ class GatedTokenizer(ByteTokenizer):
 
 
 @pytest.mark.spec("FAULT-10")
-async def test_a_stream_is_made_from_its_first_token_to_its_last_while_a_megabyte_is_encoded(memory_api):
+async def test_a_whole_stream_is_generated_while_a_megabyte_is_encoded(memory_api):
     tokenizer = GatedTokenizer()
     async with memory_api(tokenizer=tokenizer) as api, trio.open_nursery() as nursery:
         answers = []
@@ -46,7 +46,7 @@ async def test_a_stream_is_made_from_its_first_token_to_its_last_while_a_megabyt
 
 
 @pytest.mark.spec("FAULT-10")
-async def test_more_large_prompts_than_threads_wait_for_each_other_and_hold_up_nobody_else(memory_api):
+async def test_many_large_prompts_wait_for_each_other_and_delay_no_other_request(memory_api):
     tokenizer = GatedTokenizer()
     async with memory_api(tokenizer=tokenizer) as api, trio.open_nursery() as nursery:
         statuses = []
@@ -80,7 +80,7 @@ async def test_a_large_prompt_of_a_client_that_left_is_not_admitted(memory_api):
     assert api.backend.requests == []
 
 
-async def test_over_a_real_socket_a_stream_goes_on_while_megabytes_are_refused():
+async def test_over_a_real_socket_a_stream_continues_while_megabytes_are_refused():
     async with gated_server() as host:
         stream = await host.send(chat("a", max_tokens=10, stream=True))
         for _ in range(5):

@@ -26,7 +26,7 @@ def requests(samples, **labels):
 
 
 @pytest.mark.spec("CASE-35", "FAULT-11", "TEL-5", "FAULT-17")
-async def test_a_scrape_is_well_formed_before_during_and_after_and_the_finishes_are_the_requests():
+async def test_every_scrape_is_well_formed_and_the_finishes_are_the_requests():
     async with gated_server(max_num_seqs=1, queue_capacity=1) as host:
         before = await host.metrics()
         assert requests(before) == 0

@@ -19,7 +19,7 @@ def running_and_waiting(server):
 
 
 @pytest.mark.spec("FAULT-6")
-def test_an_engine_that_dies_is_told_to_every_client_and_ends_the_process_with_9():
+def test_a_dead_engine_gives_every_client_an_error_and_exit_code_9():
     limits = ("--model", "succ", "--set", "max_num_seqs=3")
     with server_process("dies", *limits, start=(str(BROKEN),)) as server, ThreadPoolExecutor(4) as threads:
 
@@ -60,7 +60,7 @@ def test_an_engine_that_dies_is_told_to_every_client_and_ends_the_process_with_9
 
 @pytest.mark.spec("FAULT-7")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_the_model_loads_ends_the_process_at_once_with_0(number):
+def test_a_signal_during_the_load_ends_the_process_at_once_with_0(number):
     with server_process("loads", "--model", "succ", start=(str(BROKEN),)) as server:
         server.wait_line("^loading$")
         server.send_signal(number)
@@ -70,7 +70,7 @@ def test_a_signal_while_the_model_loads_ends_the_process_at_once_with_0(number):
 
 @pytest.mark.spec("FAULT-7")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_while_nothing_is_open_ends_the_process_at_once_with_0(number):
+def test_a_signal_without_open_requests_ends_the_process_at_once_with_0(number):
     with server_process("--model", "succ") as server:
         assert get(server.address, "/healthz").status == 200
         server.send_signal(number)

@@ -31,7 +31,7 @@ def tiny_server(tmp_path_factory):
 
 
 @pytest.mark.spec("CASE-1")
-def test_a_stop_taken_from_the_answer_itself_ends_it_before_its_first_occurrence(tiny_server):
+def test_a_stop_string_from_the_answer_ends_it_before_its_first_occurrence(tiny_server):
     body = chat("Hello", model="tiny", max_tokens=40)
     content, _ = both(tiny_server.address, body)
     slices = [content[begin : begin + 8] for begin in range(0, len(content) - 8, 13)]
@@ -71,7 +71,7 @@ async def test_a_bad_request_is_refused_before_a_stream_begins(stream, fields, s
 
 
 @pytest.mark.spec("CASE-9")
-async def test_a_ping_is_a_comment_between_events_and_never_more():
+async def test_a_ping_is_only_a_comment_between_events():
     async with gated_server(http__ping_interval_ms=10) as host:
         talk = await host.send(chat("a", max_tokens=3, stream=True))
         await host.step()
@@ -117,7 +117,7 @@ def test_a_limit_inside_a_character_gives_the_same_valid_text_streamed_and_whole
 
 
 @pytest.mark.spec("FAULT-4")
-async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_the_step_ends():
+async def test_the_head_is_sent_when_the_prefill_begins_not_when_the_step_ends():
     async with gated_server(max_num_seqs=1) as host:
         running = await host.send(chat("a", max_tokens=3, stream=True))
         await host.wait_step()
@@ -132,7 +132,7 @@ async def test_the_head_goes_out_when_the_prompt_begins_to_be_read_and_not_when_
 
 
 @pytest.mark.spec("FAULT-14")
-async def test_a_long_first_step_is_no_time_in_the_queue(caplog):
+async def test_a_long_first_step_does_not_count_as_time_in_the_queue(caplog):
     caplog.set_level("INFO", "tlserve.request")
     async with gated_server(queue_deadline_ms=300) as host:
         talk = await host.send(chat("a", max_tokens=3))

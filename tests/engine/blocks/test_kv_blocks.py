@@ -25,7 +25,7 @@ def filled(kv, tokens, *, namespace=""):
 
 
 @pytest.mark.spec("ENG-21")
-def test_a_sequence_gets_one_run_of_blocks_while_others_grow_beside_it():
+def test_a_sequence_gets_consecutive_blocks_while_others_grow():
     pool = BlockPool(256)
     tables = [pool.take(2) for _ in range(8)]
     for _ in range(10):
@@ -44,7 +44,7 @@ def test_the_pool_hands_out_every_block_once():
 
 
 @pytest.mark.spec("ENG-20")
-def test_a_block_is_free_again_only_after_its_last_holder_and_its_owner_let_go():
+def test_a_block_is_free_only_after_its_last_holder_and_owner_release_it():
     pool = BlockPool(1)
     (block,) = pool.take(1)
     pool.hold(block)
@@ -60,7 +60,7 @@ def test_a_block_is_free_again_only_after_its_last_holder_and_its_owner_let_go()
 
 @pytest.mark.spec("ENG-22")
 @both_caches
-def test_a_common_beginning_is_shared_by_whole_blocks(kind):
+def test_a_common_beginning_is_shared_in_whole_blocks(kind):
     kv = KvBlocks(20, 4, CACHES[kind]())
     first, _ = filled(kv, list(range(12)))
     second, cached = filled(kv, [*range(10), 50, 51, 52])
@@ -118,7 +118,7 @@ def test_without_a_cache_a_released_block_is_free_at_once():
 
 
 @pytest.mark.spec("ENG-23")
-def test_a_namespace_that_nobody_uses_leaves_nothing_behind():
+def test_an_unused_namespace_leaves_nothing_behind():
     kv = KvBlocks(4, 4, cache := RadixCache())
     for i in range(10):
         kv.release(filled(kv, list(range(9)), namespace=str(i))[0])

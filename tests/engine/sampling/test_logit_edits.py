@@ -25,17 +25,17 @@ def edited(**sampling):
 
 
 @pytest.mark.spec("ENG-57")
-def test_repetition_divides_what_is_positive_and_multiplies_what_is_not_in_prompt_and_answer():
+def test_repetition_divides_positive_logits_and_multiplies_the_others():
     assert edited(repetition_penalty=2.0) == [1.0, -4.0, 1.5, 1.0, -1.0]
 
 
 @pytest.mark.spec("ENG-58")
-def test_presence_is_taken_once_from_the_tokens_of_the_answer():
+def test_presence_is_subtracted_once_from_tokens_of_the_answer():
     assert edited(presence_penalty=0.5) == [2.0, -2.5, 2.5, 1.0, -1.0]
 
 
 @pytest.mark.spec("ENG-58")
-def test_frequency_is_taken_for_each_time_that_a_token_stands_in_the_answer():
+def test_frequency_is_subtracted_once_per_occurrence_in_the_answer():
     assert edited(frequency_penalty=0.5) == [2.0, -2.5, 2.0, 1.0, -1.0]
 
 
@@ -45,7 +45,7 @@ def test_a_bias_is_added_to_its_token_and_to_no_other():
 
 
 @pytest.mark.spec("ENG-38")
-def test_the_edits_come_in_their_order_and_are_rounded_once():
+def test_the_edits_are_applied_in_order_and_rounded_once():
     all_of_them = {
         "repetition_penalty": 1.1,
         "presence_penalty": 0.3,
@@ -93,7 +93,7 @@ def test_edits_have_the_bits_of_plain_floats():
 
 
 @pytest.mark.spec("ENG-38")
-def test_a_token_that_is_wished_for_comes_and_one_that_is_banned_does_not():
+def test_a_token_with_a_high_bias_is_drawn_and_a_banned_one_is_not():
     bias = ((7, 100.0), (9, -100.0))
     request = attrs.evolve(REQUEST, emitted=(), max_tokens=20, sampling=SamplingParams(logit_bias=bias))
     assert {event.token for event in alone(request)} == {7}
@@ -121,7 +121,7 @@ PENALISED = SamplingParams(temperature=0.8, repetition_penalty=1.2, presence_pen
 
 
 @pytest.mark.spec("ENG-2")
-def test_an_answer_with_penalties_resumed_at_any_token_goes_on_with_the_same_bits():
+def test_an_answer_with_penalties_continues_at_any_token_with_the_same_bits():
     request = GenerationRequest(prompt=(5, 6, 7), max_tokens=20, seed=11, sampling=PENALISED, logprobs=2, min_tokens=12)
     request = attrs.evolve(request, stop_ids=frozenset(range(0, 61, 3)))
     whole = alone(request)
@@ -160,7 +160,7 @@ def test_drafts_do_not_change_an_answer_with_penalties_and_some_are_right():
         ("temperature", -1.0),
     ],
 )
-def test_parameters_that_no_step_could_take_are_refused_by_their_name(param, wrong):
+def test_parameters_that_no_step_could_use_are_refused_by_name(param, wrong):
     engine = Engine(HashModel(), EngineConfig())
     with pytest.raises(ClientError) as refusal:
         engine.add_request(attrs.evolve(REQUEST, sampling=SamplingParams(**{param: wrong})))

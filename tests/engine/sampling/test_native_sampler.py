@@ -138,7 +138,7 @@ def test_runs_of_every_kind_give_the_bits_of_numpy(size, seed):
     st.sampled_from([None, 0, 3]),
 )
 @settings(deadline=None, max_examples=300)
-def test_no_row_that_hypothesis_finds_gives_other_bits(row, sampling, seed, logprobs):
+def test_rows_from_hypothesis_give_the_bits_of_numpy(row, sampling, seed, logprobs):
     known = tuple(range(0, len(row), 2))
     asked = GenerationRequest(
         prompt=known[:9], emitted=known[5:], max_tokens=999, seed=seed, logprobs=logprobs, sampling=sampling
@@ -152,12 +152,12 @@ VOCABULARY = 49_152
 @pytest.mark.spec("ENG-34", "ENG-54")
 @pytest.mark.parametrize("top_p", [0.3, 0.9, 0.999, 0.999999])
 @pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
-def test_a_nucleus_of_a_few_and_of_nearly_all_of_a_whole_vocabulary_is_the_one_of_numpy(top_p, spread):
+def test_small_and_large_nuclei_of_a_whole_vocabulary_are_those_of_numpy(top_p, spread):
     logits = np.random.default_rng(7).normal(0, spread, (4, VOCABULARY)).astype(np.float32)
     agree(logits, [Run(request(seed=i, top_p=top_p, logprobs=5), i) for i in range(4)], threads=2)
 
 
-def test_a_run_of_drafts_goes_on_while_they_are_drawn_and_no_further():
+def test_a_run_of_drafts_continues_exactly_while_they_are_drawn():
     logits = np.random.default_rng(8).normal(0, 3, (5, VOCABULARY)).astype(np.float32)
     best = [int(row.argmax()) for row in logits]
     right = agree(logits, [Run(request(temperature=0.0), 0, 5, tuple(best[:4]))])
@@ -166,7 +166,7 @@ def test_a_run_of_drafts_goes_on_while_they_are_drawn_and_no_further():
 
 
 @pytest.mark.spec("ENG-34")
-def test_what_cannot_be_drawn_is_a_fault_of_its_own_run():
+def test_a_row_that_cannot_be_drawn_is_a_fault_of_its_own_run():
     logits = np.array([[0, 1], [math.nan, 1], [0, 1], [-math.inf, 1]], np.float32)
     nothing, first = np.array([0], np.uint32), np.array([1], np.uint32)
     runs = [Run(request(), 0, masks=masks) for masks in [(), (), (nothing,), (first,)]]
@@ -192,7 +192,7 @@ def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
 
 
 @pytest.mark.spec("ENG-34")
-def test_a_constraint_of_nearly_all_of_a_whole_vocabulary_gives_the_bits_of_numpy_in_vectors_of_every_width():
+def test_a_large_constraint_gives_the_bits_of_numpy_at_every_vector_width():
     source = np.random.default_rng(10)
     size = VOCABULARY + 19
     logits = source.normal(0, 3, (4, size)).astype(np.float32)
@@ -204,7 +204,7 @@ def test_a_constraint_of_nearly_all_of_a_whole_vocabulary_gives_the_bits_of_nump
 
 
 @pytest.mark.spec("ENG-34")
-def test_calls_that_would_read_outside_are_refused():
+def test_calls_that_would_read_outside_an_array_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
     row = _pack_row(Run(request(logprobs=2), 0), 0, 4, -1, -1)
     logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
@@ -245,7 +245,7 @@ def test_calls_that_would_read_outside_are_refused():
         native.draw(row, starts, logits, b"", [])
 
 
-def test_numpy_draws_where_it_is_asked_to():
+def test_numpy_draws_where_it_is_requested():
     assert isinstance(make_sampler(10, 1, native=False), NumpySampler)
 
 
@@ -265,11 +265,11 @@ class WithoutVersion:
 
 @pytest.mark.spec("ENG-55")
 @pytest.mark.parametrize("module", [OfAnotherVersion, WithoutVersion, object()])
-def test_numpy_draws_and_says_so_where_the_extension_is_of_another_version(module, monkeypatch, caplog):
+def test_numpy_draws_and_logs_it_if_the_extension_has_another_version(module, monkeypatch, caplog):
     monkeypatch.setattr(native_sampler, "load_native", lambda: module)
     assert isinstance(make_sampler(10, 1), NumpySampler)
     assert "install the package again" in caplog.text
 
 
-def test_the_native_sampler_draws_where_it_was_built():
+def test_the_native_sampler_draws_if_it_was_built():
     assert isinstance(make_sampler(10, 2), NativeSampler)

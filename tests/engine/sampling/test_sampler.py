@@ -63,7 +63,7 @@ def random_logits(rng, size):
 
 @pytest.mark.spec("ENG-26")
 @pytest.mark.parametrize("seed", range(300))
-def test_a_draw_is_the_one_of_the_naive_sampler(seed):
+def test_a_draw_equals_that_of_the_naive_sampler(seed):
     rng = random.Random(seed)
     logits = random_logits(rng, rng.choice([1, 2, 61, 300, 1500]))
     size = len(logits)
@@ -187,7 +187,7 @@ def test_a_nucleus_that_needs_nearly_all_tokens_is_found():
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
-def test_a_logit_that_is_no_number_is_a_fault_and_never_a_token(bad, temperature):
+def test_a_logit_that_is_not_a_number_is_a_fault_and_never_a_token(bad, temperature):
     logits = np.zeros(300, dtype=np.float32)
     logits[200] = bad
     with pytest.raises(sampler.NotSampled):
@@ -210,14 +210,14 @@ def test_a_mask_is_obeyed_while_logprobs_stay_those_of_the_raw_distribution():
 
 
 @pytest.mark.spec("ENG-31")
-def test_a_mask_may_be_longer_than_the_vocabulary_but_its_extra_bits_do_not_count():
+def test_extra_bits_of_a_mask_longer_than_the_vocabulary_do_not_count():
     logits = np.zeros(4, dtype=np.float32)
     with pytest.raises(ConstraintFailed):
         draw(logits, request(), 0, Mask([30], 64))
 
 
 @pytest.mark.spec("ENG-39", "ENG-60")
-def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
+def test_banned_ids_are_masked_unless_no_id_would_be_left():
     assert all_but([], 40) is None
     assert all_but([40, 99, -1], 40) is None
     assert all_but(range(40), 40) is None
@@ -226,7 +226,7 @@ def test_every_id_but_the_banned_is_a_mask_unless_none_would_be_left():
 
 
 @pytest.mark.spec("ENG-60")
-def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
+def test_the_constraint_wins_over_a_mask_if_both_allow_nothing():
     ends, others = Mask([3], 40).words, all_but([3], 40)
     assert narrowed(ends, others) is ends
     assert narrowed(None, others) is others
@@ -235,7 +235,7 @@ def test_a_mask_gives_way_to_the_constraint_where_both_allow_nothing():
 
 
 @pytest.mark.spec("ENG-30")
-def test_the_answer_of_a_fixed_row_is_the_one_it_had_when_this_was_written():
+def test_the_answer_of_a_fixed_row_has_not_changed():
     logits = np.array([(i * 7919 % 2003) / 256 for i in range(5000)], dtype=np.float32)
     drawn = [draw(logits, request(temperature=0.8, top_p=0.9, seed=42, logprobs=0), i) for i in range(4)]
     assert [(d.token, naive.bits(d.logprob)) for d in drawn] == GOLDEN_DRAWS
