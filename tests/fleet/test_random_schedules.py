@@ -23,7 +23,7 @@ def seeds(request):
 
 @pytest.mark.slow
 @pytest.mark.spec("HEAD-2", "HEAD-26")
-def test_every_answer_of_a_random_schedule_is_the_one_of_the_engine_in_process(seeds, caplog):
+def test_every_answer_of_a_random_schedule_equals_that_of_the_engine(seeds, caplog):
     caplog.set_level(logging.CRITICAL)
     seen = {"moved": 0, "finished": 0, "failed": 0, "left": 0}
     for seed in seeds:
@@ -51,7 +51,7 @@ def tell(schedule):
 
 
 @pytest.mark.spec("HEAD-2")
-def test_a_schedule_plays_the_same_way_again():
+def test_a_schedule_can_be_repeated():
     for seed in range(5):
         first, second = FleetSchedule(seed).play(), FleetSchedule(seed).play()
         assert [outcome.trace for outcome in first.outcomes] == [outcome.trace for outcome in second.outcomes]

@@ -83,22 +83,22 @@ def over_the_wire(message: object, kind: type) -> object:
 
 @pytest.mark.spec("WIRE-1")
 @given(values_of(SessionKey), values_of(GenerationRequest), values_of(float))
-def test_a_placement_comes_back_as_it_was_written(key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
+def test_a_placement_is_decoded_as_it_was_encoded(key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
     assert over_the_wire(wire.Place(key, request, wall_s), wire.Place) == wire.Place(key, request, wall_s)
 
 
 @given(st.lists(values_of(Ack), max_size=3).map(tuple))
-def test_acknowledgements_come_back_as_they_were_written(acks: tuple[Ack, ...]) -> None:
+def test_acknowledgements_are_decoded_as_they_were_encoded(acks: tuple[Ack, ...]) -> None:
     assert over_the_wire(wire.Poll("head", acks, 1.5), wire.Poll) == wire.Poll("head", acks, 1.5)
 
 
 @given(values_of(NodeInfo))
-def test_what_a_node_says_of_itself_comes_back_as_it_was_written(info: NodeInfo) -> None:
+def test_the_description_of_a_node_is_decoded_as_it_was_encoded(info: NodeInfo) -> None:
     assert wire.result_of(over_the_wire(wire.reply_of(info), wire.Reply), NodeInfo) == info
 
 
 @given(values_of(EmbeddingRequest))
-def test_an_embedding_request_comes_back_as_it_was_written(request: EmbeddingRequest) -> None:
+def test_an_embedding_request_is_decoded_as_it_was_encoded(request: EmbeddingRequest) -> None:
     assert over_the_wire(request, EmbeddingRequest) == request
 
 
@@ -119,7 +119,7 @@ def reply_with(*events: GenerationEvent, error: errors.TlserveError | None = Non
     st.lists(values_of(SessionKey), max_size=2).map(tuple),
     st.booleans(),
 )
-def test_a_reply_to_a_poll_comes_back_as_it_was_written(
+def test_a_reply_to_a_poll_is_decoded_as_it_was_encoded(
     events: tuple[GenerationEvent, ...], statistics: EngineStatistics, unknown: tuple[SessionKey, ...], draining: bool
 ) -> None:
     reply = attrs.evolve(reply_with(*events), statistics=statistics, unknown=unknown, draining=draining)
@@ -128,7 +128,7 @@ def test_a_reply_to_a_poll_comes_back_as_it_was_written(
 
 @pytest.mark.spec("WIRE-2")
 @given(st.integers(0, (1 << 64) - 1))
-def test_every_bit_of_a_logprob_crosses(bits: int) -> None:
+def test_every_bit_of_a_logprob_is_transmitted(bits: int) -> None:
     (logprob,) = struct.unpack("<d", struct.pack("<Q", bits))
     event = TokenEvent(0, 1, logprob, (TokenLogprob(1, logprob),))
     (session,) = polled(reply_with(event)).sessions
@@ -141,7 +141,7 @@ def test_every_bit_of_a_logprob_crosses(bits: int) -> None:
 
 @pytest.mark.spec("WIRE-2")
 @given(st.lists(st_numpy.arrays(np.uint32, st.integers(0, 5)), max_size=3))
-def test_every_bit_of_a_vector_crosses(bits: list[np.ndarray]) -> None:
+def test_every_bit_of_a_vector_is_transmitted(bits: list[np.ndarray]) -> None:
     vectors = tuple(bit.view(np.float32) for bit in bits)
     result = wire.result_of(over_the_wire(wire.reply_of(wire.vectors_to_bytes(vectors)), wire.Reply), list[bytes])
     crossed = wire.vectors_of(result)
@@ -164,12 +164,12 @@ def state_of(error: errors.TlserveError) -> tuple[object, ...]:
 
 @pytest.mark.spec("WIRE-3")
 @pytest.mark.parametrize("kind", wire.CARRIED, ids=lambda kind: kind.__name__)
-def test_an_error_comes_back_as_itself(kind: type[errors.TlserveError]) -> None:
+def test_an_error_keeps_its_class_and_fields(kind: type[errors.TlserveError]) -> None:
     fault = over_the_wire(wire.fault_of(made(kind)), wire.Fault)
     assert state_of(wire.error_of(fault)) == state_of(made(kind))
 
 
-def test_an_error_that_ends_a_session_comes_back_behind_its_events() -> None:
+def test_an_error_that_ends_a_session_comes_after_its_events() -> None:
     (session,) = polled(reply_with(PrefillStarted(2), error=errors.NoCapacity("full", retry_after_s=9))).sessions
     assert session.events == (PrefillStarted(2),)
     assert state_of(session.error) == state_of(errors.NoCapacity("full", retry_after_s=9))
@@ -184,7 +184,7 @@ def test_every_error_that_a_request_can_end_with_has_a_row() -> None:
 
 
 @pytest.mark.spec("WIRE-3")
-def test_an_error_without_a_row_crosses_as_its_nearest_base() -> None:
+def test_an_error_without_a_row_is_sent_as_its_nearest_base() -> None:
     class Odd(errors.Overloaded):
         """An overload of a kind that the wire does not know."""
 
@@ -196,7 +196,7 @@ def test_an_error_without_a_row_crosses_as_its_nearest_base() -> None:
 
 
 @pytest.mark.spec("WIRE-4")
-def test_another_version_is_refused_in_words() -> None:
+def test_another_version_is_refused_with_a_reason() -> None:
     other = bytes((wire.VERSION + 1,)) + wire.write(wire.Hello())[1:]
     with pytest.raises(wire.WireRefused, match=rf"speaks version {wire.VERSION + 1} .* this is version {wire.VERSION}"):
         wire.read(other, wire.Hello)
@@ -204,7 +204,7 @@ def test_another_version_is_refused_in_words() -> None:
 
 @pytest.mark.spec("WIRE-4")
 @given(st.binary(max_size=40))
-def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
+def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
     for kind in (wire.Place, wire.Poll, wire.Cancel, EmbeddingRequest):
         with pytest.raises(wire.WireRefused):
             wire.read(bytes((wire.VERSION,)) + b"\xc1" + data, kind)
@@ -224,7 +224,7 @@ def test_bytes_that_are_no_message_are_refused(data: bytes) -> None:
     ],
     ids=["no such event", "no such event before", "another event", "no such error", "another error's fields"],
 )
-def test_an_answer_that_means_nothing_is_refused(answer: object) -> None:
+def test_an_answer_without_a_meaning_is_refused(answer: object) -> None:
     with pytest.raises(wire.WireRefused):
         wire.poll_reply_of(wire.result_of(wire.reply_of(answer), wire.PollAnswer))
 
@@ -235,7 +235,7 @@ def test_a_vector_of_broken_length_is_refused() -> None:
 
 
 @pytest.mark.spec("WIRE-1")
-def test_the_forms_have_the_fields_of_what_they_stand_for() -> None:
+def test_the_encoded_forms_have_the_fields_of_their_classes() -> None:
     pairs: list[tuple[type[msgspec.Struct], type]] = [(wire.PollAnswer, PollReply), (wire.Events, SessionEvents)]
     for form, kind in pairs:
         assert form.__struct_fields__ == tuple(field.name for field in attrs.fields(kind))
@@ -248,7 +248,7 @@ def test_the_forms_have_the_fields_of_what_they_stand_for() -> None:
         assert ("self", *form.__struct_fields__) == tuple(inspect.signature(call).parameters)
 
 
-def test_a_session_costs_few_bytes_a_token() -> None:
+def test_a_session_needs_few_bytes_per_token() -> None:
     events = tuple(TokenEvent(index, 1000 + index, -0.5) for index in range(100))
     reply = wire.write(wire.reply_of(wire.poll_answer_of(reply_with(*events))))
     assert math.ceil(len(reply) / 100) < 60

@@ -16,7 +16,7 @@ INPUTS = 10_000
 
 @pytest.mark.spec("HTTP-44", "HTTP-57")
 @pytest.mark.parametrize("seed", range(1, 11))
-def test_ten_thousand_messages_are_answered_as_the_grammar_says_and_the_server_lives(seed: int) -> None:
+def test_ten_thousand_messages_get_the_answers_of_the_grammar(seed: int) -> None:
     failures = [failure for numbers in numbers_for(seed, INPUTS) for failure in fuzz(seed, numbers)]
     assert not failures, "\n".join(map(str, failures[:3]))
 
@@ -28,7 +28,7 @@ def test_a_conversation_depends_on_its_seed_and_number_alone() -> None:
     assert sum(conversation(3, number).inputs for batch in batches for number in batch) >= 2000
 
 
-def test_every_kind_of_message_is_said_in_every_run() -> None:
+def test_every_kind_of_message_is_in_every_run() -> None:
     rng = random.Random(0)
     kinds = {bad_message(rng).kind for _ in range(500)}
     assert kinds == {kind.make.__name__.strip("_") for kind in KINDS}
@@ -83,5 +83,5 @@ def test_answers_are_read_by_their_lengths() -> None:
     assert read_statuses(head + b"short", ["GET"]) is None
 
 
-def test_a_failure_says_how_to_say_it_again() -> None:
+def test_a_failure_gives_the_command_that_repeats_it() -> None:
     assert "python -m tests.fuzz.framing --seed 4 --only 9" in str(Failure(4, 9, "why", b"", b""))

@@ -79,7 +79,7 @@ async def test_a_node_killed_at_any_token_changes_no_token_and_no_bit(autojump_c
 
 
 @pytest.mark.spec("HEAD-25")
-async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autojump_clock):
+async def test_losses_and_moves_are_counted_and_nodes_by_state(autojump_clock):
     async with fake_fleet(3) as fleet:
         assert fleet.backend.figures() == FleetFigures(nodes_ready=3)
         await read_with_times(fleet.backend, REQUEST, {4: lambda: holder(fleet).kill()})
@@ -87,7 +87,7 @@ async def test_losses_and_moves_are_counted_and_nodes_told_by_their_states(autoj
 
 
 @pytest.mark.spec("HEAD-27")
-async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(autojump_clock):
+async def test_penalties_grammar_bias_and_stops_go_to_the_next_node(autojump_clock):
     truth = answer(REQUEST)
     rich = attrs.evolve(
         REQUEST,
@@ -111,21 +111,21 @@ async def test_penalties_grammar_bias_and_stops_are_carried_to_the_next_node(aut
 
 
 @pytest.mark.spec("HEAD-27")
-async def test_an_answer_without_stop_ids_goes_on_to_its_length_over_a_move(autojump_clock):
+async def test_an_answer_without_stop_ids_reaches_its_length_after_a_move(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).kill()})
         assert len(tokens_of(events)) == REQUEST.max_tokens
 
 
 @pytest.mark.spec("HEAD-7")
-async def test_a_kill_is_noticed_and_the_next_token_there_within_a_tenth_of_a_second(autojump_clock):
+async def test_after_a_kill_the_next_token_comes_within_a_tenth_of_a_second(autojump_clock):
     async with fake_fleet(2) as fleet:
         _, times = await read_with_times(fleet.backend, REQUEST, {5: lambda: holder(fleet).kill()})
         assert longest_gap(times) < 0.1
 
 
 @pytest.mark.spec("HEAD-4")
-async def test_a_node_killed_while_its_request_waits_or_its_prompt_is_read_starts_elsewhere_once(autojump_clock):
+async def test_a_node_killed_before_the_first_token_is_replaced_once(autojump_clock):
     slow = attrs.evolve(REQUEST, progress=True, prompt_logprobs=1)
     async with fake_fleet(2, prefill_tokens=8, step_s=0.1) as fleet:
         async with trio.open_nursery() as nursery:
@@ -144,7 +144,7 @@ async def test_a_node_killed_while_its_request_waits_or_its_prompt_is_read_start
 
 
 @pytest.mark.spec("HEAD-11")
-async def test_a_session_outlives_as_many_failures_as_the_limit_says_and_then_ends_with_one_error(autojump_clock):
+async def test_a_session_survives_failures_up_to_the_limit_then_ends_with_one_error(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=40)
     for moves in (2, 3):
         kills = {5: 1, 10: 2, 15: 3}
@@ -173,7 +173,7 @@ async def test_a_session_outlives_as_many_failures_as_the_limit_says_and_then_en
 
 
 @pytest.mark.spec("HEAD-7", "HEAD-28")
-async def test_a_frozen_node_is_noticed_within_two_and_a_half_seconds_and_its_late_tokens_are_not_listened_to(
+async def test_a_frozen_node_is_noticed_in_2_5_s_and_its_late_tokens_are_ignored(
     autojump_clock,
 ):
     async with fake_fleet(2) as fleet:
@@ -212,7 +212,7 @@ async def test_a_frozen_node_that_thaws_in_time_loses_nothing(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-8", "HEAD-29")
-async def test_an_engine_that_hangs_behind_a_node_that_answers_is_left_and_shunned_until_it_makes_a_step(
+async def test_a_hanging_engine_is_left_and_avoided_until_it_makes_a_step(
     autojump_clock,
 ):
     async with fake_fleet(2) as fleet:
@@ -233,7 +233,7 @@ async def test_an_engine_that_hangs_behind_a_node_that_answers_is_left_and_shunn
 
 
 @pytest.mark.spec("HEAD-8")
-async def test_a_long_prompt_read_in_one_step_is_no_stall(autojump_clock):
+async def test_a_long_prompt_in_one_step_is_not_a_stall(autojump_clock):
     long = attrs.evolve(REQUEST, prompt=tuple(range(200)) * 2)
     async with fake_fleet(2) as fleet:
 
@@ -251,7 +251,7 @@ async def test_a_long_prompt_read_in_one_step_is_no_stall(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-30")
-async def test_a_client_that_reads_nothing_for_long_is_no_stall(autojump_clock):
+async def test_a_client_that_does_not_read_is_not_a_stall(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=200)
     async with fake_fleet(2) as fleet:
         async with fleet.backend.generate(long) as tokens:
@@ -262,7 +262,7 @@ async def test_a_client_that_reads_nothing_for_long_is_no_stall(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-9")
-async def test_an_engine_that_fails_and_says_so_is_replaced(autojump_clock):
+async def test_an_engine_that_reports_its_failure_is_replaced(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).fail_engine()})
         assert tokens_of(events) == answer(REQUEST)
@@ -273,7 +273,7 @@ async def test_an_engine_that_fails_and_says_so_is_replaced(autojump_clock):
 
 @pytest.mark.spec("HEAD-6")
 @pytest.mark.parametrize("fault", ["lost_request", "lost_reply", "hung", "doubled"])
-async def test_a_poll_that_is_lost_hung_or_doubled_moves_nothing_and_loses_nothing(autojump_clock, fault):
+async def test_a_lost_hung_or_doubled_poll_moves_and_loses_nothing(autojump_clock, fault):
     for count in range(8):
         async with fake_fleet(2) as fleet:
             events = await events_of(fleet.backend, REQUEST, {count: lambda: holder(fleet).faults.poll.append(fault)})
@@ -292,7 +292,7 @@ async def test_two_polls_lost_in_a_row_move_the_session(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-5")
-async def test_events_that_are_missing_are_the_fault_of_the_node_and_come_from_another(autojump_clock):
+async def test_missing_events_are_a_node_fault_and_come_from_another_node(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: holder(fleet).faults.poll.append("gap")})
         assert tokens_of(events) == answer(REQUEST)
@@ -303,7 +303,7 @@ async def test_events_that_are_missing_are_the_fault_of_the_node_and_come_from_a
 
 @pytest.mark.spec("HEAD-31")
 @pytest.mark.parametrize("fault", ["lost_request", "lost_reply"])
-async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(autojump_clock, fault):
+async def test_a_placement_with_a_lost_answer_is_sent_again_and_placed_once(autojump_clock, fault):
     async with fake_fleet(1) as fleet:
         fleet.nodes["n0"].faults.place.append(fault)
         assert tokens_of(await events_of(fleet.backend, REQUEST)) == answer(REQUEST)
@@ -311,7 +311,7 @@ async def test_a_placing_whose_answer_is_lost_is_asked_again_and_placed_once(aut
 
 
 @pytest.mark.spec("HEAD-31")
-async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
+async def test_a_placement_that_fails_twice_goes_to_another_node(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
             node.faults.place.extend(["lost_request"] * 2)
@@ -323,7 +323,7 @@ async def test_a_placing_that_fails_twice_goes_to_another_node(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-31")
-async def test_a_node_that_dies_while_it_is_asked_to_place_is_passed_over(autojump_clock):
+async def test_a_node_that_dies_during_a_placement_is_skipped(autojump_clock):
     async with fake_fleet(2) as fleet, trio.open_nursery() as nursery:
         for node in fleet.nodes.values():
             node.faults.place.append("hung")
@@ -338,7 +338,7 @@ async def test_a_node_that_dies_while_it_is_asked_to_place_is_passed_over(autoju
 
 
 @pytest.mark.spec("HEAD-10")
-async def test_messages_of_an_old_epoch_start_nothing_and_are_not_listened_to(autojump_clock):
+async def test_messages_of_an_old_epoch_start_nothing_and_are_ignored(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
         node.faults.poll.extend([])
@@ -356,7 +356,7 @@ async def test_messages_of_an_old_epoch_start_nothing_and_are_not_listened_to(au
 
 
 @pytest.mark.spec("HEAD-9")
-async def test_a_session_that_its_node_has_forgotten_goes_on_elsewhere(autojump_clock):
+async def test_a_session_that_its_node_has_forgotten_continues_elsewhere(autojump_clock):
     async with fake_fleet(2) as fleet:
 
         def forget():
@@ -372,7 +372,7 @@ async def test_a_session_that_its_node_has_forgotten_goes_on_elsewhere(autojump_
 
 
 @pytest.mark.spec("HEAD-9")
-async def test_a_node_that_starts_anew_has_none_of_its_sessions_and_gets_them_again(autojump_clock):
+async def test_a_restarted_node_has_no_sessions_and_gets_them_again(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
         events = await events_of(fleet.backend, REQUEST, {5: lambda: fleet.nursery.start_soon(node.restart)})
@@ -381,7 +381,7 @@ async def test_a_node_that_starts_anew_has_none_of_its_sessions_and_gets_them_ag
 
 
 @pytest.mark.spec("HEAD-32")
-async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
+async def test_without_a_node_an_answer_ends_with_one_error_after_a_bounded_wait(autojump_clock):
     async with fake_fleet(1) as fleet:
         killed = Moments()
         events = []
@@ -398,7 +398,7 @@ async def test_no_node_left_is_one_error_after_a_bounded_wait(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-32")
-async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock):
+async def test_an_answer_waits_for_a_node_that_can_continue_it(autojump_clock):
     async with fake_fleet(1) as fleet:
 
         async def add():
@@ -413,7 +413,7 @@ async def test_an_answer_waits_a_while_for_a_node_that_can_go_on(autojump_clock)
 
 
 @pytest.mark.spec("HEAD-3")
-async def test_a_node_of_other_numerics_never_goes_on_with_an_answer(autojump_clock):
+async def test_a_node_of_other_numerics_never_continues_an_answer(autojump_clock):
     async with fake_fleet(2) as fleet:
         await fleet.add("other", numerics="fp_other")
         await trio.sleep(1)
@@ -462,7 +462,7 @@ async def test_waiting_for_a_node_ends_at_the_wall(autojump_clock):
         assert 4.0 <= trio.current_time() - start < 4.3
 
 
-async def test_an_error_that_another_node_would_say_too_is_not_tried_elsewhere(autojump_clock):
+async def test_an_error_that_every_node_would_give_is_not_retried(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
             node.backend.fail()

@@ -38,7 +38,7 @@ async def test_the_context_is_the_smallest_among_the_ready_nodes(autojump_clock)
 
 
 @pytest.mark.spec("HEAD-18")
-async def test_an_answer_ends_at_the_smallest_context_whatever_node_has_it(autojump_clock):
+async def test_an_answer_ends_at_the_smallest_context_on_any_node(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=500)
     async with fake_fleet(1, context_tokens=100) as fleet:
         await fleet.add("large", context_tokens=200)
@@ -51,7 +51,7 @@ async def test_an_answer_ends_at_the_smallest_context_whatever_node_has_it(autoj
 
 
 @pytest.mark.spec("HEAD-35")
-async def test_without_a_node_the_settings_speak_and_the_reason_names_what_is_known(autojump_clock):
+async def test_without_a_node_the_settings_apply_and_the_reason_names_known_nodes(autojump_clock):
     async with fake_fleet(0, wait_ready=False) as fleet:
         info = fleet.backend.info()
         assert (info.context_tokens, info.ready) == (MODEL.max_context, False)
@@ -87,7 +87,7 @@ async def test_the_numerics_of_most_nodes_answer_and_two_heads_choose_the_same(a
 
 
 @pytest.mark.spec("HEAD-19")
-async def test_settings_may_name_the_numerics_that_answer(autojump_clock):
+async def test_settings_can_name_the_numerics_that_answer(autojump_clock):
     model = attrs.evolve(MODEL, numerics="fp_two")
     async with fake_fleet(2, model=model, wait_ready=False) as fleet:
         await trio.sleep(1)
@@ -99,7 +99,7 @@ async def test_settings_may_name_the_numerics_that_answer(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-35")
-async def test_a_node_that_is_not_ready_yet_is_met_again_soon(autojump_clock):
+async def test_a_node_that_is_not_ready_is_tried_again_soon(autojump_clock):
     async with fake_fleet(1, wait_ready=False) as fleet:
         fleet.nodes["n0"].backend.ready = False
         await trio.sleep(1)
@@ -137,7 +137,7 @@ async def test_statistics_are_sums_and_counters_never_fall(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-21")
-async def test_a_full_node_is_passed_over_and_a_full_fleet_refuses_at_once(autojump_clock):
+async def test_a_full_node_is_skipped_and_a_full_fleet_refuses_at_once(autojump_clock):
     async with fake_fleet(2, slots=1, queue=0) as fleet, trio.open_nursery() as nursery:
         entered = []
         left = trio.Event()
@@ -160,7 +160,7 @@ async def test_a_full_node_is_passed_over_and_a_full_fleet_refuses_at_once(autoj
 
 
 @pytest.mark.spec("HEAD-21")
-async def test_a_head_has_a_limit_of_its_own(autojump_clock):
+async def test_a_head_has_its_own_limit(autojump_clock):
     async with fake_fleet(2, limits=FleetLimits(admission=1)) as fleet, fleet.backend.generate(number(0)):
         assert fleet.backend.admitted == 1
         assert fleet.backend.info().admission_limit == 1
@@ -171,7 +171,7 @@ async def test_a_head_has_a_limit_of_its_own(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-32")
-async def test_an_answer_under_way_waits_for_room_as_a_queued_request_does(autojump_clock):
+async def test_a_moved_answer_waits_for_capacity_like_a_queued_request(autojump_clock):
     async with fake_fleet(2, slots=1, queue=0) as fleet, trio.open_nursery() as nursery:
         done = []
 
@@ -200,7 +200,7 @@ async def test_an_answer_under_way_waits_for_room_as_a_queued_request_does(autoj
         ({"min_tokens": 1}, "min_tokens"),
     ],
 )
-async def test_what_no_node_can_do_is_refused_by_name_and_no_op_values_are_served(changes, feature, autojump_clock):
+async def test_a_feature_no_node_has_is_refused_by_name_and_no_op_values_served(changes, feature, autojump_clock):
     words = f"nodes of this kind have no {feature}; use a node that has"
     plain = attrs.evolve(REQUEST, logprobs=None, sampling=SamplingParams(repetition_penalty=1.0, presence_penalty=0.0))
     async with fake_fleet(0, wait_ready=False) as fleet:
@@ -225,7 +225,7 @@ async def test_what_no_node_can_do_is_refused_by_name_and_no_op_values_are_serve
 
 
 @pytest.mark.spec("HEAD-13")
-async def test_when_a_client_has_left_its_node_has_nothing_of_it(autojump_clock):
+async def test_after_a_client_has_left_its_node_has_nothing_of_it(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
         for count in range(6):
@@ -258,7 +258,7 @@ async def test_a_client_leaves_a_node_that_does_not_answer_within_a_second(autoj
 
 
 @pytest.mark.spec("HEAD-13")
-async def test_a_client_that_is_cancelled_while_it_is_placed_leaves_nothing(autojump_clock):
+async def test_a_client_cancelled_during_its_placement_leaves_nothing(autojump_clock):
     async with fake_fleet(1) as fleet:
         fleet.nodes["n0"].faults.place.append("hung")
         with trio.move_on_after(0.01):
@@ -283,7 +283,7 @@ async def test_a_slow_client_pauses_its_own_session_and_no_other(autojump_clock)
 
 
 @pytest.mark.spec("HEAD-17")
-async def test_two_heads_over_the_same_nodes_do_not_meet(autojump_clock):
+async def test_two_heads_over_the_same_nodes_do_not_affect_each_other(autojump_clock):
     async with fake_fleet(2, heads=2) as fleet, trio.open_nursery() as nursery:
         answers = {}
 
@@ -303,7 +303,7 @@ async def test_two_heads_over_the_same_nodes_do_not_meet(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-15")
-async def test_a_draining_node_gets_nothing_new_and_finishes_what_it_has_within_the_grace(autojump_clock):
+async def test_a_draining_node_gets_nothing_new_and_finishes_within_the_grace(autojump_clock):
     async with fake_fleet(2) as fleet:
         drained = []
 
@@ -319,7 +319,7 @@ async def test_a_draining_node_gets_nothing_new_and_finishes_what_it_has_within_
 
 
 @pytest.mark.spec("HEAD-15", "HEAD-33")
-async def test_what_stays_on_a_draining_node_past_the_grace_moves_and_is_no_failure(autojump_clock):
+async def test_a_session_on_a_draining_node_moves_after_the_grace_without_failure(autojump_clock):
     long = attrs.evolve(REQUEST, max_tokens=100)
     async with fake_fleet(3, limits=FleetLimits(drain_grace_s=0.5, moves=0)) as fleet:
 
@@ -365,7 +365,7 @@ async def test_a_rolling_upgrade_of_all_nodes_cuts_no_stream(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-16")
-async def test_a_link_that_is_made_anew_to_the_same_node_keeps_its_sessions(autojump_clock):
+async def test_a_new_link_to_the_same_node_keeps_its_sessions(autojump_clock):
     async with fake_fleet(1) as fleet:
         node = fleet.nodes["n0"]
         assert tokens_of(await events_of(fleet.backend, REQUEST, {5: lambda: fleet.directory.up(node)})) == answer(
@@ -375,7 +375,7 @@ async def test_a_link_that_is_made_anew_to_the_same_node_keeps_its_sessions(auto
 
 
 @pytest.mark.spec("HEAD-34")
-async def test_a_node_that_is_taken_from_the_list_is_left(autojump_clock):
+async def test_a_node_that_is_removed_from_the_list_is_left(autojump_clock):
     async with fake_fleet(2) as fleet:
         events = await events_of(fleet.backend, REQUEST, {5: lambda: fleet.directory.gone(fleet.node_of("r").name)})
         assert tokens_of(events) == answer(REQUEST)
@@ -386,7 +386,7 @@ async def test_a_node_that_is_taken_from_the_list_is_left(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-23")
-async def test_embeddings_are_those_of_a_node_and_move_when_it_is_lost(autojump_clock):
+async def test_embeddings_come_from_a_node_and_move_when_it_is_lost(autojump_clock):
     truth = [HashBackend()._embed_one(tokens) for tokens in INPUTS.inputs]
     async with fake_fleet(2, step_s=0.1) as fleet, trio.open_nursery() as nursery:
 
@@ -405,7 +405,7 @@ async def test_embeddings_are_those_of_a_node_and_move_when_it_is_lost(autojump_
 
 
 @pytest.mark.spec("HEAD-23")
-async def test_embeddings_go_to_the_node_with_less_to_do(autojump_clock):
+async def test_embeddings_go_to_the_node_with_less_work(autojump_clock):
     async with fake_fleet(2) as fleet, fleet.backend.generate(REQUEST):
         await fleet.backend.embed(INPUTS)
         idle = next(node for node in fleet.nodes.values() if node is not fleet.node_of("r"))
@@ -413,7 +413,7 @@ async def test_embeddings_go_to_the_node_with_less_to_do(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-23")
-async def test_embeddings_end_with_the_error_of_the_last_node_that_was_asked(autojump_clock):
+async def test_embeddings_end_with_the_error_of_the_last_node(autojump_clock):
     async with fake_fleet(2) as fleet:
         for node in fleet.nodes.values():
             node.faults.embed.append("lost_reply")
@@ -425,7 +425,7 @@ async def test_embeddings_end_with_the_error_of_the_last_node_that_was_asked(aut
 
 
 @pytest.mark.spec("HEAD-24")
-async def test_a_head_that_drains_finishes_what_it_has_and_leaves_the_nodes_to_others(autojump_clock):
+async def test_a_draining_head_finishes_its_answers_and_leaves_the_nodes_running(autojump_clock):
     async with fake_fleet(1, heads=2) as fleet, trio.open_nursery() as nursery:
         async with fleet.backend.generate(REQUEST) as tokens:
             nursery.start_soon(fleet.backend.drain)
@@ -437,7 +437,7 @@ async def test_a_head_that_drains_finishes_what_it_has_and_leaves_the_nodes_to_o
 
 
 @pytest.mark.spec("HEAD-24")
-async def test_a_head_that_is_cut_tells_every_client(autojump_clock):
+async def test_a_head_that_is_cut_gives_every_client_an_error(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
             await anext(tokens)
@@ -450,7 +450,7 @@ async def test_a_head_that_is_cut_tells_every_client(autojump_clock):
 
 
 @pytest.mark.spec("HEAD-24")
-async def test_a_head_that_stops_ends_what_is_open_and_admits_nothing(autojump_clock):
+async def test_a_head_that_stops_ends_open_answers_and_admits_nothing(autojump_clock):
     async with fake_fleet(1) as fleet:
         async with fleet.backend.generate(REQUEST) as tokens:
             await anext(tokens)

@@ -24,7 +24,7 @@ def tokens(first, count):
 # --- ranking
 
 
-def test_nobody_can_be_chosen_from_nobody():
+def test_without_candidates_no_node_is_chosen():
     assert rank((), b"", WEIGHTS) == ()
 
 
@@ -39,24 +39,24 @@ def test_the_node_with_more_of_the_prompt_is_chosen():
 
 
 @pytest.mark.spec("PLACE-1")
-def test_of_nodes_with_nothing_of_the_prompt_the_least_loaded_is_chosen():
+def test_without_a_match_the_least_loaded_node_is_chosen():
     assert best(Candidate("a", 6), Candidate("b", 1), Candidate("c", 5)) == "b"
 
 
 @pytest.mark.spec("PLACE-1")
-def test_load_outweighs_a_short_match_and_not_a_long_one():
+def test_load_outweighs_a_short_match_but_not_a_long_one():
     assert best(Candidate("a", 6, 32), Candidate("b", 0, 0)) == "b"
     assert best(Candidate("a", 6, 1024), Candidate("b", 0, 0)) == "a"
 
 
 @pytest.mark.spec("PLACE-2")
-def test_no_match_counts_on_a_node_that_is_loaded_far_beyond_another():
+def test_no_match_counts_on_a_node_with_far_more_load():
     assert best(Candidate("a", 8, 4096), Candidate("b", 0, 0)) == "a"
     assert best(Candidate("a", 9, 4096), Candidate("b", 0, 0)) == "b"
 
 
 @pytest.mark.spec("PLACE-7")
-def test_what_is_equal_is_decided_alike_whatever_the_order():
+def test_ties_are_decided_the_same_in_any_order():
     candidates = [Candidate(node) for node in NODES]
     for nth in range(50):
         home = str(nth).encode()
@@ -70,7 +70,7 @@ def test_conversations_are_spread_over_the_nodes():
 
 
 @pytest.mark.spec("PLACE-3")
-def test_a_node_that_leaves_moves_no_conversation_but_its_own():
+def test_a_node_that_leaves_moves_only_its_own_conversations():
     for nth in range(50):
         home = str(nth).encode()
         before = best(*(Candidate(node) for node in NODES), home=home)
@@ -91,18 +91,18 @@ def test_a_home_is_worth_a_little_load():
 
 
 @pytest.mark.spec("PLACE-4")
-def test_sequences_share_the_names_of_what_they_share():
+def test_sequences_share_the_names_of_their_common_blocks():
     one, other = chain_of(tokens(0, 64) + (1,) * 16), chain_of(tokens(0, 64) + (2,) * 16)
     assert one[:4] == other[:4]
     assert one[4] != other[4]
 
 
 @pytest.mark.spec("PLACE-4")
-def test_a_block_has_the_name_of_all_before_it():
+def test_the_name_of_a_block_depends_on_all_tokens_before_it():
     assert chain_of(tokens(0, 16) + tokens(5, 16))[1] != chain_of(tokens(1, 16) + tokens(5, 16))[1]
 
 
-def test_a_block_that_is_not_whole_has_no_name():
+def test_an_incomplete_block_has_no_name():
     assert [len(chain_of(tokens(0, count))) for count in (0, 15, 16, 31, 32)] == [0, 0, 1, 1, 2]
 
 
@@ -128,7 +128,7 @@ def test_the_home_of_a_conversation_stays_while_it_grows():
 # --- what a node should have
 
 
-def test_what_was_sent_is_matched_block_by_block():
+def test_sent_prompts_are_matched_block_by_block():
     index = PrefixIndex(100)
     index.insert(chain_of(tokens(0, 64)))
     assert index.matched_tokens(chain_of(tokens(0, 100))) == 64
@@ -147,7 +147,7 @@ def test_the_memory_is_bounded_and_forgets_the_ends_of_the_oldest_first():
 
 
 @pytest.mark.spec("PLACE-8")
-def test_a_node_that_had_less_than_it_should_have_makes_the_index_forget_the_oldest():
+def test_the_index_forgets_its_oldest_blocks_if_a_node_had_fewer():
     index = PrefixIndex(100)
     old, new = chain_of(tokens(0, 64)), chain_of(tokens(500, 64))
     index.insert(old)
@@ -174,7 +174,7 @@ def test_a_node_that_had_less_than_it_should_have_makes_the_index_forget_the_old
         ({"grammar": Grammar("x")}, {"grammar"}),
     ],
 )
-def test_a_request_needs_what_it_uses_and_no_op_values_use_nothing(changes, needs):
+def test_a_request_needs_the_features_it_uses_and_no_op_values_need_none(changes, needs):
     request = attrs.evolve(GenerationRequest(prompt=(1,), max_tokens=1, seed=0), **changes)
     assert needs_of(request) == needs
 
@@ -183,7 +183,7 @@ def test_a_request_needs_what_it_uses_and_no_op_values_use_nothing(changes, need
 
 
 @pytest.mark.spec("PLACE-6")
-def test_turns_of_conversations_meet_their_caches_where_random_placement_misses_two_fifths():
+def test_turns_find_their_cache_where_random_placement_misses_two_fifths():
     affinity = [Conversations(seed).hit_rate(ByAffinity()) for seed in range(3)]
     random = [Conversations(seed).hit_rate(at_random(seed)) for seed in range(3)]
     print(f"share of prompt tokens found: affinity {affinity}, random {random}")
@@ -192,7 +192,7 @@ def test_turns_of_conversations_meet_their_caches_where_random_placement_misses_
 
 
 @pytest.mark.spec("PLACE-6")
-def test_turns_meet_their_caches_through_two_heads_that_know_nothing_of_each_other():
+def test_turns_find_their_cache_through_two_independent_heads():
     for seed in range(3):
         alone = Conversations(seed).hit_rate(ByAffinity())
         through_two = Conversations(seed).hit_rate(in_turn(ByAffinity(), ByAffinity()))

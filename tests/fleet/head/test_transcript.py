@@ -14,7 +14,7 @@ def given(transcript, events):
     return [fresh for event in events if (fresh := transcript.take(event)) is not None]
 
 
-def test_an_answer_on_one_node_is_given_as_it_comes():
+def test_an_answer_on_one_node_is_passed_on_unchanged():
     transcript = Transcript(REQUEST)
     events = [
         Progress(2),
@@ -30,7 +30,7 @@ def test_an_answer_on_one_node_is_given_as_it_comes():
 
 @pytest.mark.spec("HEAD-4")
 @pytest.mark.parametrize("cut", range(9))
-def test_what_comes_before_the_first_token_comes_once_wherever_it_is_cut(cut):
+def test_events_before_the_first_token_come_once_wherever_a_move_is(cut):
     head = [Progress(1), PrefillStarted(4), Progress(done=4), *prompt_logprobs(REQUEST), Progress(done=10)]
     transcript = Transcript(REQUEST)
     got = given(transcript, head[:cut])
@@ -63,7 +63,7 @@ def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token()
 
 @pytest.mark.spec("HEAD-27")
 @pytest.mark.parametrize("cut", range(1, 6))
-def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut):
+def test_a_continuation_has_the_emitted_tokens_and_repeats_no_request(cut):
     transcript = Transcript(REQUEST)
     truth = answer(REQUEST)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *truth[:cut]])
@@ -74,7 +74,7 @@ def test_the_continuation_brings_what_was_emitted_and_asks_for_nothing_twice(cut
 
 
 @pytest.mark.spec("HEAD-27")
-def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
+def test_a_request_with_emitted_tokens_continues_from_them():
     truth = answer(REQUEST)
     request = attrs.evolve(REQUEST, emitted=tuple(event.token for event in truth[:2]))
     transcript = Transcript(request)
@@ -84,7 +84,7 @@ def test_a_request_that_brings_emitted_tokens_itself_goes_on_from_them():
 
 @pytest.mark.spec("HEAD-5")
 @pytest.mark.parametrize("index", [0, 2, 5])
-def test_a_token_in_the_wrong_place_is_the_fault_of_the_node(index):
+def test_a_token_in_the_wrong_place_is_a_node_fault(index):
     transcript = Transcript(REQUEST)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), TokenEvent(0, 5)])
     with pytest.raises(BrokenAnswer, match=f"token {index} came in the place of token 1"):
@@ -106,7 +106,7 @@ def test_nothing_follows_the_last_token():
 
 
 @pytest.mark.spec("HEAD-5")
-def test_missing_prompt_logprobs_are_the_fault_of_the_node():
+def test_missing_prompt_logprobs_are_a_node_fault():
     transcript = Transcript(REQUEST)
     first, second, third = prompt_logprobs(REQUEST)
     with pytest.raises(BrokenAnswer, match="prefill"):

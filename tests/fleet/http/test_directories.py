@@ -64,7 +64,7 @@ async def test_a_list_names_each_node_once_and_never_changes(autojump_clock):
     await directory.aclose()
 
 
-def test_an_address_that_is_none_is_refused_when_the_directory_is_made():
+def test_a_wrong_address_is_refused_when_the_directory_is_made():
     with pytest.raises(ValueError, match="is not an address like"):
         StaticDirectory(["a:1"], make_link)
     with pytest.raises(ValueError, match="is not an address like"):
@@ -83,7 +83,7 @@ async def test_every_address_of_a_name_is_a_node_and_new_ones_are_seen_in_a_seco
 
 
 @pytest.mark.spec("DIR-4")
-async def test_an_address_that_is_no_more_listed_stays_until_its_link_fails(autojump_clock):
+async def test_an_address_that_is_no_longer_listed_stays_until_its_link_fails(autojump_clock):
     names = Names(nodes=["10.0.0.1", "10.0.0.2"])
     async with trio.open_nursery() as nursery:
         watch = Watch(by_names(names), nursery)
@@ -112,7 +112,7 @@ async def test_a_link_that_fails_while_its_address_is_listed_stays(autojump_cloc
 
 @pytest.mark.spec("DIR-3")
 @pytest.mark.parametrize("nothing", [None, []], ids=["silent", "no such name"])
-async def test_a_name_server_that_fails_ends_no_node_and_is_told_of_once(autojump_clock, caplog, nothing):
+async def test_a_failing_name_server_ends_no_node_and_is_reported_once(autojump_clock, caplog, nothing):
     names = Names(nodes=["10.0.0.1"], others=["10.0.0.2"])
     async with trio.open_nursery() as nursery:
         watch = Watch(by_names(names, "http://nodes:8000", "http://others:8000"), nursery)
@@ -132,7 +132,7 @@ async def test_a_name_that_two_urls_have_is_one_node(autojump_clock):
         nursery.cancel_scope.cancel()
 
 
-async def test_the_machines_own_resolver_is_asked():
+async def test_the_machines_own_resolver_is_used():
     assert "127.0.0.1" in await resolve_host("localhost", 8000)
     with trio.fail_after(5):
         assert await resolve_host("127.0.0.7", 1) == {"127.0.0.7"}

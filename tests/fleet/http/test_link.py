@@ -26,12 +26,12 @@ WALL_S = 600.0
 
 
 @pytest.mark.spec("LINK-1")
-async def test_a_session_over_http_is_the_one_in_the_process(autojump_clock):
+async def test_a_session_over_http_equals_the_one_in_process(autojump_clock):
     async with http_node() as at:
         assert await follow(at.link(), REQUEST) == await follow(at.service, REQUEST)
 
 
-async def test_what_a_node_says_of_itself_and_its_vectors_cross(autojump_clock):
+async def test_the_description_of_a_node_and_its_vectors_are_transmitted(autojump_clock):
     async with http_node() as at:
         link, asked = at.link(), EmbeddingRequest(inputs=((1, 2), (3,)))
         assert await link.hello() == await at.service.hello()
@@ -39,7 +39,7 @@ async def test_what_a_node_says_of_itself_and_its_vectors_cross(autojump_clock):
             assert np.array_equal(ours, theirs)
 
 
-async def test_errors_come_out_as_themselves(autojump_clock):
+async def test_errors_keep_their_class(autojump_clock):
     async with http_node(Script(refusal=Overloaded("full", retry_after_s=7))) as at:
         with pytest.raises(Overloaded, match="full") as caught:
             await at.link().place(fresh_key(), REQUEST, WALL_S)
@@ -58,7 +58,7 @@ async def test_a_refused_placement_does_not_mean_that_the_node_is_lost(autojump_
         assert not link.is_lost
 
 
-async def test_a_drain_crosses(autojump_clock):
+async def test_a_drain_is_transmitted(autojump_clock):
     async with http_node() as at:
         await at.link().drain()
         assert (await at.link().hello()).draining
@@ -68,7 +68,7 @@ async def test_a_drain_crosses(autojump_clock):
 
 
 @pytest.mark.spec("LINK-2")
-async def test_connections_are_kept_and_a_waiting_poll_has_one_of_its_own(autojump_clock):
+async def test_connections_are_kept_and_a_waiting_poll_has_its_own(autojump_clock):
     async with http_node(Script(queue_s=3)) as at, trio.open_nursery() as nursery:
         link = at.link()
         nursery.start_soon(link.poll, "head", [], 5)
@@ -100,7 +100,7 @@ async def test_an_abandoned_poll_loses_nothing_and_its_connection_is_not_used_ag
 
 
 @pytest.mark.spec("LINK-2")
-async def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(autojump_clock):
+async def test_a_connection_that_the_server_closed_meanwhile_is_replaced(autojump_clock):
     async with http_node(idle_timeout_ms=1000) as at:
         link = at.link()
         await link.hello()
@@ -111,7 +111,7 @@ async def test_a_connection_that_the_server_closed_meanwhile_is_made_anew(autoju
 
 
 @pytest.mark.spec("LINK-2")
-async def test_a_connection_that_is_cut_under_a_poll_costs_nothing_while_the_node_lives(autojump_clock):
+async def test_a_connection_cut_during_a_poll_costs_nothing_if_the_node_lives(autojump_clock):
     async with http_node(Script(queue_s=3)) as at, trio.open_nursery() as nursery:
         link, at_key, got = at.link(), fresh_key(), []
         await link.place(at_key, REQUEST, WALL_S)
@@ -173,7 +173,7 @@ async def test_a_node_that_is_back_is_reached_again(autojump_clock):
     ],
     ids=["poll", "hello", "place", "cancel", "embed", "drain"],
 )
-async def test_a_peer_that_says_nothing_is_lost_at_the_deadline_of_the_call(autojump_clock, call, within_s):
+async def test_a_silent_peer_is_lost_at_the_deadline_of_the_call(autojump_clock, call, within_s):
     times = CallTimes(poll_margin_s=1, hello_s=2, place_s=3, cancel_s=4, embed_s=5, drain_s=6)
     async with http_node() as at:
         at.answers = False
@@ -229,7 +229,7 @@ async def test_a_peer_that_speaks_something_else_is_lost(autojump_clock, said):
 
 
 @pytest.mark.spec("LINK-5", "LINK-7")
-async def test_without_its_key_no_call_is_answered(autojump_clock, caplog):
+async def test_no_call_is_answered_without_the_key(autojump_clock, caplog):
     async with http_node(key=KEY) as at:
         await at.link(KEY).hello()
         for wrong in ("", "another-key-of-no-use"):
@@ -242,7 +242,7 @@ async def test_without_its_key_no_call_is_answered(autojump_clock, caplog):
 
 
 @pytest.mark.spec("LINK-7")
-async def test_the_key_is_in_no_word_of_a_link(autojump_clock):
+async def test_no_message_of_a_link_contains_the_key(autojump_clock):
     async with http_node(key="another-key-of-no-use") as at:
         link = at.link(KEY)
         with pytest.raises(NodeLost) as caught:
@@ -265,13 +265,13 @@ async def test_the_key_is_in_no_word_of_a_link(autojump_clock):
         ("GET", "/v1/models", b"", 200),
     ],
 )
-async def test_what_is_no_call_is_refused_and_the_rest_is_the_apis(autojump_clock, method, path, body, status):
+async def test_an_invalid_call_is_refused_and_other_paths_belong_to_the_api(autojump_clock, method, path, body, status):
     async with http_node(max_body_bytes=10_000) as at:
         assert (await at.server.request(method, path, (), body)).status == status
 
 
 @pytest.mark.spec("WIRE-4")
-async def test_a_head_of_another_version_is_told_so(autojump_clock, monkeypatch):
+async def test_a_head_of_another_version_gets_a_clear_refusal(autojump_clock, monkeypatch):
     async with http_node() as at:
         link = at.link()
         written = wire.write
@@ -280,7 +280,7 @@ async def test_a_head_of_another_version_is_told_so(autojump_clock, monkeypatch)
             await link.hello()
 
 
-async def test_acknowledgements_of_a_hundred_sessions_cross_in_one_poll(autojump_clock):
+async def test_acknowledgements_of_a_hundred_sessions_fit_one_poll(autojump_clock):
     async with http_node() as at:
         acks = [Ack(fresh_key(), 0, 64) for _ in range(100)]
         reply = await at.link().poll("head", acks, 5)

@@ -42,7 +42,7 @@ async def local_answer(server, request_):
 
 
 @pytest.mark.spec("LINK-1")
-async def test_a_session_over_a_socket_is_the_engines_own_answer_to_the_bit():
+async def test_a_session_over_a_socket_has_the_bits_of_the_engines_own_answer():
     async with serve(settings=NODE) as server:
         link = link_to(server)
         _, *tokens = await follow(link, REQUEST)
@@ -66,7 +66,7 @@ async def test_many_sessions_at_once_each_get_their_own_answer():
 
 
 @pytest.mark.spec("LINK-4", "LINK-5")
-async def test_the_routes_are_not_there_unless_they_are_asked_for():
+async def test_the_routes_exist_only_with_the_setting():
     async with serve() as server:
         link = link_to(server, "")
         with pytest.raises(NodeLost, match=r"404.*set fleet\.internal = true"):
@@ -75,7 +75,7 @@ async def test_the_routes_are_not_there_unless_they_are_asked_for():
 
 
 @pytest.mark.spec("LINK-5", "LINK-10")
-async def test_the_key_of_the_fleet_and_those_of_the_api_open_their_own_doors_alone():
+async def test_the_keys_of_the_fleet_and_of_the_api_open_only_their_own_routes():
     async with serve(settings={**NODE, "access.api_key": API_KEY}) as server:
         await (mine := link_to(server)).hello()
         with pytest.raises(NodeLost, match="401"):
@@ -89,7 +89,7 @@ async def test_the_key_of_the_fleet_and_those_of_the_api_open_their_own_doors_al
 
 
 @pytest.mark.spec("LINK-8")
-async def test_a_node_is_reached_over_tls_by_who_trusts_it(tmp_path):
+async def test_a_head_that_trusts_the_certificate_reaches_a_node_over_tls(tmp_path):
     made = Certificates(tmp_path)
     tls = {"tls.certificate": str(made.certificate), "tls.key": str(made.key)}
     async with serve(settings={**NODE, **tls}) as server:
@@ -128,7 +128,7 @@ async def test_a_silent_network_is_noticed_by_the_deadline_of_the_poll():
 
 
 @pytest.mark.spec("NODE-21")
-async def test_a_node_that_drains_lets_its_heads_fetch_the_rest_and_ends_well():
+async def test_a_draining_node_lets_its_heads_fetch_the_rest_and_exits_with_0():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
         await link.place(at_key, REQUEST, 60)
@@ -153,7 +153,7 @@ async def drain_twice(server):
 
 @pytest.mark.slow
 @pytest.mark.spec("NODE-21")
-async def test_a_node_that_is_cut_tells_its_heads():
+async def test_a_node_that_is_cut_sends_its_heads_errors():
     async with gated_server(**{name.replace(".", "__"): value for name, value in NODE.items()}) as at:
         link, at_key = link_to(at.server), fresh_key()
         await link.place(at_key, LONG, 60)
@@ -182,7 +182,7 @@ async def test_a_node_without_sessions_drains_at_once():
 # --- a head on it -------------------------------------------------------------------------------------------------------
 
 
-async def test_a_head_over_two_servers_moves_what_one_of_them_drops():
+async def test_a_head_over_two_servers_moves_sessions_that_one_drops():
     async with serve(settings=NODE) as one, serve(settings=NODE) as other, trio.open_nursery() as nursery:
         truth = await local_answer(one, LONG)
         directory = StaticDirectory(

@@ -53,7 +53,7 @@ def tokens(events):
 
 
 @pytest.mark.spec("NODE-1")
-async def test_a_session_is_what_the_backend_gives(autojump_clock):
+async def test_a_session_has_the_events_of_the_backend(autojump_clock):
     async with running() as (_, node):
         first, *rest = await follow(node, REQUEST)
         assert isinstance(first, PrefillStarted)
@@ -93,7 +93,7 @@ async def test_an_older_placement_is_unknown_once_a_newer_one_is_there(autojump_
 
 
 @pytest.mark.spec("NODE-18")
-async def test_a_placement_that_has_ended_is_not_begun_again(autojump_clock):
+async def test_a_placement_that_has_ended_is_not_started_again(autojump_clock):
     async with running() as (backend, node):
         await follow(node, REQUEST, key())
         with pytest.raises(StalePlacement):
@@ -107,7 +107,7 @@ async def test_a_placement_that_has_ended_is_not_begun_again(autojump_clock):
     [Overloaded("full", retry_after_s=7), ContextLengthExceeded("long", param="messages"), Draining("going")],
     ids=lambda error: type(error).__name__,
 )
-async def test_what_the_backend_refuses_comes_out_of_the_placing_as_itself(error, autojump_clock):
+async def test_a_refusal_of_the_backend_comes_out_of_the_placement_unchanged(error, autojump_clock):
     async with running(Script(refusal=error)) as (_, node):
         with pytest.raises(type(error)) as caught:
             await node.place(key(), REQUEST, WALL_S)
@@ -116,7 +116,7 @@ async def test_what_the_backend_refuses_comes_out_of_the_placing_as_itself(error
 
 
 @pytest.mark.spec("NODE-23")
-async def test_a_key_that_was_refused_may_come_again(autojump_clock):
+async def test_a_key_that_was_refused_can_be_used_again(autojump_clock):
     scripts = [Script(refusal=Overloaded("full")), Script()]
     async with running(lambda _: scripts.pop(0)) as (_, node):
         with pytest.raises(Overloaded):
@@ -140,7 +140,7 @@ async def test_a_node_that_does_not_run_places_nothing(autojump_clock):
 
 
 @pytest.mark.spec("NODE-15")
-async def test_a_finished_answer_leaves_the_backend_before_anybody_reads_it(autojump_clock):
+async def test_a_finished_answer_leaves_the_backend_before_it_is_read(autojump_clock):
     async with running() as (backend, node):
         await node.place(key(), REQUEST, WALL_S)
         await wait_all_tasks_blocked()
@@ -151,7 +151,7 @@ async def test_a_finished_answer_leaves_the_backend_before_anybody_reads_it(auto
 
 
 @pytest.mark.spec("NODE-9")
-async def test_an_error_comes_behind_the_events_before_it_and_counts_as_one(autojump_clock):
+async def test_an_error_comes_after_the_events_before_it_and_counts_as_one(autojump_clock):
     async with running(Script(failure=NoCapacity("no room"), fail_before=2)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         await wait_all_tasks_blocked()
@@ -164,7 +164,7 @@ async def test_an_error_comes_behind_the_events_before_it_and_counts_as_one(auto
 
 
 @pytest.mark.spec("NODE-9")
-async def test_a_backend_that_breaks_ends_its_session_and_no_other(caplog, autojump_clock):
+async def test_a_backend_that_fails_ends_its_session_only(caplog, autojump_clock):
     scripts = [Script(failure=ZeroDivisionError("odd"), fail_before=1), Script()]
     async with running(lambda _: scripts.pop(0)) as (_, node):
         with pytest.raises(EngineFailed, match="ZeroDivisionError"):
@@ -193,7 +193,7 @@ async def test_an_answer_that_ends_without_a_reason_is_an_error(autojump_clock):
 
 
 @pytest.mark.spec("NODE-11")
-async def test_the_wall_limit_ends_a_session_behind_its_events(autojump_clock):
+async def test_the_wall_limit_ends_a_session_after_its_events(autojump_clock):
     async with running(Script(token_s=1)) as (backend, node):
         with pytest.raises(DeadlineExceeded):
             await follow(node, LONG, wall_s=3.5)
@@ -202,7 +202,7 @@ async def test_the_wall_limit_ends_a_session_behind_its_events(autojump_clock):
 
 
 @pytest.mark.spec("NODE-11")
-async def test_the_wall_limit_of_nothing_is_no_answer(autojump_clock):
+async def test_with_a_wall_limit_of_zero_there_is_no_answer(autojump_clock):
     async with running(Script(queue_s=1)) as (_, node):
         for wall_s in (0.0, -1.0, math.nan):
             with pytest.raises(DeadlineExceeded):
@@ -219,7 +219,7 @@ async def test_a_cancel_ends_a_session_at_once_and_unknown_keys_do_no_harm(autoj
 
 
 @pytest.mark.spec("NODE-12")
-async def test_a_cancel_that_overtakes_its_placing_holds(autojump_clock):
+async def test_a_cancel_that_arrives_before_its_placement_is_effective(autojump_clock):
     async with running() as (backend, node):
         await node.cancel([key(epoch=3)])
         with pytest.raises(StalePlacement):
@@ -259,7 +259,7 @@ async def test_a_poll_that_finds_nothing_comes_back_in_time(wait_s, waited_s, au
 
 
 @pytest.mark.spec("NODE-5")
-async def test_one_reply_has_what_one_step_gave_to_all_sessions_of_the_head(autojump_clock):
+async def test_one_reply_has_the_events_of_one_step_for_all_sessions_of_the_head(autojump_clock):
     async with running(Script(token_s=1.0)) as (_, node):
         keys = [key(session) for session in range(20)]
         for each in keys:
@@ -291,7 +291,7 @@ async def test_quick_tokens_come_together_and_the_first_and_the_last_do_not_wait
 
 
 @pytest.mark.spec("NODE-4")
-async def test_a_session_that_is_placed_under_a_waiting_poll_ends_the_wait(autojump_clock):
+async def test_a_session_placed_during_a_waiting_poll_ends_the_wait(autojump_clock):
     async with running() as (_, node), trio.open_nursery() as nursery:
         replies = []
 
@@ -306,7 +306,7 @@ async def test_a_session_that_is_placed_under_a_waiting_poll_ends_the_wait(autoj
 
 
 @pytest.mark.spec("NODE-6")
-async def test_what_is_not_acknowledged_is_said_again(autojump_clock):
+async def test_events_that_are_not_acknowledged_are_sent_again(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         await wait_all_tasks_blocked()
@@ -345,7 +345,7 @@ async def test_two_polls_at_once_get_the_same(autojump_clock):
 
 
 @pytest.mark.spec("NODE-8")
-async def test_more_than_there_ever_was_cannot_be_acknowledged(autojump_clock):
+async def test_more_events_than_were_sent_cannot_be_acknowledged(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         await wait_all_tasks_blocked()
@@ -371,7 +371,7 @@ async def test_two_heads_do_not_see_each_other(autojump_clock):
 
 
 @pytest.mark.spec("NODE-7")
-async def test_a_session_that_nobody_takes_stops_at_its_window_and_the_others_go_on(autojump_clock):
+async def test_a_session_that_is_not_read_stops_at_its_window_and_others_continue(autojump_clock):
     async with running(Script(token_s=0.01)) as (backend, node):
         slow, fast = key(1), key(2)
         for each in (slow, fast):
@@ -386,7 +386,7 @@ async def test_a_session_that_nobody_takes_stops_at_its_window_and_the_others_go
 
 
 @pytest.mark.spec("NODE-7")
-async def test_a_window_that_moves_lets_the_session_go_on(autojump_clock):
+async def test_a_window_that_moves_lets_the_session_continue(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)
         await wait_all_tasks_blocked()
@@ -396,7 +396,7 @@ async def test_a_window_that_moves_lets_the_session_go_on(autojump_clock):
 
 
 @pytest.mark.spec("NODE-7")
-async def test_what_is_received_and_not_taken_is_not_said_again(autojump_clock):
+async def test_events_that_are_received_but_not_taken_are_not_sent_again(autojump_clock):
     async with running() as (_, node):
         await node.place(key(), LONG, WALL_S)
         await wait_all_tasks_blocked()
@@ -419,7 +419,7 @@ async def test_a_window_never_moves_back(autojump_clock):
 
 
 @pytest.mark.spec("NODE-10")
-async def test_a_session_that_nobody_acknowledges_is_dropped_after_its_lease(autojump_clock):
+async def test_a_session_that_is_not_acknowledged_is_dropped_after_its_lease(autojump_clock):
     async with running(Script(token_s=1), lease_s=10) as (backend, node):
         await node.place(key(1), LONG, WALL_S)
         await trio.sleep(5)
@@ -432,7 +432,7 @@ async def test_a_session_that_nobody_acknowledges_is_dropped_after_its_lease(aut
 
 
 @pytest.mark.spec("NODE-10")
-async def test_acknowledging_keeps_a_session_although_nothing_comes(autojump_clock):
+async def test_acknowledging_keeps_a_session_without_new_events(autojump_clock):
     async with running(Script(queue_s=100), lease_s=10) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         assert len(await read_on(node, key(), [])) == 5
@@ -440,7 +440,7 @@ async def test_acknowledging_keeps_a_session_although_nothing_comes(autojump_clo
 
 
 @pytest.mark.spec("NODE-10")
-async def test_an_answer_that_nobody_fetches_is_forgotten_after_its_lease(autojump_clock):
+async def test_an_answer_that_is_not_fetched_is_forgotten_after_its_lease(autojump_clock):
     async with running(lease_s=10) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         await trio.sleep(11)
@@ -448,7 +448,7 @@ async def test_an_answer_that_nobody_fetches_is_forgotten_after_its_lease(autoju
 
 
 @pytest.mark.spec("NODE-10")
-async def test_a_session_whose_placing_was_abandoned_is_left_to_its_lease(autojump_clock):
+async def test_a_session_of_an_abandoned_placement_ends_with_its_lease(autojump_clock):
     class Slow(ScriptedBackend):
         @asynccontextmanager
         async def generate(self, request):
@@ -473,7 +473,7 @@ async def test_a_session_whose_placing_was_abandoned_is_left_to_its_lease(autoju
 
 
 @pytest.mark.spec("NODE-13")
-async def test_a_draining_node_takes_nothing_new_says_so_at_once_and_goes_on(autojump_clock):
+async def test_a_draining_node_refuses_new_sessions_at_once_and_continues_others(autojump_clock):
     async with running(Script(token_s=1)) as (_, node):
         await node.place(key(), REQUEST, WALL_S)
         await wait_all_tasks_blocked()
@@ -500,7 +500,7 @@ async def test_a_drained_node_keeps_no_poll_waiting_long(autojump_clock):
         assert trio.current_time() - began == pytest.approx(LAST_POLLS_S)
 
 
-async def test_a_node_says_what_it_is(autojump_clock):
+async def test_a_node_describes_itself(autojump_clock):
     _, node = make()
     info = await node.hello()
     assert (info.node, info.slots, info.backend.model_id, info.numerics) == ("n", 2, "succ", "fp_scripted")

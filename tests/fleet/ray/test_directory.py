@@ -42,7 +42,7 @@ def test_a_node_is_up_when_its_actor_answers_for_the_first_time():
 
 
 @pytest.mark.spec("RAY-4")
-def test_an_actor_that_is_not_listed_any_more_is_gone():
+def test_an_actor_that_is_no_longer_listed_is_gone():
     sightings, actor = Sightings(), Actor().ready()
     sightings.look({"a": actor})
     assert kinds(sightings.look({})) == [(NodeGone, "a")]
@@ -57,7 +57,7 @@ def test_another_actor_of_the_same_name_is_another_node():
 
 
 @pytest.mark.spec("RAY-14")
-def test_an_actor_that_fails_to_start_is_told_once_in_the_log_and_was_never_there(caplog):
+def test_an_actor_that_fails_to_start_is_logged_once_and_never_listed(caplog):
     sightings, actor = Sightings(), Actor()
     actor.answer.set_exception(OSError("no model"))
     with caplog.at_level(logging.WARNING, "tlserve.fleet"):
@@ -88,7 +88,7 @@ async def test_an_answer_of_another_thread_wakes_the_task_that_waits():
             assert await wait_future(future) == b"answer"
 
 
-async def test_an_error_of_another_thread_is_raised_where_it_is_waited_for():
+async def test_an_error_of_another_thread_is_raised_in_the_waiting_task():
     future = Future()
     future.set_exception(OSError("gone"))
     with pytest.raises(OSError, match="gone"):

@@ -48,7 +48,7 @@ def keep(keeper_of):
 
 
 @pytest.mark.spec("RAY-11")
-def test_it_ends_every_process_and_removes_the_directory_when_it_is_told_to(keep):
+def test_it_ends_every_process_and_removes_the_directory_on_request(keep):
     keeper, said, directory = keep("sh", "-c", "sleep 1000 & sleep 1000 & exit 0")
     assert said == b"0"
     assert len(session_pids(keeper.pid)) == 3
@@ -59,7 +59,7 @@ def test_it_ends_every_process_and_removes_the_directory_when_it_is_told_to(keep
 
 
 @pytest.mark.spec("RAY-11")
-def test_it_does_the_same_when_whoever_started_it_has_gone(keep):
+def test_it_does_the_same_when_its_parent_has_gone(keep):
     keeper, _, directory = keep("sh", "-c", "sleep 1000 & exit 0")
     keeper.stdin.close()
     keeper.wait(10)
@@ -69,7 +69,7 @@ def test_it_does_the_same_when_whoever_started_it_has_gone(keep):
 
 @pytest.mark.slow
 @pytest.mark.spec("RAY-11")
-def test_what_does_not_obey_is_killed(keep, tmp_path):
+def test_a_process_that_does_not_end_is_killed(keep, tmp_path):
     os.mkfifo(tmp_path / "up")
     keeper, _, _ = keep("sh", "-c", f'{sys.executable} -c "{STUBBORN}" >{tmp_path}/up & read line <{tmp_path}/up')
     keeper.terminate()
@@ -77,7 +77,7 @@ def test_what_does_not_obey_is_killed(keep, tmp_path):
     assert session_pids(keeper.pid) == []
 
 
-def test_a_command_that_fails_is_told_by_its_code_and_what_it_started_ends(keep):
+def test_a_failed_command_is_reported_by_its_code_and_its_processes_end(keep):
     keeper, said, _ = keep("sh", "-c", "sleep 1000 & exit 7")
     assert said == b"7"
     keeper.stdin.close()

@@ -128,7 +128,7 @@ def node_here(name):
 
 
 @pytest.mark.spec("RAY-1")
-async def test_a_node_answers_through_its_actor_as_it_does_in_this_process(cluster):
+async def test_a_node_answers_through_its_actor_as_in_process(cluster):
     with node_here("here") as near:
         async with standing_link(cluster) as far:
             mine, its = await near.hello(), await far.hello()
@@ -192,7 +192,7 @@ async def test_a_cancel_frees_the_node_within_a_second(cluster):
 
 
 @pytest.mark.spec("RAY-2")
-async def test_the_death_of_a_node_is_noticed_at_once_and_its_name_can_be_taken_again(cluster):
+async def test_a_nodes_death_is_noticed_at_once_and_its_name_can_be_used_again(cluster):
     async with joined(cluster) as changes:
         async with actors(["a"]) as pids:
             link = (await links_of(changes, ["a", "standing"]))["a"]
@@ -234,7 +234,7 @@ async def test_a_node_that_hangs_is_noticed_by_the_deadline_of_its_poll(cluster)
 
 
 @pytest.mark.spec("RAY-5")
-async def test_a_name_is_one_node_s_and_a_node_that_cannot_start_says_why(cluster):
+async def test_a_name_belongs_to_one_node_and_a_node_that_cannot_start_says_why(cluster):
     async with joined(cluster):
         with pytest.raises(ClusterRefused, match="give this one another name"):
             async with actors(["standing"]):
@@ -245,7 +245,7 @@ async def test_a_name_is_one_node_s_and_a_node_that_cannot_start_says_why(cluste
 
 
 @pytest.mark.spec("RAY-7")
-async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_address(cluster):
+async def test_every_socket_of_the_cluster_and_its_nodes_is_on_loopback(cluster):
     async with standing_link(cluster) as link:
         await link.hello()
         everybody = [*cluster.pids(), os.getpid()]
@@ -255,7 +255,7 @@ async def test_every_socket_of_the_cluster_and_of_its_nodes_is_on_the_loopback_a
 
 
 @pytest.mark.spec("RAY-10")
-async def test_joining_leaves_the_stop_signals_to_us(cluster, capfd):
+async def test_joining_keeps_our_signal_handlers(cluster, capfd):
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     async with joined(cluster):
         assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
@@ -274,14 +274,14 @@ async def test_a_second_cluster_is_refused_while_this_process_is_in_one(cluster)
 
 
 @pytest.mark.spec("RAY-12")
-async def test_an_address_where_nothing_answers_is_told(cluster):
+async def test_an_address_without_a_cluster_is_reported(cluster):
     with pytest.raises(ClusterRefused, match="nothing answers"):
         async with join_cluster(cluster.settings, "127.0.0.1:1"):
             pass
 
 
 @pytest.mark.spec("RAY-8")
-def test_who_has_another_token_or_none_is_not_let_in(outsiders):
+def test_a_process_with_a_wrong_or_missing_token_cannot_join(outsiders):
     of_another, of_none = outsiders()
     assert "has it the token of" in of_another
     assert of_none in {"AuthenticationError", "ConnectionError", "RuntimeError"}
@@ -303,7 +303,7 @@ async def test_a_node_drains_and_ends_its_process_when_it_is_stopped(cluster):
 
 
 @pytest.mark.spec("RAY-3")
-async def test_32_streams_through_a_head_outlive_a_killed_node_with_the_same_tokens_and_bits(cluster, tmp_path):
+async def test_32_streams_through_a_head_survive_a_killed_node_with_the_same_bits(cluster, tmp_path):
     engine = EngineSettings(model_dir=str(write_tiny_gguf(tmp_path / "tiny.gguf")), max_num_seqs=32, context_tokens=256)
     requests = [
         GenerationRequest(

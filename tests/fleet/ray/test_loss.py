@@ -25,18 +25,18 @@ def loss():
 
 
 @pytest.mark.spec("RAY-9")
-def test_the_loss_of_the_control_process_is_told_within_five_seconds(loss):
+def test_the_loss_of_the_control_process_is_reported_within_five_seconds(loss):
     assert loss["noticed_s"] < 5
     assert "is gone" in loss["lost"]
 
 
 @pytest.mark.spec("RAY-9")
-def test_a_stream_that_is_open_then_is_finished_and_the_process_ends_cleanly(loss):
+def test_a_stream_open_at_the_loss_is_finished_and_the_process_ends_cleanly(loss):
     assert loss["events"] == 501
 
 
 @pytest.mark.spec("RAY-16")
-def test_the_control_program_leaves_the_nodes_alone_until_they_have_ended_and_then_says_why_it_ends(loss):
+def test_the_control_program_waits_for_its_nodes_and_then_says_why_it_ends(loss):
     assert "has ended by itself" in loss["control_said"]
 
 
