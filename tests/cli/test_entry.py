@@ -12,7 +12,8 @@ from tlserve import __version__, errors
 from tlserve.cli import main, trio_run
 from tlserve.cli.commands import COMMANDS
 from tlserve.cli.exit_codes import exit_code_of, fault_lines
-from tlserve.config import Settings, load_settings
+from tlserve.config.load import load_settings
+from tlserve.config.settings import Settings
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -10,10 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.source_tree import CHECKOUT
-from tlserve.config import Settings, load_settings
 from tlserve.config.declared import declared_settings
-from tlserve.config.load import load_with_sources
-from tlserve.config.settings import SamplingSettings
+from tlserve.config.load import load_settings, load_with_sources
+from tlserve.config.settings import SamplingSettings, Settings
 from tlserve.errors import SettingsError
 
 

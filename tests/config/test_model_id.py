@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tlserve.config import find_model, model_cache_dir, served_model_id
+from tlserve.config.model_id import served_model_id
+from tlserve.config.paths import find_model, model_cache_dir
 
 
 @pytest.mark.spec("SET-12")
