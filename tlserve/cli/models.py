@@ -16,7 +16,7 @@ from tlserve.config.paths import CachedModel, cached_models, model_cache_dir
 
 
 @attrs.frozen
-class Row:
+class ListedModel:
     """One model that `--model` takes by name."""
 
     name: str
@@ -34,28 +34,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the models and return 0."""
     cache = model_cache_dir()
-    rows = [*_built_in(), *(_cached(model) for model in cached_models(cache))]
+    listed = [*_built_in(), *(_cached(model) for model in cached_models(cache))]
     if arguments.json:
-        print(json.dumps([attrs.asdict(row) for row in rows], indent=2))
+        print(json.dumps([attrs.asdict(model) for model in listed], indent=2))
     else:
-        _print_table(rows, cache)
+        _print_table(listed, cache)
     return 0
 
 
-def _built_in() -> Iterator[Row]:
+def _built_in() -> Iterator[ListedModel]:
     import tlserve
 
     folder = Path(tlserve.__file__).parent / "model" / "builtin"
     for path in sorted(entry for entry in folder.iterdir() if entry.is_dir()):
-        yield Row(path.name, "", size_below(path), "built in", str(path))
+        yield ListedModel(path.name, "", size_below(path), "built in", str(path))
 
 
-def _cached(model: CachedModel) -> Row:
+def _cached(model: CachedModel) -> ListedModel:
     origin = str(model.source.get("from", "unknown"))
     commit = str(model.source.get("commit", ""))
     revision = str(model.source.get("revision", ""))
     said = " ".join(part for part in (origin, revision and f"@{revision}", commit[:12]) if part)
-    return Row(model.name, model.version, size_below(model.path), said, str(model.path))
+    return ListedModel(model.name, model.version, size_below(model.path), said, str(model.path))
 
 
 def size_below(path: Path) -> int:
@@ -68,13 +68,13 @@ def megabytes(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.1f} MB"
 
 
-def _print_table(rows: list[Row], cache: Path) -> None:
+def _print_table(listed: list[ListedModel], cache: Path) -> None:
     from rich.console import Console
     from rich.table import Table
 
     table = Table(caption=f"the cache is {cache}", caption_justify="left")
     for heading in ("model", "version", "size", "from"):
         table.add_column(heading, justify="right" if heading == "size" else "left", overflow="fold")
-    for row in rows:
-        table.add_row(row.name, row.version, megabytes(row.size_bytes), row.source)
+    for model in listed:
+        table.add_row(model.name, model.version, megabytes(model.size_bytes), model.source)
     Console().print(table)

@@ -25,7 +25,7 @@ class Refused(Exception):
 
 
 @attrs.frozen
-class Kind:
+class SettingType:
     """A type of setting: what people call it, and how a TOML value or a text becomes it (None: it cannot)."""
 
     called: str
@@ -40,7 +40,7 @@ class Declared:
 
     table: str
     key: str
-    kind: Kind
+    kind: SettingType
     default: Any
     about: str
     unit: str
@@ -89,14 +89,18 @@ def _split(text: str) -> tuple[str, ...]:
     return tuple(part.strip() for part in text.split(",") if part.strip())
 
 
-KINDS: dict[object, Kind] = {
-    str: Kind("a text", {"type": "string"}, lambda value: value if isinstance(value, str) else None, lambda text: text),
-    int: Kind(
+KINDS: dict[object, SettingType] = {
+    str: SettingType(
+        "a text", {"type": "string"}, lambda value: value if isinstance(value, str) else None, lambda text: text
+    ),
+    int: SettingType(
         "a whole number", {"type": "integer"}, lambda value: value if type(value) is int else None, _whole_number
     ),
-    float | None: Kind("a number", {"type": "number"}, _number, _number_text),
-    bool: Kind("true or false", {"type": "boolean"}, lambda value: value if isinstance(value, bool) else None, _truth),
-    tuple[str, ...]: Kind("a list of texts", {"type": "array", "items": {"type": "string"}}, _text_list, _split),
+    float | None: SettingType("a number", {"type": "number"}, _number, _number_text),
+    bool: SettingType(
+        "true or false", {"type": "boolean"}, lambda value: value if isinstance(value, bool) else None, _truth
+    ),
+    tuple[str, ...]: SettingType("a list of texts", {"type": "array", "items": {"type": "string"}}, _text_list, _split),
 }
 KINDS[int | None] = KINDS[int]
 

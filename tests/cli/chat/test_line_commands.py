@@ -2,7 +2,7 @@
 
 import pytest
 
-from tlserve.cli.chat.client import AnswerEnd, Target, parse_target, refusal
+from tlserve.cli.chat.client import AnswerEnd, ChatServer, parse_server, refusal
 from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import COMMANDS, Ask, Note, Quit, Save, take_line
 from tlserve.cli.chat.screen import described, visible
@@ -98,24 +98,24 @@ def test_help_lists_every_command() -> None:
 @pytest.mark.parametrize(
     ("url", "target"),
     [
-        ("http://127.0.0.1:8000", Target("127.0.0.1", 8000)),
-        ("http://[::1]:1/", Target("::1", 1)),
-        ("https://example.com/v1", Target("example.com", 443, is_tls=True)),
-        ("http://gateway/models/v1/", Target("gateway", 80, base_path="/models")),
+        ("http://127.0.0.1:8000", ChatServer("127.0.0.1", 8000)),
+        ("http://[::1]:1/", ChatServer("::1", 1)),
+        ("https://example.com/v1", ChatServer("example.com", 443, is_tls=True)),
+        ("http://gateway/models/v1/", ChatServer("gateway", 80, base_path="/models")),
     ],
 )
-def test_an_address_names_host_port_and_what_paths_begin_with(url: str, target: Target) -> None:
-    assert parse_target(url) == target
+def test_an_address_names_host_port_and_what_paths_begin_with(url: str, target: ChatServer) -> None:
+    assert parse_server(url) == target
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://[", ""])
 def test_a_wrong_server_address_is_refused(url: str) -> None:
     with pytest.raises(OperatorError, match="give one like"):
-        parse_target(url)
+        parse_server(url)
 
 
 def test_a_key_is_sent_and_not_shown() -> None:
-    target = parse_target("http://x", "secret-key")
+    target = parse_server("http://x", "secret-key")
     assert ("Authorization", "Bearer secret-key") in target.headers()
     assert "secret" not in repr(target)
 

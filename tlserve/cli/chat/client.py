@@ -28,7 +28,7 @@ class AnswerFailed(TlserveError):
 
 
 @attrs.frozen
-class Target:
+class ChatServer:
     """A server: where it listens, what its paths begin with, and the key it wants, if any."""
 
     host: str
@@ -54,7 +54,7 @@ class AnswerEnd:
     seed: str | None
 
 
-def parse_target(url: str, key: str = "") -> Target:
+def parse_server(url: str, key: str = "") -> ChatServer:
     """Return the server that `url` names; a path is kept, a "/v1" at its end left out. Raises `OperatorError`."""
     try:
         parts = urlsplit(url)
@@ -65,16 +65,16 @@ def parse_target(url: str, key: str = "") -> Target:
         raise OperatorError(f"{url!r} is not the address of a server: give one like http://127.0.0.1:8000")
     is_tls = parts.scheme == "https"
     base_path = parts.path.rstrip("/").removesuffix("/v1")
-    return Target(parts.hostname, port or (443 if is_tls else 80), is_tls, base_path, key)
+    return ChatServer(parts.hostname, port or (443 if is_tls else 80), is_tls, base_path, key)
 
 
 @asynccontextmanager
-async def _connected(target: Target) -> AsyncIterator[HttpClient]:
+async def _connected(server: ChatServer) -> AsyncIterator[HttpClient]:
     try:
-        client = await _open(target)
+        client = await _open(server)
     except OSError as error:
         reason = f" ({error.strerror})" if error.strerror else ""
-        raise AnswerFailed(f"no server answers at {target.host}:{target.port}{reason}") from error
+        raise AnswerFailed(f"no server answers at {server.host}:{server.port}{reason}") from error
     async with client:
         try:
             yield client
@@ -82,17 +82,17 @@ async def _connected(target: Target) -> AsyncIterator[HttpClient]:
             raise AnswerFailed(f"the connection to the server broke: {error}") from error
 
 
-async def _open(target: Target) -> HttpClient:
-    if not target.is_tls:
-        return await connect(target.host, target.port)
-    stream = await trio.open_ssl_over_tcp_stream(target.host, target.port, https_compatible=True)
-    return HttpClient(stream, f"{target.host}:{target.port}")
+async def _open(server: ChatServer) -> HttpClient:
+    if not server.is_tls:
+        return await connect(server.host, server.port)
+    stream = await trio.open_ssl_over_tcp_stream(server.host, server.port, https_compatible=True)
+    return HttpClient(stream, f"{server.host}:{server.port}")
 
 
-async def list_models(target: Target) -> list[str]:
+async def list_models(server: ChatServer) -> list[str]:
     """Return the ids of the models that are served; raises `AnswerFailed`."""
-    async with _connected(target) as client:
-        answer = await client.request("GET", f"{target.base_path}/v1/models", target.headers())
+    async with _connected(server) as client:
+        answer = await client.request("GET", f"{server.base_path}/v1/models", server.headers())
     if answer.status != 200:
         raise AnswerFailed(refusal(answer))
     try:
@@ -101,12 +101,12 @@ async def list_models(target: Target) -> list[str]:
         raise AnswerFailed("what answers there does not speak the OpenAI API: its /v1/models is no list") from error
 
 
-async def stream_answer(target: Target, body: dict[str, object], show: Callable[[str], None]) -> AnswerEnd:
+async def stream_answer(server: ChatServer, body: dict[str, object], show: Callable[[str], None]) -> AnswerEnd:
     """Ask and call `show` with each piece of the answer; raises `AnswerFailed`."""
     started_s = time.monotonic()
     data = json.dumps(body).encode()
-    async with _connected(target) as client:
-        answer = await client.open("POST", f"{target.base_path}/v1/chat/completions", target.headers(), data)
+    async with _connected(server) as client:
+        answer = await client.open("POST", f"{server.base_path}/v1/chat/completions", server.headers(), data)
         if answer.status != 200:
             raise AnswerFailed(refusal(Answer(answer.status, answer.headers, await answer.read())))
         finish, tokens = await _read(answer, show)

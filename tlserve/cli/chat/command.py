@@ -19,7 +19,7 @@ from pathlib import Path
 import trio
 
 from tlserve.cli import exit_codes
-from tlserve.cli.chat.client import AnswerEnd, AnswerFailed, Target, list_models, parse_target, stream_answer
+from tlserve.cli.chat.client import AnswerEnd, AnswerFailed, ChatServer, list_models, parse_server, stream_answer
 from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import Ask, Note, Outcome, Quit, Save, take_line
 from tlserve.cli.chat.screen import Screen, open_screen
@@ -54,20 +54,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Talk until the input ends; return 0, or 11 if a piped turn got no answer. Raises `OperatorError`."""
     screen = open_screen()
-    with _server(arguments, screen) as target:
-        model = arguments.url_model or _first_model(target)
+    with _server(arguments, screen) as server:
+        model = arguments.url_model or _first_model(server)
         if screen.is_terminal:
-            screen.note(f"{model} at {target.host}:{target.port}; /help lists the commands")
+            screen.note(f"{model} at {server.host}:{server.port}; /help lists the commands")
         options: dict[str, object] = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens}
         conversation = Conversation(model, arguments.system, options=options)
-        return Chat(target, conversation, screen).run()
+        return Chat(server, conversation, screen).run()
 
 
 @contextmanager
-def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[Target]:
+def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[ChatServer]:
     """Give the server to talk to, started here if a model is named."""
     if arguments.model is None:
-        yield parse_target(arguments.url, process_environ().get(KEY_VARIABLE, ""))
+        yield parse_server(arguments.url, process_environ().get(KEY_VARIABLE, ""))
         return
     from tlserve.programs.in_thread import serve_in_thread
     from tlserve.telemetry.logs import set_up_logs
@@ -76,13 +76,13 @@ def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[Target]:
     settings = {name if "." in name else f"engine.{name}": value for name, value in arguments.pairs}
     with ExitStack() as stack:
         with screen.waiting(f"loading {arguments.model}"):
-            server = stack.enter_context(serve_in_thread(arguments.model, settings=settings))
-        yield parse_target(f"http://{server.address}")
+            embedded = stack.enter_context(serve_in_thread(arguments.model, settings=settings))
+        yield parse_server(f"http://{embedded.address}")
 
 
-def _first_model(target: Target) -> str:
+def _first_model(server: ChatServer) -> str:
     try:
-        models = trio.run(list_models, target)
+        models = trio.run(list_models, server)
     except AnswerFailed as fault:
         hint = "start one by `tlserve serve`, name one by --url, or give --model"
         raise OperatorError(f"{fault.message}; {hint}") from fault
@@ -94,8 +94,8 @@ def _first_model(target: Target) -> str:
 class Chat:
     """The loop over the user's lines."""
 
-    def __init__(self, target: Target, conversation: Conversation, screen: Screen) -> None:
-        self._target = target
+    def __init__(self, server: ChatServer, conversation: Conversation, screen: Screen) -> None:
+        self._chat_server = server
         self._conversation = conversation
         self._screen = screen
         self._code = exit_codes.DONE
@@ -132,7 +132,7 @@ class Chat:
             self._screen.piece(piece)
 
         try:
-            end = answer_or_stop(self._target, self._conversation.body(), show, stoppable=self._screen.is_terminal)
+            end = answer_or_stop(self._chat_server, self._conversation.body(), show, stoppable=self._screen.is_terminal)
         except AnswerFailed as fault:
             if pieces:
                 self._screen.end(None)
@@ -153,10 +153,10 @@ class Chat:
 
 
 def answer_or_stop(
-    target: Target, body: dict[str, object], show: Callable[[str], None], *, stoppable: bool
+    server: ChatServer, body: dict[str, object], show: Callable[[str], None], *, stoppable: bool
 ) -> AnswerEnd | None:
     """Get one answer; None if Ctrl-C stopped it. Raises `AnswerFailed`."""
-    return trio.run(partial(_answer_or_stop, partial(stream_answer, target, body, show), stoppable))
+    return trio.run(partial(_answer_or_stop, partial(stream_answer, server, body, show), stoppable))
 
 
 async def _answer_or_stop(ask: Callable[[], Awaitable[AnswerEnd]], stoppable: bool) -> AnswerEnd | None:
