@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.http.guarded_api import open_streams
 from tlserve.access.addresses import AddressLimits, address_of
 from tlserve.access.door import Door, Entry, Knock
 from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
@@ -237,11 +238,11 @@ def test_permits_never_leak_and_never_exceed_the_limit(steps: list[tuple[bool, i
                 inside[-1].reserve(number * 10, now_s)
         elif inside:
             inside.pop(number % len(inside)).leave(number * 20, now_s)
-        assert at.open_streams() == ({"ci": len(inside)} if inside else {})
+        assert open_streams(at) == ({"ci": len(inside)} if inside else {})
         assert len(inside) <= 3
     for entry in inside:
         entry.leave(0, now_s)
-    assert at.open_streams() == {}
+    assert open_streams(at) == {}
 
 
 # --- addresses

@@ -25,7 +25,7 @@ from tlserve.http.client.connection import Answer
 from tlserve.telemetry.otel import OtelTracer
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.span_facts import span_facts
-from tlserve.telemetry.trace_context import trace_id_of
+from tlserve.telemetry.tracing import trace_id_of
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"

@@ -8,7 +8,7 @@ name of the route that matched is handed in, so no spelling of a path leads arou
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import attrs
 
@@ -139,10 +139,6 @@ class Door:
         _check(key.limits, usage, knock)
         usage.requests.add(1, knock.now_s)
         return Entry(key.name, key.limits, usage, generates=knock.generates)
-
-    def open_streams(self) -> Mapping[str, int]:
-        """Return the number of permits that the requests of each key hold."""
-        return {name: usage.streams for name, usage in self._usage.items() if usage.streams}
 
 
 def rate_headers(limits: Limits, usage: KeyUsage, now_s: float) -> Fields:

@@ -28,7 +28,7 @@ from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.routing import Route, RouteFound, Router, UnknownPath, WrongMethod, answer_without_endpoint
 from tlserve.telemetry.request_log import RequestRecord
-from tlserve.telemetry.trace_context import TRACEPARENT, TRACESTATE, trace_id_of
+from tlserve.telemetry.tracing import TRACEPARENT, TRACESTATE, trace_id_of
 
 ApiEndpoint = Callable[[ApiContext, ApiExchange], Awaitable[None]]
 Match = RouteFound[ApiEndpoint] | WrongMethod | UnknownPath

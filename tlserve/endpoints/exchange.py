@@ -21,8 +21,7 @@ from tlserve.http.responder import Responder
 from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.openai.fields import ignored_header
 from tlserve.telemetry.request_log import RequestFigures, RequestRecord
-from tlserve.telemetry.trace_context import TRACEPARENT
-from tlserve.telemetry.tracing import RequestSpan
+from tlserve.telemetry.tracing import TRACEPARENT, RequestSpan
 
 logger = logging.getLogger("tlserve.endpoints")
 

@@ -19,7 +19,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.span_facts import span_facts
-from tlserve.telemetry.trace_context import TRACEPARENT, TRACESTATE
+from tlserve.telemetry.tracing import TRACEPARENT, TRACESTATE
 
 _PROPAGATOR = TraceContextTextMapPropagator()
 _EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"

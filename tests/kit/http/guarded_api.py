@@ -8,7 +8,7 @@ async with guarded(Limits(requests_per_minute=2)) as api:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -51,6 +51,11 @@ class Guarded:
 def chat_body(**fields: Any) -> dict[str, Any]:
     base = {"model": "succ", "messages": [{"role": "user", "content": "a"}], "max_tokens": 3, "temperature": 0}
     return {**base, **fields}
+
+
+def open_streams(door: Door) -> Mapping[str, int]:
+    """Return the number of open requests of each key that has any."""
+    return {name: usage.streams for name, usage in door._usage.items() if usage.streams}
 
 
 @asynccontextmanager
