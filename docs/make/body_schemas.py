@@ -14,7 +14,7 @@ import msgspec
 
 from docs.make.answer_schemas import Schema, ref
 from tlserve.openai import answer_formats, field_tables, messages
-from tlserve.openai.fields import Field, Kind, Table
+from tlserve.openai.fields import Field, FieldKind, Table
 
 
 def body_schema(table: Table) -> Schema:
@@ -26,7 +26,7 @@ def body_schema(table: Table) -> Schema:
 
 def part_schemas() -> Mapping[str, Schema]:
     """Return the named schemas that bodies refer to: a message of each role that is served."""
-    served = {role: table for role, table in messages.BY_ROLE.items() if table["role"].kind is Kind.SERVED}
+    served = {role: table for role, table in messages.BY_ROLE.items() if table["role"].kind is FieldKind.SERVED}
     return {"Message": {"anyOf": [_message(role, table) for role, table in served.items()]}}
 
 
@@ -67,7 +67,7 @@ def _shape_schema(name: str, field: Field) -> Mapping[str, Any]:
         return body_schema(answer_formats.STRUCTURED_OUTPUTS)
     if field.schema is not None:
         return field.schema
-    return {"enum": _asking_nothing(field)} if field.kind is Kind.LATER else _schema_of(field.shape)
+    return {"enum": _asking_nothing(field)} if field.kind is FieldKind.LATER else _schema_of(field.shape)
 
 
 def _asking_nothing(field: Field) -> list[Any]:
@@ -84,6 +84,6 @@ def _schema_of(shape: Any) -> Mapping[str, Any]:
 
 def field_words(field: Field) -> str:
     """Say what is done with a field, and what it takes."""
-    if field.kind is Kind.LATER:
+    if field.kind is FieldKind.LATER:
         return "not served: 422" + (f" for all but {field.takes}" if field.takes else "")
-    return field.takes + (" (without effect)" if field.kind is Kind.INERT else "")
+    return field.takes + (" (without effect)" if field.kind is FieldKind.INERT else "")

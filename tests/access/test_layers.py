@@ -14,13 +14,13 @@ from tests.kit.http.memory_http import read_available, statuses
 from tests.kit.scripted_backend import Script
 from tlserve.access.keys import KeyRing, Limits
 from tlserve.endpoints.api import ROUTES
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 from tlserve.telemetry.request_log import request_line
 
 APP = "https://app.example.com"
 
 
-def error_of(answer: Answer) -> dict[str, Any]:
+def error_of(answer: HttpResponse) -> dict[str, Any]:
     error: dict[str, Any] = json.loads(answer.body)["error"]
     return error
 

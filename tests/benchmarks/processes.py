@@ -19,7 +19,7 @@ import trio
 
 from tlserve.bench.target import parse_target
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import AnswerBroken, connect
+from tlserve.http.client.connection import ResponseBroken, connect
 
 START_LIMIT_S = 300.0
 _END_LIMIT_S = 20.0
@@ -87,7 +87,7 @@ async def _is_ready(ready: str) -> bool:
     try:
         async with await connect(target.address.host, target.address.port) as client:
             return (await client.request("GET", target.prefix or "/")).status == 200
-    except (OSError, AnswerBroken):
+    except (OSError, ResponseBroken):
         return False
 
 

@@ -17,7 +17,7 @@ from tlserve.chat.served_model import Catalogue, Served
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 from tlserve.telemetry.request_log import RequestRecord
 
 CHAT = "/v1/chat/completions"
@@ -32,14 +32,14 @@ class Api:
     backend: ScriptedBackend
     records: list[RequestRecord]
 
-    async def post(self, path: str, body: Any, *headers: tuple[str, str]) -> Answer:
+    async def post(self, path: str, body: Any, *headers: tuple[str, str]) -> HttpResponse:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         return await self.server.client.request("POST", path, (JSON, *headers), data)
 
-    async def get(self, path: str, *headers: tuple[str, str]) -> Answer:
+    async def get(self, path: str, *headers: tuple[str, str]) -> HttpResponse:
         return await self.server.client.request("GET", path, headers)
 
-    async def chat(self, content: Any = "a", *headers: tuple[str, str], **fields: Any) -> Answer:
+    async def chat(self, content: Any = "a", *headers: tuple[str, str], **fields: Any) -> HttpResponse:
         return await self.post(CHAT, chat_body(content, **fields), *headers)
 
 

@@ -10,8 +10,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.kit.http.evil_streams import BrittleStream, TricklingStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client.connection import AnswerBroken
-from tlserve.http.connection import Connection, Phase
+from tlserve.http.client.connection import ResponseBroken
+from tlserve.http.connection import Connection, ServerState
 from tlserve.http.exchange import Handler, Service
 from tlserve.http.messages import HttpFault, Request, Response, render_plain_fault
 from tlserve.http.responder import Responder
@@ -32,7 +32,7 @@ async def stream_two(request: Request, responder: Responder) -> None:
 
 async def run_connection(stream: trio.abc.Stream, handler: Handler, settings: HttpSettings | None = None) -> None:
     service = Service(settings=settings or HttpSettings(), handler=handler, render_fault=render_plain_fault)
-    await Connection(stream, service, Phase()).run()
+    await Connection(stream, service, ServerState()).run()
 
 
 @pytest.mark.spec("HTTP-20")
@@ -212,7 +212,7 @@ async def test_a_stream_whose_handler_fails_is_cut_without_its_final_chunk(
     async with memory_server(handler) as server:
         answer = await server.client.open("GET", "/")
         assert await answer.receive() == b"begun"
-        with pytest.raises(AnswerBroken):
+        with pytest.raises(ResponseBroken):
             await answer.receive()
     assert "late" in caplog.text
 

@@ -8,7 +8,7 @@ from tests.kit.http.evil_streams import DeafStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
 from tlserve.http.client.connection import HttpClient
-from tlserve.http.connection import Connection, Phase
+from tlserve.http.connection import Connection, ServerState
 from tlserve.http.disconnect import pipelined_bytes_limit
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, Response, render_plain_fault
@@ -189,7 +189,7 @@ async def test_a_reader_that_does_not_read_is_cut_after_the_write_time(autojump_
     stream = DeafStream(GET)
     settings = HttpSettings(write_timeout_ms=2500)
     service = Service(settings=settings, handler=handler, render_fault=render_plain_fault)
-    await Connection(stream, service, Phase()).run()
+    await Connection(stream, service, ServerState()).run()
     assert trio.current_time() == pytest.approx(2.5)
     assert handler.cancelled
     assert stream.closed

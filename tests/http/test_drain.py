@@ -8,7 +8,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.http.memory_http import MemoryListener, MemoryServer, memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.client.connection import ResponseBroken
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
@@ -120,7 +120,7 @@ async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_fi
         answer = await client.open("GET", "/stream")
         assert await answer.receive() == b"begun"
         server.server.cut()
-        with pytest.raises(AnswerBroken):
+        with pytest.raises(ResponseBroken):
             await answer.receive()
         await server.ended.wait()
         assert trio.current_time() == 0
@@ -146,7 +146,7 @@ async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(au
         server.server.cut(grace_s=5)
         assert await good.read() == b"error"
         assert await stubborn.receive() == b"error"
-        with pytest.raises(AnswerBroken):
+        with pytest.raises(ResponseBroken):
             await stubborn.receive()
         assert trio.current_time() == pytest.approx(5)
         await server.ended.wait()

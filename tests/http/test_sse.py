@@ -9,8 +9,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from tests.kit.http.evil_streams import TricklingStream
 from tests.kit.http.memory_http import memory_server
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client.connection import AnswerBroken
-from tlserve.http.connection import Connection, Phase
+from tlserve.http.client.connection import ResponseBroken
+from tlserve.http.connection import Connection, ServerState
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, render_plain_fault
 from tlserve.http.responder import Responder
@@ -65,7 +65,7 @@ async def test_all_payloads_of_one_call_leave_in_one_write() -> None:
 
     service = Service(settings=HttpSettings(), handler=handler, render_fault=render_plain_fault)
     async with trio.open_nursery() as nursery:
-        nursery.start_soon(Connection(stream, service, Phase()).run)
+        nursery.start_soon(Connection(stream, service, ServerState()).run)
         await wait_all_tasks_blocked()
         nursery.cancel_scope.cancel()
     head, first, second, end = stream.writes
@@ -164,7 +164,7 @@ async def test_an_error_inside_the_stream_comes_out_as_itself_and_cuts_the_answe
     async with memory_server(handler) as server:
         answer = await server.client.open("GET", "/")
         assert await answer.receive() == event("a")
-        with pytest.raises(AnswerBroken):
+        with pytest.raises(ResponseBroken):
             await answer.receive()
     assert len(seen) == 1
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai import field_tables
-from tlserve.openai.fields import Kind, Table, ignored_header, inert, later, read_fields, served
+from tlserve.openai.fields import FieldKind, Table, ignored_header, inert, later, read_fields, served
 from tlserve.openai.json_body import parse_object
 
 TABLE: Table = {
@@ -62,7 +62,7 @@ ALL_TABLES = {
 
 @pytest.mark.parametrize("name", ALL_TABLES)
 def test_every_field_says_what_it_takes_or_can_only_be_left_out(name: str) -> None:
-    assert all(field.takes or field.kind is Kind.LATER for field in ALL_TABLES[name].values())
+    assert all(field.takes or field.kind is FieldKind.LATER for field in ALL_TABLES[name].values())
 
 
 @pytest.mark.spec("API-4")
@@ -70,7 +70,7 @@ def test_every_field_says_what_it_takes_or_can_only_be_left_out(name: str) -> No
 def test_what_a_later_field_says_to_send_is_served(name: str) -> None:
     for field in ALL_TABLES[name].values():
         found = re.search(r'^(\{\}|\[.*\]|\d|true|false|"\w+")|\{"type": "text"\}', field.takes)
-        if field.kind is Kind.LATER and found:
+        if field.kind is FieldKind.LATER and found:
             assert field.is_noop(field.decode(found.group().encode()))
 
 

@@ -21,7 +21,7 @@ from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.errors import ServerFault
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 from tlserve.telemetry.otel import OtelTracer
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.span_facts import span_facts
@@ -44,7 +44,7 @@ class Traced:
     exporter: InMemorySpanExporter
     records: list[RequestRecord]
 
-    async def chat(self, *headers: tuple[str, str], **fields: object) -> Answer:
+    async def chat(self, *headers: tuple[str, str], **fields: object) -> HttpResponse:
         body = {"model": "succ", "messages": [{"role": "user", "content": SECRET}], "max_tokens": 3, **fields}
         client = self.server.client
         return await client.request("POST", "/v1/chat/completions", headers, json.dumps(body).encode())

@@ -74,7 +74,7 @@ class MinuteWindow:
 
 
 def limit_headers(kind: str, limit: int, window: MinuteWindow, now_s: float) -> Fields:
-    """Return the three headers of a limit; `kind` is "Requests" or "Tokens". A limit of 0 is no limit and has none."""
+    """Return the three headers of a limit; `kind` is "Requests" or "Tokens". A limit of 0 has none."""
     if not limit:
         return ()
     used = window.used(now_s)

@@ -19,7 +19,7 @@ import trio
 
 from tlserve.bench.samples import Failure, Outcome, Sample
 from tlserve.bench.target import TargetServer
-from tlserve.http.client.connection import AnswerBroken, AnswerStream, connect
+from tlserve.http.client.connection import ResponseBroken, ResponseStream, connect
 
 CHAT = "/chat/completions"
 CONNECT, BROKEN, TIMEOUT, EMPTY, IN_STREAM = "connect", "broken", "timeout", "empty answer", "error event"
@@ -74,7 +74,7 @@ async def ask(
             return await _ask(target, body, due_s, clock)
     except OSError as error:
         kind, message = CONNECT, str(error)
-    except (AnswerBroken, msgspec.DecodeError) as error:
+    except (ResponseBroken, msgspec.DecodeError) as error:
         kind, message = BROKEN, str(error)
     return Failure(kind=kind, message=message, due_s=due_s, ended_s=clock())
 
@@ -89,7 +89,7 @@ async def _ask(target: TargetServer, body: bytes, due_s: float, clock: Callable[
     return _outcome(reading, due_s, clock())
 
 
-async def _read(answer: AnswerStream, clock: Callable[[], float]) -> _AnswerReading:
+async def _read(answer: ResponseStream, clock: Callable[[], float]) -> _AnswerReading:
     reading = _AnswerReading()
     async for line in answer.lines():
         reading.feed(line, clock())

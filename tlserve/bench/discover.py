@@ -10,7 +10,7 @@ import msgspec
 
 from tlserve.bench.target import TargetServer
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import AnswerBroken, connect
+from tlserve.http.client.connection import ResponseBroken, connect
 
 
 async def with_model(target: TargetServer) -> TargetServer:
@@ -20,7 +20,7 @@ async def with_model(target: TargetServer) -> TargetServer:
     try:
         async with await connect(target.address.host, target.address.port) as client:
             answer = await client.request("GET", target.path("/models"), target.headers)
-    except (OSError, AnswerBroken) as error:
+    except (OSError, ResponseBroken) as error:
         raise OperatorError(f"{target.url} does not answer: {error}") from None
     if answer.status != 200:
         raise OperatorError(f"{target.url} answers GET /v1/models with {answer.status}; name its model")

@@ -15,7 +15,7 @@ import msgspec
 from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import WORDS
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import AnswerBroken, connect
+from tlserve.http.client.connection import ResponseBroken, connect
 
 TOKENIZE = "/tokenize"
 FILLER = " a"
@@ -68,7 +68,7 @@ async def count_tokens(target: TargetServer, text: str) -> int:
         async with await connect(target.address.host, target.address.port) as client:
             answer = await client.request("POST", target.path(TOKENIZE), target.headers, body)
         return int(msgspec.json.decode(answer.body)["count"])
-    except (OSError, AnswerBroken, msgspec.DecodeError, KeyError, TypeError):
+    except (OSError, ResponseBroken, msgspec.DecodeError, KeyError, TypeError):
         raise OperatorError(
             f"{target.url} does not count tokens (POST /v1/tokenize); give a number of words instead of tokens"
         ) from None

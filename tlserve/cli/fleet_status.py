@@ -17,7 +17,7 @@ from rich.table import Table
 
 from tlserve.config.addresses import parse_address
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import AnswerBroken, connect
+from tlserve.http.client.connection import ResponseBroken, connect
 
 ANSWER_LIMIT_S = 5.0
 
@@ -73,7 +73,7 @@ async def ask_nodes(health_address: str) -> list[dict[str, Any]]:
         with trio.fail_after(ANSWER_LIMIT_S):
             async with await connect(address.host, address.port) as client:
                 answer = await client.request("GET", "/healthz")
-    except (OSError, AnswerBroken, trio.TooSlowError) as error:
+    except (OSError, ResponseBroken, trio.TooSlowError) as error:
         raise OperatorError(
             f"no head answers at {health_address}: {error or type(error).__name__}; --health-port says where its health port is"
         ) from None

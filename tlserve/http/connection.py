@@ -16,7 +16,7 @@ import h11
 import trio
 
 from tlserve.http import limits
-from tlserve.http.exchange import Ending, Exchange, Service
+from tlserve.http.exchange import AfterAnswer, Exchange, Service
 from tlserve.http.messages import HttpFault, parse_target
 from tlserve.http.responder import Responder, Surroundings
 from tlserve.http.sockets.tls import transport_of
@@ -25,8 +25,8 @@ from tlserve.http.wire import Wire
 logger = logging.getLogger("tlserve.http")
 
 
-class Phase:
-    """Whether the server takes new work, who idles, and what is open: shared by all connections of a server."""
+class ServerState:
+    """What all connections of a server share: whether it drains, how much is open, and the connections that are idle."""
 
     def __init__(self) -> None:
         self.draining = False
@@ -65,16 +65,16 @@ class Phase:
 class Connection:
     """Serves the requests that come over `stream`, one after the other."""
 
-    def __init__(self, stream: trio.abc.Stream, service: Service, phase: Phase) -> None:
+    def __init__(self, stream: trio.abc.Stream, service: Service, state: ServerState) -> None:
         self._wire = Wire(stream, service.settings.write_timeout_ms / 1000)
         self._service = service
         self._settings = service.settings
-        self._phase = phase
+        self._state = state
         self._peer = peer_name(stream)
 
     async def run(self) -> None:
         """Serve until the client, a limit or the drain ends the connection; raises nothing but cancellation."""
-        ending = Ending.CUT
+        ending = AfterAnswer.CUT
         try:
             ending = await self._serve()
         except Exception:
@@ -88,25 +88,25 @@ class Connection:
         finally:
             await self._end(ending)
 
-    async def _end(self, ending: Ending) -> None:
-        if ending is Ending.LINGER:
+    async def _end(self, ending: AfterAnswer) -> None:
+        if ending is AfterAnswer.LINGER:
             await self._wire.linger()
-        elif ending is Ending.CLOSE:
+        elif ending is AfterAnswer.CLOSE:
             await self._wire.close()
         else:
             await self._wire.abort()
 
-    async def _serve(self) -> Ending:
-        ending = Ending.KEEP
-        while ending is Ending.KEEP:
-            ending = await self._serve_next() if await self._wait_request() else Ending.CLOSE
+    async def _serve(self) -> AfterAnswer:
+        ending = AfterAnswer.KEEP
+        while ending is AfterAnswer.KEEP:
+            ending = await self._serve_next() if await self._wait_request() else AfterAnswer.CLOSE
         return ending
 
     async def _wait_request(self) -> bool:
         """Wait for the first byte of a request; False when there will be none."""
         if self._has_begun():
             return True
-        with self._phase.idle(self._settings.idle_timeout_ms / 1000):
+        with self._state.idle(self._settings.idle_timeout_ms / 1000):
             while not self._has_begun() and await self._wire.receive():
                 pass
         return self._has_begun()
@@ -116,20 +116,23 @@ class Connection:
         self._wire.take(limits.empty_lines_length(self._wire.received))
         return bytes(self._wire.received[:2]) not in (b"", b"\r")
 
-    async def _serve_next(self) -> Ending:
+    async def _serve_next(self) -> AfterAnswer:
         machine = h11.Connection(h11.SERVER, max_incomplete_event_size=sys.maxsize)
         head: h11.Request | None = None
-        with self._phase.open_request():
+        with self._state.open_request():
             try:
                 head = await self._read_head(machine)
                 if head is None:
-                    return Ending.CLOSE
+                    return AfterAnswer.CLOSE
                 limits.check_head(head)
                 target = parse_target(head.target.decode("ascii"))
             except HttpFault as fault:
                 return await self._refuse(machine, head, fault)
-            draining = lambda: self._phase.draining  # noqa: E731
-            return await Exchange(machine, self._wire, head, target, self._service, self._peer, draining).run()
+            exchange = Exchange(machine, self._wire, head, target, self._service, self._peer, self._is_draining)
+            return await exchange.run()
+
+    def _is_draining(self) -> bool:
+        return self._state.draining
 
     async def _read_head(self, machine: h11.Connection) -> h11.Request | None:
         """Read and parse one head; None if the input ends before it does. Raises `HttpFault`."""
@@ -155,15 +158,15 @@ class Connection:
             return length
         raise HttpFault(408, f"the request headers did not arrive within {timeout_ms} ms (header_timeout_ms)")
 
-    async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> Ending:
+    async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> AfterAnswer:
         """Answer what is not a request that could be handled; the connection cannot be trusted after it."""
         method = head.method.decode("ascii") if head else ""
         responder = Responder(machine, self._wire, method, Surroundings())
         try:
             await responder.send(self._service.render_fault(fault, None))
         except trio.BrokenResourceError:
-            return Ending.CUT
-        return Ending.LINGER
+            return AfterAnswer.CUT
+        return AfterAnswer.LINGER
 
 
 def peer_name(stream: trio.abc.Stream) -> str:

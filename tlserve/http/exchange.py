@@ -22,7 +22,7 @@ import trio
 from tlserve.config.settings import HttpSettings
 from tlserve.http import disconnect
 from tlserve.http.body import RequestBody
-from tlserve.http.messages import Headers, HttpFault, Request, Response, Target
+from tlserve.http.messages import Headers, HttpFault, Request, RequestTarget, Response
 from tlserve.http.responder import Responder, Surroundings
 from tlserve.http.wire import Wire
 
@@ -32,7 +32,7 @@ Handler = Callable[[Request, Responder], Awaitable[None]]
 RenderFault = Callable[[HttpFault, Request | None], Response]
 
 
-class Ending(enum.Enum):
+class AfterAnswer(enum.Enum):
     """How a connection goes on: with the next request, or to its end in one of three ways."""
 
     KEEP = "keep"
@@ -58,7 +58,7 @@ class Exchange:
         machine: h11.Connection,
         wire: Wire,
         head: h11.Request,
-        target: Target,
+        target: RequestTarget,
         service: Service,
         peer: str,
         draining: Callable[[], bool],
@@ -81,7 +81,7 @@ class Exchange:
         )
         self._responder = Responder(machine, wire, self._request.method, surroundings)
 
-    async def run(self) -> Ending:
+    async def run(self) -> AfterAnswer:
         """Answer the request and say how the connection goes on."""
         async with trio.open_nursery() as self._nursery:
             self._body.begin()
@@ -89,11 +89,11 @@ class Exchange:
                 await self._answer()
             self._nursery.cancel_scope.cancel()
         if not self._responder.finished:
-            return Ending.CUT
+            return AfterAnswer.CUT
         if self._machine.our_state is h11.DONE:
             await self._body.discard()
         done = self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE
-        return Ending.KEEP if done and not self._wire.ended else Ending.LINGER
+        return AfterAnswer.KEEP if done and not self._wire.ended else AfterAnswer.LINGER
 
     def _closes(self) -> bool:
         return self._draining() or not self._body.will_end()
@@ -137,7 +137,7 @@ class Exchange:
         return self._service.render_fault(fault, self._request)
 
 
-def _request_of(head: h11.Request, target: Target, headers: Headers, body: RequestBody, peer: str) -> Request:
+def _request_of(head: h11.Request, target: RequestTarget, headers: Headers, body: RequestBody, peer: str) -> Request:
     return Request(
         method=head.method.decode("ascii"),
         target=head.target.decode("ascii"),

@@ -132,22 +132,22 @@ class Response:
 
 
 @attrs.frozen
-class Target:
+class RequestTarget:
     """A request target taken apart: decoded path segments (the first is empty) and the raw query."""
 
     segments: tuple[str, ...]
     query: str = ""
 
 
-def parse_target(target: str) -> Target:
+def parse_target(target: str) -> RequestTarget:
     """Take `target` apart (origin, absolute or asterisk form); raises `HttpFault` 400. RFC 9112 section 3.2."""
     if target == "*":
-        return Target(("*",))
+        return RequestTarget(("*",))
     origin = _ABSOLUTE.sub("", target, count=1) if target[:1] != "/" else target
     path, _, query = (origin or "/").partition("?")
     if not path.startswith("/") or "#" in origin:
         raise HttpFault(400, "the request target is neither a path nor an http URL")
-    return Target(tuple(_decoded(segment) for segment in path.split("/")), query)
+    return RequestTarget(tuple(_decoded(segment) for segment in path.split("/")), query)
 
 
 def _decoded(segment: str) -> str:

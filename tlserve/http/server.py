@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import trio
 
 from tlserve.config.settings import HttpSettings
-from tlserve.http.connection import Connection, Phase
+from tlserve.http.connection import Connection, ServerState
 from tlserve.http.exchange import Handler, RenderFault, Service
 from tlserve.http.messages import render_plain_fault
 from tlserve.http.sockets.tls import shake_hands
@@ -38,7 +38,7 @@ class Server:
         self, settings: HttpSettings, handler: Handler, render_fault: RenderFault = render_plain_fault
     ) -> None:
         self._service = Service(settings=settings, handler=handler, render_fault=render_fault)
-        self._phase = Phase()
+        self._state = ServerState()
         self._accepting = trio.CancelScope()
         self._connections = trio.CancelScope()
         self.cutting = trio.Event()
@@ -46,17 +46,17 @@ class Server:
     @property
     def open_connections(self) -> int:
         """Return the number of connections that are being served."""
-        return self._phase.open_connections
+        return self._state.open_connections
 
     @property
     def open_requests(self) -> int:
         """Return the number of requests that have begun to arrive and are not answered to the end."""
-        return self._phase.open_requests
+        return self._state.open_requests
 
     @property
     def draining(self) -> bool:
         """Say whether the drain has begun."""
-        return self._phase.draining
+        return self._state.draining
 
     async def serve(
         self, listeners: Sequence[Listener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
@@ -73,7 +73,7 @@ class Server:
 
     def drain(self) -> None:
         """Close the listeners and the idle connections; open requests finish, and each is the last of its connection."""
-        self._phase.drain()
+        self._state.drain()
         self._accepting.cancel()
 
     def cut(self, grace_s: float = 0.0) -> None:
@@ -91,19 +91,19 @@ class Server:
                 connections.start_soon(self._serve_connection, stream, room)
 
     async def _serve_connection(self, stream: trio.abc.Stream, room: trio.Semaphore) -> None:
-        self._phase.open_connections += 1
+        self._state.open_connections += 1
         try:
             if await self._shake_hands(stream):
-                await Connection(stream, self._service, self._phase).run()
+                await Connection(stream, self._service, self._state).run()
             else:
                 await trio.aclose_forcefully(stream)
         finally:
-            self._phase.open_connections -= 1
+            self._state.open_connections -= 1
             room.release()
 
     async def _shake_hands(self, stream: trio.abc.Stream) -> bool:
         """Agree on TLS, in time; until then a connection is an idle one, and a drain ends it."""
-        with self._phase.idle(self._service.settings.handshake_timeout_ms / 1000):
+        with self._state.idle(self._service.settings.handshake_timeout_ms / 1000):
             if await shake_hands(stream):
                 return True
         return False

@@ -21,7 +21,7 @@ SERVER = "server_error"
 
 
 @attrs.frozen
-class Row:
+class ErrorRow:
     """How one class of error answers; `code` None: the error's own, if it has one."""
 
     status: int
@@ -29,21 +29,21 @@ class Row:
     code: str | None = None
 
 
-TABLE: dict[type[BaseException], Row] = {
-    errors.ClientError: Row(400, INVALID_REQUEST),
-    errors.ContextLengthExceeded: Row(400, INVALID_REQUEST, "context_length_exceeded"),
-    errors.Refusal: Row(422, INVALID_REQUEST, "unsupported_parameter"),
-    errors.ModelNotFound: Row(404, INVALID_REQUEST, "model_not_found"),
-    errors.KvHandleNotFound: Row(404, INVALID_REQUEST, "kv_handle_not_found"),
-    errors.Unavailable: Row(503, SERVER, "unavailable"),
-    errors.Overloaded: Row(429, RATE_LIMIT, "rate_limit_exceeded"),
-    errors.NoCapacity: Row(503, SERVER, "no_capacity"),
-    errors.Draining: Row(503, SERVER, "draining"),
-    errors.DeadlineExceeded: Row(504, SERVER, "deadline_exceeded"),
-    errors.ServerFault: Row(500, SERVER, "internal_error"),
-    errors.EngineFailed: Row(500, SERVER, "engine_failed"),
-    errors.DrainCut: Row(503, SERVER, "draining"),
-    Exception: Row(500, SERVER, "internal_error"),
+TABLE: dict[type[BaseException], ErrorRow] = {
+    errors.ClientError: ErrorRow(400, INVALID_REQUEST),
+    errors.ContextLengthExceeded: ErrorRow(400, INVALID_REQUEST, "context_length_exceeded"),
+    errors.Refusal: ErrorRow(422, INVALID_REQUEST, "unsupported_parameter"),
+    errors.ModelNotFound: ErrorRow(404, INVALID_REQUEST, "model_not_found"),
+    errors.KvHandleNotFound: ErrorRow(404, INVALID_REQUEST, "kv_handle_not_found"),
+    errors.Unavailable: ErrorRow(503, SERVER, "unavailable"),
+    errors.Overloaded: ErrorRow(429, RATE_LIMIT, "rate_limit_exceeded"),
+    errors.NoCapacity: ErrorRow(503, SERVER, "no_capacity"),
+    errors.Draining: ErrorRow(503, SERVER, "draining"),
+    errors.DeadlineExceeded: ErrorRow(504, SERVER, "deadline_exceeded"),
+    errors.ServerFault: ErrorRow(500, SERVER, "internal_error"),
+    errors.EngineFailed: ErrorRow(500, SERVER, "engine_failed"),
+    errors.DrainCut: ErrorRow(503, SERVER, "draining"),
+    Exception: ErrorRow(500, SERVER, "internal_error"),
 }
 """The nearest class on an error's method resolution order decides; `Exception` is what nobody foresaw."""
 

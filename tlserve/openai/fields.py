@@ -27,7 +27,7 @@ _SHOWN_BYTES = 40
 _NULL = b"null"
 
 
-class Kind(enum.Enum):
+class FieldKind(enum.Enum):
     """What this server does with a public field."""
 
     SERVED = "served"
@@ -47,7 +47,7 @@ class Field:
     is a narrower type that is tried first, and may come out instead: for values that are large and mostly plain.
     """
 
-    kind: Kind
+    kind: FieldKind
     shape: Any
     takes: str
     required: bool = False
@@ -82,7 +82,7 @@ def served(
     shape: Any, takes: str, *, required: bool = False, schema: Mapping[str, Any] | None = None, quick: Any = None
 ) -> Field:
     """Declare a field that has its effect."""
-    return Field(Kind.SERVED, shape, takes, required, schema=schema, quick=quick)
+    return Field(FieldKind.SERVED, shape, takes, required, schema=schema, quick=quick)
 
 
 def later(
@@ -93,12 +93,12 @@ def later(
     schema: Mapping[str, Any] | None = None,
 ) -> Field:
     """Declare a field that answers 422, except for the values `noop` (or those for which `when` holds)."""
-    return Field(Kind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop, schema=schema)
+    return Field(FieldKind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop, schema=schema)
 
 
 def inert(shape: Any, takes: str) -> Field:
     """Declare a field that is accepted and has no effect here."""
-    return Field(Kind.INERT, shape, takes)
+    return Field(FieldKind.INERT, shape, takes)
 
 
 @attrs.frozen
@@ -128,9 +128,9 @@ def read_fields(members: Members, table: Table, *, where: str = "") -> Values:
 
 def _read(raw: msgspec.Raw, field: Field, param: str) -> Any:
     value = decode(raw, field, param)
-    if field.kind is Kind.LATER and not field.is_noop(value):
+    if field.kind is FieldKind.LATER and not field.is_noop(value):
         raise Refusal(f"{param} is not served with this value; {_remedy(field)}", param=param)
-    return value if field.kind is Kind.SERVED else None
+    return value if field.kind is FieldKind.SERVED else None
 
 
 def _remedy(field: Field) -> str:

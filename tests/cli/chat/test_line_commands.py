@@ -7,7 +7,7 @@ from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import COMMANDS, Ask, Note, Quit, Save, take_line
 from tlserve.cli.chat.screen import described, visible
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 from tlserve.http.messages import Headers
 
 
@@ -131,7 +131,7 @@ def test_a_key_is_sent_and_not_shown() -> None:
     ],
 )
 def test_a_refusal_is_shown_in_the_servers_words(body: bytes, words: str) -> None:
-    assert refusal(Answer(502, Headers(), body)) == words
+    assert refusal(HttpResponse(502, Headers(), body)) == words
 
 
 def test_control_characters_of_an_answer_cannot_reach_a_terminal() -> None:

@@ -11,7 +11,7 @@ from openai.types import Completion
 from tests.kit.scripted_backend import INFO, QUEUE, Script, ScriptedBackend
 from tlserve.errors import EngineFailed, NoCapacity, Overloaded
 from tlserve.generation import GenerationRequest
-from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.client.connection import ResponseBroken
 
 COMPLETIONS = "/v1/completions"
 
@@ -256,7 +256,7 @@ async def test_a_client_that_leaves_aborts_every_choice(open_api, autojump_clock
         data = json.dumps(body(["a", "b", "c"], stream=stream)).encode()
 
         async def ask() -> None:
-            with pytest.raises(AnswerBroken):
+            with pytest.raises(ResponseBroken):
                 stream = await client.open("POST", COMPLETIONS, (), data)
                 while await stream.receive():
                     pass

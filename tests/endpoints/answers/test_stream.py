@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletionChunk
 from tests.kit.scripted_backend import QUEUE, Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
 from tlserve.errors import DrainCut, EngineFailed, NoCapacity
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 
 
 def payloads(body: bytes) -> list[str]:
@@ -24,7 +24,7 @@ def payloads(body: bytes) -> list[str]:
     return [event[6:] for event in events if event != ": ping"]
 
 
-def chunks(answer: Answer) -> list[dict[str, Any]]:
+def chunks(answer: HttpResponse) -> list[dict[str, Any]]:
     *documents, done = payloads(answer.body)
     assert done == "[DONE]"
     for document in documents:

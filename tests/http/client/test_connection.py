@@ -4,7 +4,7 @@ import pytest
 import trio
 
 from tests.kit.http.evil_streams import BrittleStream, TricklingStream
-from tlserve.http.client.connection import AnswerBroken, HttpClient
+from tlserve.http.client.connection import HttpClient, ResponseBroken
 
 ANSWER = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\na\nb\nc\r\n2\r\nd\n\r\n0\r\n\r\n"
 
@@ -30,14 +30,14 @@ async def test_interim_answers_are_passed_over() -> None:
 
 @pytest.mark.parametrize("length", [0, 10, 60, len(ANSWER) - 1])
 async def test_an_answer_cut_short_is_broken(length: int) -> None:
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(ResponseBroken):
         await HttpClient(TricklingStream([ANSWER[:length]])).request("GET", "/")
 
 
 @pytest.mark.parametrize("breaks_at", [0, 1, 2])
 async def test_a_reset_is_broken(breaks_at: int) -> None:
     stream = BrittleStream(TricklingStream([ANSWER[:20], ANSWER[20:]]), breaks_at)
-    with pytest.raises(AnswerBroken):
+    with pytest.raises(ResponseBroken):
         await HttpClient(stream).request("GET", "/")
 
 

@@ -6,7 +6,7 @@ import trio.testing
 
 from tests.kit.http.memory_http import memory_server
 from tlserve.http.client import pool as client_pool
-from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.client.connection import ResponseBroken
 from tlserve.http.client.pool import ClientPool, Origin, parse_origin
 from tlserve.http.messages import Response
 
@@ -82,7 +82,7 @@ async def test_an_answer_without_an_end_is_not_read_for_ever(autojump_clock, mon
                 await body.send(b"x" * 100)
 
     async with memory_server(pour) as server:
-        with pytest.raises(AnswerBroken, match="larger than 1000 bytes"):
+        with pytest.raises(ResponseBroken, match="larger than 1000 bytes"):
             await ClientPool(_opener(server), "node").request("POST", "/")
 
 

@@ -23,7 +23,7 @@ from tests.kit.engine.gated_model import GatedModel
 from tests.kit.http.http_calls import parse_events
 from tlserve.config.addresses import parse_address
 from tlserve.generation import EngineStatistics
-from tlserve.http.client.connection import Answer, AnswerStream, HttpClient, connect
+from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseStream, connect
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 from tlserve.testing import TestServer, serve
 from tlserve.worker.local_backend import LocalBackend
@@ -57,11 +57,11 @@ class Talk:
 
     def __init__(self, client: HttpClient, nursery: trio.Nursery, body: object, path: str) -> None:
         self.client = client
-        self._got: Answer | None = None
+        self._got: HttpResponse | None = None
         self._error: Exception | None = None
         self._ended = trio.Event()
         self._seen = bytearray()
-        self._opened: AnswerStream | None = None
+        self._opened: ResponseStream | None = None
         nursery.start_soon(self._read, path, body if isinstance(body, bytes) else json.dumps(body).encode())
 
     async def _read(self, path: str, body: bytes) -> None:
@@ -89,14 +89,14 @@ class Talk:
         """Say whether the answer has ended, well or not."""
         return self._ended.is_set()
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> HttpResponse:
         """Wait for the whole answer; raises what broke it."""
         with trio.fail_after(PATIENCE_S):
             await self._ended.wait()
         if self._error is not None:
             raise self._error
         assert self._opened is not None
-        return Answer(self._opened.status, self._opened.headers, self.seen)
+        return HttpResponse(self._opened.status, self._opened.headers, self.seen)
 
     async def document(self) -> Any:
         """Return the whole answer's JSON."""
@@ -155,13 +155,13 @@ class GatedServer:
         self.gate.open_one()
         await until(lambda: self.statistics.steps_total > before)
 
-    async def health(self, path: str) -> Answer:
+    async def health(self, path: str) -> HttpResponse:
         """Ask the health port over a connection of its own."""
         address = parse_address(self.server.health_address)
         async with await connect(address.host, address.port) as client:
             return await client.request("GET", path)
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> HttpResponse:
         """Ask the API over a connection of its own."""
         async with await self.connect() as client:
             return await client.request("GET", path)

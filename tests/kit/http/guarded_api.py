@@ -22,7 +22,7 @@ from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
-from tlserve.http.client.connection import Answer
+from tlserve.http.client.connection import HttpResponse
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
@@ -40,11 +40,11 @@ class Guarded:
     backend: ScriptedBackend
     records: list[RequestRecord]
 
-    async def ask(self, method: str, path: str, *headers: tuple[str, str], body: Any = None) -> Answer:
+    async def ask(self, method: str, path: str, *headers: tuple[str, str], body: Any = None) -> HttpResponse:
         data = b"" if body is None else json.dumps(body).encode()
         return await self.server.request(method, path, headers, data)
 
-    async def chat(self, *headers: tuple[str, str], **fields: Any) -> Answer:
+    async def chat(self, *headers: tuple[str, str], **fields: Any) -> HttpResponse:
         return await self.ask("POST", CHAT, *(headers or (RIGHT,)), body=chat_body(**fields))
 
 

@@ -21,7 +21,7 @@ import trio
 import trio.testing
 
 from tlserve.config.settings import HttpSettings
-from tlserve.http.client.connection import Answer, HttpClient
+from tlserve.http.client.connection import HttpClient, HttpResponse
 from tlserve.http.exchange import Handler, RenderFault
 from tlserve.http.messages import render_plain_fault
 from tlserve.http.server import Server
@@ -83,7 +83,7 @@ class MemoryServer:
 
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
-    ) -> Answer:
+    ) -> HttpResponse:
         """Ask over a connection of its own."""
         async with self.connect() as client:
             return await client.request(method, target, headers, body)

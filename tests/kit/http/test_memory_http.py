@@ -5,7 +5,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tests.kit.http.memory_http import memory_server, read_available, statuses, undated
-from tlserve.http.client.connection import AnswerBroken
+from tlserve.http.client.connection import ResponseBroken
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 
@@ -61,7 +61,7 @@ async def test_leaving_cancels_the_handler(leave: str) -> None:
         client = server.connect()
 
         async def ask() -> None:
-            with pytest.raises(AnswerBroken):
+            with pytest.raises(ResponseBroken):
                 await client.request("GET", "/")
 
         nursery.start_soon(ask)

@@ -17,7 +17,7 @@ import attrs
 import trio
 
 from tlserve.errors import OperatorError, TlserveError
-from tlserve.http.client.connection import Answer, AnswerBroken, AnswerStream, HttpClient, connect
+from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream, connect
 
 _PREFIX = b"data: "
 _DONE = b"[DONE]"
@@ -78,7 +78,7 @@ async def _connected(server: ChatServer) -> AsyncIterator[HttpClient]:
     async with client:
         try:
             yield client
-        except AnswerBroken as error:
+        except ResponseBroken as error:
             raise AnswerFailed(f"the connection to the server broke: {error}") from error
 
 
@@ -108,13 +108,13 @@ async def stream_answer(server: ChatServer, body: dict[str, object], show: Calla
     async with _connected(server) as client:
         answer = await client.open("POST", f"{server.base_path}/v1/chat/completions", server.headers(), data)
         if answer.status != 200:
-            raise AnswerFailed(refusal(Answer(answer.status, answer.headers, await answer.read())))
+            raise AnswerFailed(refusal(HttpResponse(answer.status, answer.headers, await answer.read())))
         finish, tokens = await _read(answer, show)
     duration_s = time.monotonic() - started_s
     return AnswerEnd(finish=finish, tokens=tokens, duration_s=duration_s, seed=answer.headers.get("X-TL-Seed"))
 
 
-async def _read(answer: AnswerStream, show: Callable[[str], None]) -> tuple[str | None, int | None]:
+async def _read(answer: ResponseStream, show: Callable[[str], None]) -> tuple[str | None, int | None]:
     finish, tokens = None, None
     async for line in answer.lines():
         data = line.removeprefix(_PREFIX).strip()
@@ -143,7 +143,7 @@ def _chunk(data: bytes) -> dict[str, Any]:
     return chunk
 
 
-def refusal(answer: Answer) -> str:
+def refusal(answer: HttpResponse) -> str:
     """Return why the server refused: its own words, or the status and the beginning of what it sent."""
     try:
         words = _words(json.loads(answer.body))

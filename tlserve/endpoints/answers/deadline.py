@@ -50,7 +50,7 @@ NO_DEADLINE = Deadline()
 
 
 def plan_deadline(started_s: float, header_s: float, timeout_s: float | None, most_ms: int) -> Deadline:
-    """Return the earliest of what the header, the body's `timeout` and the operator give; `most_ms` 0 is no limit."""
+    """Return the earliest of what the header, the body's `timeout` and the operator give; `most_ms` 0: no limit."""
     given = (header_s, timeout_s, most_ms / 1000 if most_ms else None)
     given_s = min(seconds for seconds in given if seconds is not None)
     return Deadline(started_s + given_s, given_s)

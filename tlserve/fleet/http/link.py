@@ -12,7 +12,7 @@ import ssl
 from tlserve.fleet.http.node_routes import CONTENT_TYPE, PREFIX
 from tlserve.fleet.link import NodeLost
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes, RemoteNode
-from tlserve.http.client.connection import Answer, AnswerBroken
+from tlserve.http.client.connection import HttpResponse, ResponseBroken
 from tlserve.http.client.pool import ClientPool, OpenStream, parse_origin, stream_opener
 
 _REMEDIES = {
@@ -51,13 +51,13 @@ class HttpLink(RemoteNode):
     async def _post(self, name: str, body: bytes) -> bytes:
         try:
             answer = await self._pool.request("POST", f"{PREFIX}/{name}", self._headers, body)
-        except (OSError, AnswerBroken) as error:
+        except (OSError, ResponseBroken) as error:
             raise NodeLost(f"the node {self.node} cannot be reached: {error}") from None
         if answer.status != 200:
             raise NodeLost(f"the node {self.node} did not take {name!r}: {_said(answer)}")
         return answer.body
 
 
-def _said(answer: Answer) -> str:
+def _said(answer: HttpResponse) -> str:
     quoted = answer.body[:_QUOTED_BYTES].decode("utf-8", "replace")
     return f"{answer.status}, {_REMEDIES.get(answer.status, quoted)}"

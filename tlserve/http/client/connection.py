@@ -20,12 +20,12 @@ _RECEIVE_BYTES = 65_536
 _MAX_HEAD_BYTES = 1 << 20
 
 
-class AnswerBroken(Exception):
+class ResponseBroken(Exception):
     """The connection ended before the answer did, or what came is not HTTP."""
 
 
 @attrs.frozen
-class Answer:
+class HttpResponse:
     """A whole answer."""
 
     status: int
@@ -38,10 +38,10 @@ def _broken_is_one_error() -> Iterator[None]:
     try:
         yield
     except (h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise AnswerBroken(str(error) or "the connection is gone") from error
+        raise ResponseBroken(str(error) or "the connection is gone") from error
 
 
-class AnswerStream:
+class ResponseStream:
     """An answer whose head has come; the body is read in pieces, in order, once."""
 
     def __init__(self, status: int, headers: Headers, machine: h11.Connection, stream: trio.abc.Stream) -> None:
@@ -51,7 +51,7 @@ class AnswerStream:
         self._stream = stream
 
     async def receive(self) -> bytes:
-        """Return the next bytes of the body as they come, b"" at its end; raises `AnswerBroken`."""
+        """Return the next bytes of the body as they come, b"" at its end; raises `ResponseBroken`."""
         event = await _next_event(self._machine, self._stream)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
@@ -83,15 +83,15 @@ class HttpClient:
 
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
-    ) -> Answer:
-        """Send a request and return its whole answer; raises `AnswerBroken`."""
+    ) -> HttpResponse:
+        """Send a request and return its whole answer; raises `ResponseBroken`."""
         answer = await self.open(method, target, headers, body)
-        return Answer(answer.status, answer.headers, await answer.read())
+        return HttpResponse(answer.status, answer.headers, await answer.read())
 
     async def open(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
-    ) -> AnswerStream:
-        """Send a request and return its answer as soon as the head has come; raises `AnswerBroken`."""
+    ) -> ResponseStream:
+        """Send a request and return its answer as soon as the head has come; raises `ResponseBroken`."""
         with _broken_is_one_error():
             if self._machine.our_state is h11.DONE:
                 self._machine.start_next_cycle()
@@ -100,9 +100,9 @@ class HttpClient:
         while isinstance(event, h11.InformationalResponse):
             event = await _next_event(self._machine, self.stream)
         if not isinstance(event, h11.Response):
-            raise AnswerBroken("the connection was closed before an answer came")
+            raise ResponseBroken("the connection was closed before an answer came")
         pairs = ((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers.raw_items())
-        return AnswerStream(event.status_code, Headers(pairs), self._machine, self.stream)
+        return ResponseStream(event.status_code, Headers(pairs), self._machine, self.stream)
 
     def _request_bytes(self, method: str, target: str, headers: Headers, body: bytes) -> bytes:
         fields = [

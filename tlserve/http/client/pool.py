@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from tlserve.http.client.connection import Answer, AnswerBroken, AnswerStream, HttpClient
+from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
@@ -77,7 +77,7 @@ async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> trio.abc.St
     except BaseException as error:
         await trio.aclose_forcefully(stream)
         if isinstance(error, trio.BrokenResourceError):
-            raise AnswerBroken(
+            raise ResponseBroken(
                 f"there is no agreement on TLS: {error.__cause__ or 'the connection is gone'}"
             ) from error
         raise
@@ -95,13 +95,13 @@ class ClientPool:
 
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
-    ) -> Answer:
-        """Ask and return the whole answer, asking again once if a kept connection breaks; raises `AnswerBroken`, `OSError`."""
+    ) -> HttpResponse:
+        """Ask and return the whole answer, asking again once if a kept connection breaks; raises `ResponseBroken`, `OSError`."""
         pairs = tuple(headers)
         if self._idle:
             try:
                 return await self._ask(self._idle.pop(), method, target, pairs, body)
-            except AnswerBroken:
+            except ResponseBroken:
                 pass
         return await self._ask(HttpClient(await self._open_stream(), self._host), method, target, pairs, body)
 
@@ -115,11 +115,11 @@ class ClientPool:
 
     async def _ask(
         self, client: HttpClient, method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes
-    ) -> Answer:
+    ) -> HttpResponse:
         keep = False
         try:
             answer = await client.open(method, target, headers, body)
-            whole = Answer(answer.status, answer.headers, await _read_bounded(answer))
+            whole = HttpResponse(answer.status, answer.headers, await _read_bounded(answer))
             keep = client.is_reusable and not self._closed and len(self._idle) < MAX_IDLE
             return whole
         finally:
@@ -129,11 +129,11 @@ class ClientPool:
                 await client.aclose()
 
 
-async def _read_bounded(answer: AnswerStream) -> bytes:
+async def _read_bounded(answer: ResponseStream) -> bytes:
     parts, size = [], 0
     while part := await answer.receive():
         parts.append(part)
         size += len(part)
         if size > MAX_ANSWER_BYTES:
-            raise AnswerBroken(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+            raise ResponseBroken(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
     return b"".join(parts)
