@@ -21,7 +21,7 @@ def test_every_module_has_a_head() -> None:
     assert [str(module.path) for module in modules() if not documented(module.tree)] == []
 
 
-def test_every_public_thing_has_a_docstring() -> None:
+def test_everything_public_has_a_docstring() -> None:
     assert [
         f"{module.path}:{node.lineno}: {name}"
         for module in modules()
@@ -30,7 +30,7 @@ def test_every_public_thing_has_a_docstring() -> None:
     ] == []
 
 
-def test_every_file_of_tests_says_what_it_is_about() -> None:
+def test_every_file_of_tests_has_a_docstring() -> None:
     paths = sorted((CHECKOUT / "tests").rglob("*.py"))
     trees = {str(path.relative_to(CHECKOUT)): ast.parse(path.read_text(encoding="utf-8")) for path in paths}
     assert [path for path, tree in trees.items() if not ast.get_docstring(tree)] == []
@@ -40,7 +40,7 @@ def test_every_file_of_tests_says_what_it_is_about() -> None:
     ("docstring", "good"),
     [("Do it.", True), ("Do it.\n\n    More.", True), ("Do it", False), ("Do it\n    and more.", False), ("", False)],
 )
-def test_a_docstring_begins_with_one_sentence_on_a_line(docstring: str, good: bool) -> None:
+def test_a_docstring_begins_with_a_sentence_on_one_line(docstring: str, good: bool) -> None:
     tree = ast.parse(f'def f():\n    """{docstring}"""\n')
     function = tree.body[0]
     assert isinstance(function, ast.FunctionDef)

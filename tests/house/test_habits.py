@@ -37,7 +37,7 @@ def seen(path: Path, text: str, rules: dict[str, str]) -> list[str]:
     ]
 
 
-def test_nothing_unfinished_or_silenced_is_in_the_package() -> None:
+def test_the_package_has_nothing_unfinished_or_silenced() -> None:
     assert findings("tlserve", EVERYWHERE | IN_THE_PACKAGE) == []
 
 
@@ -56,12 +56,12 @@ def test_every_test_runs_without_sleeps_and_mocks() -> None:
         "from unittest.mock import patch",
     ],
 )
-def test_each_habit_is_seen(line: str) -> None:
+def test_each_bad_habit_is_detected(line: str) -> None:
     assert len(seen(Path(__file__), line, EVERYWHERE | IN_TESTS)) == 1
 
 
 @pytest.mark.parametrize(
     "line", ["x = 1  # type: ignore[attr-defined]", "import x  # noqa: F401", "await trio.sleep(1)"]
 )
-def test_what_is_allowed_is_not(line: str) -> None:
+def test_allowed_code_is_not_detected(line: str) -> None:
     assert seen(Path(__file__), line, EVERYWHERE | IN_TESTS) == []

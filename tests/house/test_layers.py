@@ -130,11 +130,11 @@ def test_every_package_has_a_layer() -> None:
     assert {module.name for module in modules() if module.package and not place_of(module.name)} == set()
 
 
-def test_imports_point_down() -> None:
+def test_imports_point_to_lower_layers() -> None:
     assert [finding for module in modules() for finding in upward(module)] == []
 
 
-def test_endpoints_engine_and_fleet_do_not_know_what_they_must_not_know() -> None:
+def test_endpoints_engine_and_fleet_keep_to_their_allowed_imports() -> None:
     assert [finding for module in modules() for finding in never(module)] == []
 
 
@@ -162,7 +162,7 @@ def test_only_config_reads_the_environment() -> None:
         ("tlserve.cli.x", "from os import getenv"),
     ],
 )
-def test_each_rule_sees_what_it_forbids(name: str, text: str) -> None:
+def test_each_rule_detects_forbidden_imports(name: str, text: str) -> None:
     assert [finding for rule in RULES for finding in rule(small(name, text))]
 
 
@@ -178,5 +178,5 @@ def test_each_rule_sees_what_it_forbids(name: str, text: str) -> None:
         ("tlserve.cli.x", "import os\nos.fsync(environ)"),
     ],
 )
-def test_no_rule_sees_what_is_allowed(name: str, text: str) -> None:
+def test_no_rule_detects_allowed_imports(name: str, text: str) -> None:
     assert [finding for rule in RULES for finding in rule(small(name, text))] == []

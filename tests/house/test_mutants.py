@@ -39,26 +39,26 @@ def misfits(patch: str, source: str) -> list[str]:
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
-def test_the_patch_of_every_mutant_fits_the_sources(mutant: Mutant) -> None:
+def test_the_patch_of_every_mutant_applies_to_the_sources(mutant: Mutant) -> None:
     patch = mutant.path.read_text(encoding="utf-8")
     (path,) = FILE.findall(patch)
     assert misfits(patch, (CHECKOUT / path).read_text(encoding="utf-8")) == []
 
 
 @pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
-def test_every_mutant_names_a_test_that_exists_and_what_it_stands_for(mutant: Mutant) -> None:
+def test_every_mutant_names_an_existing_test_and_its_fault(mutant: Mutant) -> None:
     path, _, name = mutant.named_test.partition("::")
     assert name in test_names(CHECKOUT / path)
     head = mutant.path.read_text(encoding="utf-8").partition("\n--- ")[0]
     assert [line.partition(": ")[0] for line in head.splitlines() if line] == ["Pitfall", "Symptom", "Named test"]
 
 
-def test_there_is_one_mutant_for_each_pitfall_and_some_of_exactness() -> None:
+def test_there_is_one_mutant_for_each_pitfall_and_some_for_exactness() -> None:
     pitfalls = [f"s{number:02}_" for number in range(1, 17)]
     assert [mutant.name[:4] for mutant in mutants()] == [*pitfalls, "x01_", "x02_", "x03_"]
 
 
-def test_a_hunk_that_does_not_fit_is_seen() -> None:
+def test_a_hunk_that_does_not_apply_is_detected() -> None:
     patch = "--- a/x.py\n+++ b/x.py\n@@ -1,3 +1,3 @@\n a\n-b\n+B\n c\n"
     assert misfits(patch, "a\nb\nc\nd\n") == []
     assert misfits(patch, "a\nx\nc\n") == ["a\nb\nc\n"]
@@ -79,7 +79,7 @@ def test_a_hunk_that_does_not_fit_is_seen() -> None:
         ("import threading; threading.Event().wait()", 2, True, "no end within 2 s"),
     ],
 )
-def test_a_run_is_red_only_by_an_assertion_or_by_having_no_end(tmp_path, body, timeout_s, red, words) -> None:
+def test_a_run_fails_only_by_an_assertion_or_a_timeout(tmp_path, body, timeout_s, red, words) -> None:
     tree = tmp_path / "tree"
     tree.mkdir()
     (tree / "test_x.py").write_text(f"def test_x():\n    {body}\n", encoding="utf-8")

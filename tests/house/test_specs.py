@@ -114,7 +114,7 @@ def test_no_rule_number_is_given_twice() -> None:
 
 
 @pytest.mark.parametrize("path", spec_files(), ids=lambda path: path.name)
-def test_no_line_of_a_spec_is_long(path: Path) -> None:
+def test_no_line_of_a_spec_is_longer_than_130_characters(path: Path) -> None:
     lines = path.read_text(encoding="utf-8").splitlines()
     assert [f"{number}: {len(line)}" for number, line in enumerate(lines, 1) if len(line) > LONGEST_LINE] == []
 

@@ -75,7 +75,7 @@ def test_class_names_are_unique() -> None:
     assert {name for name, count in counts.items() if count > 1} == set()
 
 
-def test_no_import_goes_in_a_circle() -> None:
+def test_imports_form_no_cycle() -> None:
     assert cycles(graph(modules())) == []
 
 
@@ -89,11 +89,11 @@ def test_a_node_without_http_imports_no_http_and_no_endpoints() -> None:
     assert [name for name in sorted(loaded) if name.split(".")[1:2] in (["http"], ["endpoints"], ["openai"])] == []
 
 
-def test_a_circle_is_seen() -> None:
+def test_a_cycle_is_detected() -> None:
     assert cycles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"]]
     assert cycles({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
-def test_what_a_module_loads_is_followed_through_others_and_their_packages() -> None:
+def test_imports_are_followed_through_modules_and_packages() -> None:
     imported = {"p": {"p.z"}, "p.a": {"q.b"}, "p.z": set(), "q.b": set(), "q.c": set()}
     assert reachable("p.a", imported) == {"p.a", "p", "p.z", "q.b"}

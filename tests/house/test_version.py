@@ -9,6 +9,6 @@ def test_the_distribution_has_the_version_of_the_package() -> None:
     assert metadata.version("tlserve") == tlserve.__version__
 
 
-def test_the_distribution_names_where_to_find_the_project() -> None:
+def test_the_distribution_has_the_addresses_of_the_project() -> None:
     urls = metadata.metadata("tlserve").get_all("Project-URL") or []
     assert {url.partition(",")[0] for url in urls} == {"Homepage", "Documentation", "Source", "Changelog", "Issues"}

@@ -93,7 +93,7 @@ async def test_head_has_the_headers_of_get_and_no_body(handler: Handler) -> None
 
 
 @pytest.mark.spec("HTTP-22")
-async def test_head_of_a_whole_answer_tells_the_length_that_get_would_have() -> None:
+async def test_head_of_a_whole_answer_has_the_length_of_get() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         await responder.send(Response(200, b"12345"))
 
@@ -133,7 +133,7 @@ async def test_http_1_0_closes_even_when_it_asks_to_be_kept() -> None:
 
 
 @pytest.mark.spec("HTTP-20")
-async def test_a_client_that_asks_for_close_gets_it() -> None:
+async def test_a_client_that_requests_close_gets_it() -> None:
     async with memory_server(echo) as server:
         raw = await server.exchange([b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" + GET])
     assert statuses(raw) == [200]
@@ -141,7 +141,7 @@ async def test_a_client_that_asks_for_close_gets_it() -> None:
 
 
 @pytest.mark.spec("HTTP-25")
-async def test_a_fault_of_the_handler_is_rendered_with_its_headers_and_the_connection_lives() -> None:
+async def test_a_fault_of_the_handler_is_rendered_and_the_connection_is_kept() -> None:
     async def handler(request: Request, responder: Responder) -> None:
         raise HttpFault(429, "later", headers=[("Retry-After", "3")])
 
@@ -164,7 +164,7 @@ async def test_a_large_unread_body_ends_the_connection_after_the_answer() -> Non
 
 
 @pytest.mark.spec("HTTP-25")
-async def test_a_handler_that_fails_is_a_500_that_is_logged_and_the_connection_lives(
+async def test_a_handler_that_fails_is_a_logged_500_and_the_connection_is_kept(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def handler(request: Request, responder: Responder) -> None:
@@ -218,7 +218,7 @@ async def test_a_stream_whose_handler_fails_is_cut_without_its_final_chunk(
 
 
 @pytest.mark.spec("HTTP-29")
-async def test_how_a_fault_looks_is_handed_in_also_where_there_is_no_request() -> None:
+async def test_the_caller_renders_faults_also_without_a_request() -> None:
     seen: list[Request | None] = []
 
     def render(fault: HttpFault, request: Request | None) -> Response:
@@ -234,7 +234,7 @@ async def test_how_a_fault_looks_is_handed_in_also_where_there_is_no_request() -
     assert [request and request.path for request in seen] == ["/", None]
 
 
-async def test_a_renderer_that_fails_costs_its_connection_only(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_renderer_that_fails_ends_only_its_connection(caplog: pytest.LogCaptureFixture) -> None:
     def render(fault: HttpFault, request: Request | None) -> Response:
         raise RuntimeError("no words")
 
@@ -263,7 +263,7 @@ SETTINGS = HttpSettings(header_timeout_ms=1000, body_timeout_ms=2000, idle_timeo
         (GET + b"G", [200, 408], 1),
     ],
 )
-async def test_waiting_has_an_end_and_the_right_answer(
+async def test_every_wait_ends_with_the_right_answer(
     sent: bytes, answer: list[int], after_s: float, autojump_clock: MockClock
 ) -> None:
     async with memory_server(echo, SETTINGS) as server:
@@ -300,7 +300,7 @@ async def test_a_drip_of_header_bytes_does_not_extend_the_header_time(autojump_c
         assert statuses(await read_available(stream)) == [408]
 
 
-async def test_an_unread_small_body_that_never_comes_ends_the_connection_in_its_time(autojump_clock: MockClock) -> None:
+async def test_an_unread_body_that_never_comes_ends_the_connection_in_time(autojump_clock: MockClock) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         raise HttpFault(404, "no")
 
@@ -339,7 +339,7 @@ async def test_the_body_can_be_read_twice_and_its_fault_is_the_same_twice() -> N
         assert (await server.request("POST", "/", body=b"abcde")).body == b"[413, 413]"
 
 
-async def test_what_a_handler_sees_of_a_request() -> None:
+async def test_a_handler_sees_all_parts_of_a_request() -> None:
     seen: list[Request] = []
 
     async def handler(request: Request, responder: Responder) -> None:

@@ -54,7 +54,7 @@ PLACES = ["before the answer", "after the head", "in the stream"]
 @pytest.mark.parametrize("leave", ["disconnect", "half_close"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("request_bytes", [POST, GET])
-async def test_leaving_cancels_the_handler_within_the_instant(
+async def test_a_departure_cancels_the_handler_at_once(
     leave: str, place: str, request_bytes: bytes, autojump_clock: MockClock
 ) -> None:
     handler = Phases(place)
@@ -74,7 +74,7 @@ async def test_leaving_cancels_the_handler_within_the_instant(
 
 @pytest.mark.spec("HTTP-31")
 @pytest.mark.parametrize("place", PLACES)
-async def test_leaving_is_noticed_behind_pipelined_requests(place: str) -> None:
+async def test_a_departure_is_noticed_behind_pipelined_requests(place: str) -> None:
     handler = Phases(place)
     async with memory_server(handler) as server:
         client = server.connect()
@@ -101,7 +101,7 @@ async def test_a_client_that_pipelines_past_the_limit_is_cut() -> None:
 
 
 @pytest.mark.spec("HTTP-32")
-async def test_bytes_that_came_while_the_answer_was_made_are_the_next_request() -> None:
+async def test_bytes_that_arrive_during_an_answer_are_the_next_request() -> None:
     release = trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -121,7 +121,7 @@ async def test_bytes_that_came_while_the_answer_was_made_are_the_next_request() 
         assert answer.endswith(b"/2")
 
 
-async def test_a_handler_that_works_on_after_its_answer_is_not_cancelled_by_a_departure() -> None:
+async def test_a_departure_after_the_answer_does_not_cancel_the_handler() -> None:
     answered, finished = trio.Event(), trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -139,7 +139,7 @@ async def test_a_handler_that_works_on_after_its_answer_is_not_cancelled_by_a_de
 
 
 @pytest.mark.spec("HTTP-33")
-async def test_nothing_is_sent_to_a_client_that_has_gone_even_from_a_shielded_cleanup() -> None:
+async def test_nothing_is_sent_after_a_departure_even_from_a_shielded_cleanup() -> None:
     refused = trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:

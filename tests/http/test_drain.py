@@ -54,7 +54,7 @@ async def open_stream(server: MemoryServer) -> trio.abc.Stream:
 
 
 @pytest.mark.spec("HTTP-40")
-async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(autojump_clock: MockClock) -> None:
+async def test_a_drain_closes_idle_connections_and_lets_open_requests_finish(autojump_clock: MockClock) -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
         streaming = await open_stream(server)
@@ -86,7 +86,7 @@ async def test_a_drain_closes_idle_ones_at_once_and_lets_open_requests_finish(au
 
 
 @pytest.mark.spec("HTTP-56")
-async def test_a_request_that_was_pipelined_behind_an_open_stream_is_answered_in_the_drain() -> None:
+async def test_a_request_pipelined_behind_a_stream_is_answered_in_a_drain() -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
         streaming = await open_stream(server)
@@ -111,7 +111,7 @@ async def test_a_drain_before_the_start_serves_nothing() -> None:
 
 
 @pytest.mark.spec("HTTP-41")
-async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_final_chunk(
+async def test_a_cut_without_grace_ends_requests_without_their_final_chunk(
     autojump_clock: MockClock,
 ) -> None:
     application = Application()
@@ -128,7 +128,7 @@ async def test_a_cut_without_grace_ends_every_request_at_once_and_without_its_fi
 
 
 @pytest.mark.spec("HTTP-41")
-async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(autojump_clock: MockClock) -> None:
+async def test_a_cut_with_grace_lets_handlers_send_an_error_first(autojump_clock: MockClock) -> None:
     servers: list[Server] = []
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -152,7 +152,7 @@ async def test_a_cut_with_grace_lets_handlers_say_so_first_and_then_ends_them(au
         await server.ended.wait()
 
 
-async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_the_last_answer() -> None:
+async def test_a_cut_also_closes_a_connection_that_lingers_after_its_answer() -> None:
     async with memory_server(Application()) as server:
         stream = server.connect_raw()
         await stream.send_all(b"garbage\r\n")
@@ -166,7 +166,7 @@ async def test_a_cut_also_closes_a_connection_that_waits_for_its_client_to_read_
 
 
 @pytest.mark.spec("HTTP-42")
-async def test_a_handler_that_fails_while_it_is_cut_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_fails_during_a_cut_does_not_end_the_server(caplog: pytest.LogCaptureFixture) -> None:
     async def fail_when_cancelled() -> None:
         try:
             await trio.sleep_forever()
@@ -185,7 +185,7 @@ async def test_a_handler_that_fails_while_it_is_cut_does_not_end_the_server(capl
     assert "in the cleanup" in caplog.text
 
 
-async def test_a_second_cut_never_gives_more_time(autojump_clock: MockClock) -> None:
+async def test_a_second_cut_never_extends_the_time(autojump_clock: MockClock) -> None:
     application = Application()
     async with memory_server(application, on_made=application.knows) as server:
         await open_stream(server)
@@ -230,7 +230,7 @@ class ExhaustedListener(MemoryListener):
 
 
 @pytest.mark.spec("HTTP-17")
-async def test_a_machine_without_free_descriptors_is_asked_again_and_says_so(
+async def test_without_free_descriptors_accepting_pauses_and_is_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     listener = ExhaustedListener(failures=3)

@@ -45,7 +45,7 @@ TABLE = {
 
 @pytest.mark.spec("CASE-38", "HTTP-28", "HTTP-54")
 @pytest.mark.parametrize("name", TABLE)
-async def test_the_continue_comes_at_once_or_the_final_status_instead(name: str) -> None:
+async def test_the_continue_is_sent_at_once_or_the_final_status_instead(name: str) -> None:
     request, body, before, after = TABLE[name]
     async with memory_server(echo_length, SETTINGS) as server:
         stream = server.connect_raw()
@@ -57,7 +57,7 @@ async def test_the_continue_comes_at_once_or_the_final_status_instead(name: str)
         assert statuses(await read_available(stream)) == after
 
 
-async def test_a_body_that_is_already_there_needs_no_continue() -> None:
+async def test_a_body_that_has_arrived_needs_no_continue() -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         assert statuses(await server.exchange([head(EXPECT, "Content-Length: 3") + b"abc"])) == [200]
 
@@ -75,7 +75,7 @@ async def test_a_gigabyte_is_refused_by_its_length_alone(autojump_clock: MockClo
         assert statuses(await server.exchange([head("Content-Length: 1000000000")])) == [413]
 
 
-async def test_a_large_body_is_answered_though_it_is_not_read_and_memory_stays_bounded() -> None:
+async def test_an_unread_large_body_is_answered_and_memory_stays_bounded() -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         stream = server.connect_raw(lockstep=True)
         tracemalloc.start()
@@ -91,7 +91,7 @@ async def test_a_large_body_is_answered_though_it_is_not_read_and_memory_stays_b
 
 
 @pytest.mark.spec("CASE-40", "HTTP-11")
-async def test_a_growing_chunked_body_is_refused_at_the_limit_and_memory_stays_bounded() -> None:
+async def test_a_chunked_body_is_refused_at_the_limit_in_bounded_memory() -> None:
     async with memory_server(echo_length, SETTINGS) as server:
         stream = server.connect_raw(lockstep=True)
         await stream.send_all(head("Transfer-Encoding: chunked"))

@@ -99,7 +99,7 @@ REFUSED = {
 
 @pytest.mark.spec("HTTP-1", "HTTP-2", "HTTP-45", "HTTP-46", "HTTP-47")
 @pytest.mark.parametrize("name", REFUSED)
-async def test_a_bad_request_is_refused_the_same_however_it_arrives_and_the_connection_closes(name: str) -> None:
+async def test_a_bad_request_is_refused_however_it_arrives_and_the_close_follows(name: str) -> None:
     status, data = REFUSED[name]
     async with memory_server(echo, SETTINGS) as server:
         answers = await answers_to_every_cut(server, data)
@@ -122,7 +122,7 @@ async def test_three_pipelined_requests_are_answered_in_order_however_they_arriv
 
 
 @pytest.mark.spec("HTTP-3")
-async def test_what_follows_a_refused_request_is_not_served() -> None:
+async def test_bytes_after_a_refused_request_are_not_served() -> None:
     smuggled = b"GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"
     data = post("Host: x", "Content-Length: 3", CHUNKED, body=b"0\r\n\r\n" + smuggled)
     async with memory_server(echo, SETTINGS) as server:

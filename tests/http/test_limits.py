@@ -53,14 +53,14 @@ HEAD = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
         (b"\xff\xfe", "400"),
     ],
 )
-def test_the_head_is_found_or_refused_the_same_however_it_is_cut(data: bytes, result: int | str | None) -> None:
+def test_the_head_is_found_or_refused_the_same_however_it_is_split(data: bytes, result: int | str | None) -> None:
     assert found_in_pieces(data, [data]) == result
     assert found_in_pieces(data, [data[i : i + 1] for i in range(len(data))]) == result
     for place in range(1, len(data)):
         assert found_in_pieces(data, [data[:place], data[place:]]) == result
 
 
-def test_the_head_that_is_found_is_the_one_that_h11_parses() -> None:
+def test_the_found_head_is_the_one_that_h11_parses() -> None:
     seed = random.randrange(1 << 32)
     print("seed", seed)
     draw = random.Random(seed)
@@ -95,7 +95,7 @@ def test_the_length_of_a_body_is_declared_by_its_headers(pairs: list[tuple[str, 
     assert limits.declared_length(Headers(pairs)) == length
 
 
-def test_a_body_of_exactly_the_limit_is_taken() -> None:
+def test_a_body_of_exactly_the_limit_is_accepted() -> None:
     limits.check_body_bytes(1000, SETTINGS)
     with pytest.raises(HttpFault, match="1000 bytes"):
         limits.check_body_bytes(1001, SETTINGS)
@@ -103,12 +103,12 @@ def test_a_body_of_exactly_the_limit_is_taken() -> None:
 
 @pytest.mark.spec("HTTP-13")
 @pytest.mark.parametrize("coding", ["gzip", "br", "identity, gzip", "x"])
-def test_a_coded_body_is_415_and_the_answer_says_what_is_taken(coding: str) -> None:
+def test_a_body_with_a_content_encoding_is_415_with_accept_encoding(coding: str) -> None:
     with pytest.raises(HttpFault) as caught:
         limits.check_coding(Headers([("Content-Encoding", coding)]))
     assert caught.value.status == 415
     assert caught.value.headers == (("Accept-Encoding", "identity"),)
 
 
-def test_identity_is_no_coding() -> None:
+def test_identity_is_not_a_content_encoding() -> None:
     limits.check_coding(Headers([("Content-Encoding", "Identity")]))

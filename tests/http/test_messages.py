@@ -44,7 +44,7 @@ def test_tokens_are_the_members_of_all_fields_in_lower_case() -> None:
         ("/%ff", None, None, None),
     ],
 )
-def test_a_target_is_taken_apart_exactly_or_refused(
+def test_a_target_is_parsed_exactly_or_refused(
     target: str, segments: tuple[str, ...] | None, path: str | None, query: str | None
 ) -> None:
     if segments is None:

@@ -117,7 +117,7 @@ def test_random_bytes_are_answered_with_a_4xx_or_closed(data: bytes) -> None:
 
 
 @pytest.mark.parametrize("good", GOOD)
-def test_what_is_mutated_is_good_to_begin_with(good: bytes) -> None:
+def test_the_requests_are_valid_before_their_mutation(good: bytes) -> None:
     answer = trio.run(serve_one, good, clock=MockClock(autojump_threshold=0))
     check_answers(answer)
     assert b"HTTP/1.1 200 OK" in answer

@@ -65,7 +65,7 @@ def test_a_pattern_must_begin_with_a_slash() -> None:
         Route("GET", "v1", "list")
 
 
-def test_a_row_that_comes_twice_is_served_by_the_first() -> None:
+def test_of_two_equal_rows_the_first_serves() -> None:
     match = Router([Route("GET", "/v1", "first"), Route("GET", "/v1", "second")]).match("GET", ("", "v1"))
     assert isinstance(match, RouteFound)
     assert (match.route.endpoint, match.route.name) == ("first", "GET /v1")

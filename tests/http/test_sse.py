@@ -39,7 +39,7 @@ def parse_events(stream: bytes) -> list[str]:
 
 @pytest.mark.spec("HTTP-50")
 @given(st.lists(st.text().filter(lambda text: "\n" not in text and "\r" not in text)))
-def test_what_was_written_is_what_is_read(payloads: list[str]) -> None:
+def test_an_event_is_read_as_it_was_written(payloads: list[str]) -> None:
     written = b"".join(map(event, payloads)) + PING + DONE
     assert parse_events(written) == [*payloads, "[DONE]"]
 
@@ -82,7 +82,7 @@ async def test_all_payloads_of_one_call_leave_in_one_write() -> None:
 
 
 @pytest.mark.spec("HTTP-51")
-async def test_a_ping_goes_out_after_every_interval_without_an_event(autojump_clock: MockClock) -> None:
+async def test_a_ping_is_sent_after_every_interval_without_an_event(autojump_clock: MockClock) -> None:
     times: list[float] = []
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -107,7 +107,7 @@ async def test_a_ping_goes_out_after_every_interval_without_an_event(autojump_cl
 
 
 @pytest.mark.spec("HTTP-51")
-async def test_a_ping_never_stands_inside_an_event_and_an_event_waits_for_it(autojump_clock: MockClock) -> None:
+async def test_a_ping_is_never_inside_an_event_and_an_event_waits_for_it(autojump_clock: MockClock) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with EventStream(responder, ping_interval_ms=1000) as events:
             for number in range(20):
@@ -150,7 +150,7 @@ async def test_a_client_that_leaves_before_a_ping_ends_the_handler_without_a_log
     assert caplog.records == []
 
 
-async def test_an_error_inside_the_stream_comes_out_as_itself_and_cuts_the_answer() -> None:
+async def test_an_error_inside_the_stream_is_raised_unchanged_and_cuts_the_answer() -> None:
     seen: list[Exception] = []
 
     async def handler(request: Request, responder: Responder) -> None:

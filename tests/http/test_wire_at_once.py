@@ -19,7 +19,7 @@ def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
     return one, other
 
 
-async def test_what_does_not_fit_at_once_arrives_whole_and_in_order():
+async def test_data_that_does_not_fit_at_once_arrives_complete_and_in_order():
     ours, theirs = connected()
     wire = Wire(ours, write_timeout_s=60)
     received = bytearray()
@@ -64,7 +64,7 @@ async def test_nothing_is_written_to_a_descriptor_that_was_closed_and_reused():
             assert waited.cancelled_caught
 
 
-async def test_who_writes_without_end_lets_others_run():
+async def test_an_endless_writer_lets_other_tasks_run():
     ours, theirs = connected()
     wire = Wire(ours, write_timeout_s=60)
     turns = 0
@@ -83,7 +83,7 @@ async def test_who_writes_without_end_lets_others_run():
     assert turns >= 9  # one of the ten may come before the other task has begun
 
 
-async def test_a_task_that_was_cancelled_learns_it_at_its_next_write():
+async def test_a_cancelled_task_is_cancelled_at_its_next_write():
     ours, theirs = connected()
     wire = Wire(ours, write_timeout_s=60)
     async with ours, theirs:

@@ -44,7 +44,7 @@ def test_auto_takes_native_and_reference_takes_numpy_with_the_same_numerics(sour
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_every_instruction_set_of_this_machine_can_be_asked_for(source, isa):
+def test_every_instruction_set_of_this_machine_can_be_requested(source, isa):
     assert isa in build(source, kernels="native", isa=isa).kernels
 
 
@@ -57,7 +57,7 @@ def test_activations_follow_the_weights_unless_they_are_set(source):
 
 
 @pytest.mark.spec("KER-10", "KER-30")
-def test_without_the_extension_auto_falls_back_with_a_warning_and_native_is_refused(source, monkeypatch, caplog):
+def test_without_the_extension_auto_warns_and_native_is_refused(source, monkeypatch, caplog):
     monkeypatch.setattr(choose, "native_isas", lambda: ())
     assert build(source).kernels == "reference (numpy, int8 activations)"
     assert "native kernels were not built" in caplog.text
@@ -65,7 +65,7 @@ def test_without_the_extension_auto_falls_back_with_a_warning_and_native_is_refu
         choose_isa(KernelChoice(kernels="native"))
 
 
-def test_native_and_numpy_agree_here_on_every_kind_that_the_trial_draws(caplog):
+def test_native_and_numpy_agree_on_every_kind_of_the_start_test(caplog):
     caplog.set_level(logging.WARNING)
     for isa in ISAS:
         assert disagreement(load_native(), block_shape(), stored(block_shape()), INT8, isa) == ""
@@ -105,7 +105,7 @@ def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplo
         build(source, kernels="native")
 
 
-def test_a_shape_that_the_native_kernels_do_not_know_is_computed_by_numpy_and_said(monkeypatch, caplog):
+def test_a_shape_unknown_to_native_is_computed_by_numpy_and_logged(monkeypatch, caplog):
     monkeypatch.setattr(llama_build, "KNOWN_FEATURES", frozenset({"qk_norm"}))
     shape = tiny_shape(windows=(0, 8))
     spec = build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(), 1).model.spec

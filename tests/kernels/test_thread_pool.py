@@ -22,7 +22,7 @@ def test_two_threads_run_two_units_at_the_same_time():
 
 
 @pytest.mark.parametrize("broken", [0, 1])
-def test_an_error_of_a_unit_comes_out_after_all_units_have_ended(broken):
+def test_an_error_of_a_unit_is_raised_after_all_units_have_ended(broken):
     ended = []
 
     def unit(i):

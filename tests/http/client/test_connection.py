@@ -22,7 +22,7 @@ async def test_a_request_is_one_write_with_its_host_and_length() -> None:
     assert stream.writes == [b"POST /p HTTP/1.1\r\nHost: name:1\r\nA: b\r\nContent-Length: 4\r\n\r\nbody"]
 
 
-async def test_interim_answers_are_passed_over() -> None:
+async def test_interim_answers_are_skipped() -> None:
     stream = TricklingStream([b"HTTP/1.1 100 Continue\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"])
     answer = await HttpClient(stream).request("GET", "/")
     assert (answer.status, answer.body) == (200, b"ok")

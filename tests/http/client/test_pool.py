@@ -24,7 +24,7 @@ async def _echo(request, responder):
         ("http://[fd00::7]:8000", Origin("http", "fd00::7", 8000)),
     ],
 )
-def test_an_address_is_taken_apart(url, origin):
+def test_an_address_is_parsed(url, origin):
     assert parse_origin(url) == origin
     assert parse_origin(origin.url) == origin
 
@@ -44,12 +44,12 @@ def test_an_address_is_taken_apart(url, origin):
         "",
     ],
 )
-def test_what_is_no_address_of_a_server_is_refused(url):
+def test_a_wrong_server_address_is_refused(url):
     with pytest.raises(ValueError, match="is not an address like"):
         parse_origin(url)
 
 
-async def test_requests_after_each_other_share_a_connection_and_those_at_once_do_not(autojump_clock):
+async def test_successive_requests_share_a_connection_and_simultaneous_do_not(autojump_clock):
     async with memory_server(_echo) as server:
         pool = ClientPool(_opener(server), "node")
         for word in (b"one", b"two"):
@@ -62,7 +62,7 @@ async def test_requests_after_each_other_share_a_connection_and_those_at_once_do
         await pool.aclose()
 
 
-async def test_a_connection_that_the_server_says_it_closes_is_not_kept(autojump_clock):
+async def test_a_connection_that_the_server_will_close_is_not_kept(autojump_clock):
     async def close(request, responder):
         await responder.send(Response(200, b"", [("Connection", "close")]))
 
@@ -73,7 +73,7 @@ async def test_a_connection_that_the_server_says_it_closes_is_not_kept(autojump_
         assert server.listener.accepted == 2
 
 
-async def test_an_answer_without_an_end_is_not_read_for_ever(autojump_clock, monkeypatch):
+async def test_an_endless_answer_is_not_read_forever(autojump_clock, monkeypatch):
     monkeypatch.setattr(client_pool, "MAX_ANSWER_BYTES", 1000)
 
     async def pour(request, responder):
@@ -95,7 +95,7 @@ async def test_a_pool_that_was_closed_keeps_nothing(autojump_clock):
         assert server.server.open_connections == 0
 
 
-async def test_a_pool_that_is_closed_while_all_is_cancelled_leaves_no_connection_open(autojump_clock):
+async def test_a_pool_closed_during_cancellation_leaves_no_connection_open(autojump_clock):
     async with memory_server(_echo) as server:
         pool = ClientPool(_opener(server), "node")
         async with trio.open_nursery() as nursery:

@@ -75,16 +75,16 @@ async def test_a_port_can_be_bound_again_right_after_its_connections_closed() ->
     await close_all(again)
 
 
-async def test_an_address_that_is_not_one_is_refused_with_what_to_write() -> None:
+async def test_a_malformed_address_is_refused_with_the_right_form() -> None:
     with pytest.raises(SettingsError, match="add a port"):
         await open_listeners("localhost")
 
 
-async def test_an_address_of_another_machine_is_one_clear_line() -> None:
+async def test_an_address_of_another_machine_is_refused_in_one_line() -> None:
     with pytest.raises(OperatorError, match=r"cannot listen on 192\.0\.2\.1:0"):
         await open_listeners("192.0.2.1:0")
 
 
-async def test_a_host_that_is_not_known_is_one_clear_line() -> None:
+async def test_an_unknown_host_is_refused_in_one_line() -> None:
     with pytest.raises(OperatorError, match="not known"):
         await open_listeners("no-such-host.invalid:0")

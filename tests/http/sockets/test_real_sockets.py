@@ -60,7 +60,7 @@ async def test_small_writes_are_not_delayed() -> None:
 
 @pytest.mark.spec("HTTP-30")
 @pytest.mark.parametrize("leave", ["close", "half-close", "reset"])
-async def test_leaving_is_noticed_while_nothing_is_sent(leave: str) -> None:
+async def test_a_departure_is_noticed_while_nothing_is_sent(leave: str) -> None:
     started, cancelled = trio.Event(), trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -135,7 +135,7 @@ async def test_a_reader_that_does_not_read_is_cut_and_the_next_one_is_served() -
         await deaf.aclose()
 
 
-async def test_a_drain_refuses_new_connections_and_finishes_what_is_open() -> None:
+async def test_a_drain_refuses_new_connections_and_finishes_open_requests() -> None:
     release = trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:

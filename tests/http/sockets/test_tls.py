@@ -79,7 +79,7 @@ async def test_http_1_1_and_the_newest_version_are_agreed_on(made: Certificates)
 
 
 @pytest.mark.spec("HTTP-60")
-async def test_tls_1_2_is_spoken(made: Certificates) -> None:
+async def test_tls_1_2_is_supported(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, _):
         context = made.client_context()
         context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -88,7 +88,7 @@ async def test_tls_1_2_is_spoken(made: Certificates) -> None:
 
 
 @pytest.mark.spec("HTTP-60")
-async def test_tls_1_1_is_not_even_to_a_client_that_knows_nothing_newer(made: Certificates) -> None:
+async def test_tls_1_1_is_refused_even_to_a_client_without_newer_versions(made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
         context = made.client_context()
         context.set_ciphers("ALL:@SECLEVEL=0")
@@ -100,7 +100,7 @@ async def test_tls_1_1_is_not_even_to_a_client_that_knows_nothing_newer(made: Ce
 
 
 @pytest.mark.spec("HTTP-66")
-async def test_a_client_that_speaks_in_clear_is_told_and_closed(made: Certificates) -> None:
+async def test_a_client_that_speaks_plain_http_gets_an_error_and_is_closed(made: Certificates) -> None:
     async with tls_server(echo, made) as (server, port, _):
         stream = await trio.open_tcp_stream("127.0.0.1", port)
         await stream.send_all(GET)
@@ -162,7 +162,7 @@ async def test_a_drain_ends_a_handshake_and_an_idle_connection_and_finishes_a_st
 
 @pytest.mark.spec("HTTP-63")
 @pytest.mark.parametrize("leave", ["close_notify", "end of the transport", "reset"])
-async def test_leaving_is_noticed_while_nothing_is_sent(leave: str, made: Certificates) -> None:
+async def test_a_departure_is_noticed_while_nothing_is_sent(leave: str, made: Certificates) -> None:
     started, cancelled = trio.Event(), trio.Event()
 
     async def handler(request: Request, responder: Responder) -> None:
@@ -186,7 +186,7 @@ async def test_leaving_is_noticed_while_nothing_is_sent(leave: str, made: Certif
 
 
 @pytest.mark.spec("HTTP-62")
-async def test_a_whole_answer_to_http_1_0_ends_by_close_notify_and_a_cut_one_does_not(made: Certificates) -> None:
+async def test_a_whole_answer_ends_by_close_notify_and_a_cut_one_does_not(made: Certificates) -> None:
     async def handler(request: Request, responder: Responder) -> None:
         async with responder.stream(200) as body:
             await body.send(b"begun")
@@ -241,7 +241,7 @@ async def test_a_reader_that_does_not_read_is_cut(made: Certificates) -> None:
 
 
 @pytest.mark.spec("HTTP-64")
-async def test_new_connections_get_a_renewed_certificate_and_open_ones_go_on(made: Certificates) -> None:
+async def test_new_connections_get_a_renewed_certificate_and_open_ones_continue(made: Certificates) -> None:
     async with tls_server(echo, made) as (_, port, certificate):
         old = await made.connect(port)
         before = old.getpeercert(binary_form=True)
@@ -269,7 +269,7 @@ def first_certificate(made: Certificates) -> str:
     return made.certificate.read_text(encoding="utf-8").partition("-----END")[0] + "-----END CERTIFICATE-----\n"
 
 
-def test_one_file_may_hold_both(made: Certificates) -> None:
+def test_one_file_can_hold_certificate_and_key(made: Certificates) -> None:
     made.certificate.write_bytes(made.key.read_bytes() + made.certificate.read_bytes())
     assert Certificate(str(made.certificate)).paths == (str(made.certificate),)
 
@@ -302,7 +302,7 @@ def break_encrypted(made: Certificates) -> None:
         (break_encrypted, "the private key is encrypted"),
     ],
 )
-def test_files_that_cannot_be_used_are_one_line_with_their_names(broken, words: str, made: Certificates) -> None:
+def test_unusable_files_are_reported_in_one_line_with_their_names(broken, words: str, made: Certificates) -> None:
     broken(made)
     with pytest.raises(SettingsError, match=words) as caught:
         Certificate(str(made.certificate), str(made.key))

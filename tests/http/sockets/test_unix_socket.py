@@ -45,7 +45,7 @@ async def test_requests_are_answered_and_there_is_no_peer_address(path: Path) ->
 
 @pytest.mark.spec("HTTP-65")
 @pytest.mark.parametrize("mode", [0o600, 0o660, 0o666])
-async def test_the_file_has_the_permissions_that_were_asked_for(mode: int, path: Path) -> None:
+async def test_the_file_has_the_requested_permissions(mode: int, path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}", unix_mode=mode)
     assert stat.S_IMODE(path.stat().st_mode) == mode
     await listener.aclose()
@@ -64,7 +64,7 @@ async def test_a_socket_that_a_killed_server_left_is_replaced(path: Path) -> Non
 
 
 @pytest.mark.spec("HTTP-68")
-async def test_a_socket_that_somebody_listens_on_is_refused_and_stays(path: Path) -> None:
+async def test_a_socket_in_use_is_refused_and_stays(path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}")
     with pytest.raises(AddressInUse, match="in use by another process") as caught:
         await open_listeners(f"unix:{path}")
@@ -74,7 +74,7 @@ async def test_a_socket_that_somebody_listens_on_is_refused_and_stays(path: Path
     await listener.aclose()
 
 
-async def test_a_socket_whose_queue_is_full_counts_as_listened_on(path: Path) -> None:
+async def test_a_socket_with_a_full_queue_counts_as_in_use(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as busy:
         busy.bind(str(path))
         busy.listen(0)
@@ -92,7 +92,7 @@ async def test_a_socket_whose_queue_is_full_counts_as_listened_on(path: Path) ->
 
 
 @pytest.mark.spec("HTTP-68")
-async def test_a_file_that_is_no_socket_is_refused_and_stays(path: Path) -> None:
+async def test_a_file_that_is_not_a_socket_is_refused_and_stays(path: Path) -> None:
     path.write_text("precious", encoding="utf-8")
     with pytest.raises(OperatorError, match="not a socket"):
         await open_listeners(f"unix:{path}")
@@ -108,12 +108,12 @@ async def test_a_link_is_not_followed(path: Path) -> None:
     assert target.exists()
 
 
-async def test_a_folder_that_is_not_there_is_one_clear_line(path: Path) -> None:
+async def test_a_missing_folder_is_refused_in_one_line(path: Path) -> None:
     with pytest.raises(OperatorError, match=r"cannot listen on unix:.*No such file"):
         await open_listeners(f"unix:{path.parent}/nowhere/api.sock")
 
 
-async def test_closing_leaves_a_file_that_has_taken_the_place_alone(path: Path) -> None:
+async def test_closing_leaves_a_file_that_replaced_the_socket_alone(path: Path) -> None:
     (listener,) = await open_listeners(f"unix:{path}")
     os.unlink(path)
     path.write_text("another", encoding="utf-8")

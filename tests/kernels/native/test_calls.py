@@ -109,7 +109,7 @@ def test_a_refused_step_writes_nothing_and_the_next_one_runs(model):
 @pytest.mark.spec("KER-13")
 @given(data=st.data())
 @settings(max_examples=300, database=None)
-def test_a_step_of_any_numbers_is_run_or_refused_and_nothing_else(model, data):
+def test_a_step_of_any_numbers_either_runs_or_is_refused(model, data):
     numbers = st.integers(-3, 70)
     fields: dict[str, Any] = {}
     for field in ("tokens", "positions", "row_starts", "logit_rows", "hidden_rows"):
@@ -186,13 +186,13 @@ def test_logits_that_are_still_held_are_not_overwritten_by_the_next_step(model):
     assert not np.shares_memory(first.logits, second.logits)
 
 
-def test_logits_that_nobody_holds_are_written_into_the_same_memory_again(model):
+def test_logits_that_are_no_longer_held_reuse_their_memory(model):
     where = run_whole(model, [1, 2, 3]).logits.ctypes.data
     assert run_whole(model, [4, 5, 6]).logits.ctypes.data == where
 
 
 @pytest.mark.spec("KER-15")
-def test_two_steps_of_one_model_at_the_same_time_are_refused_and_the_model_goes_on():
+def test_a_second_simultaneous_step_is_refused_and_the_model_continues():
     shape = block_shape(context_tokens=512)
     busy = native(shape, stored(shape), threads=2)
     expected = run_whole(busy, range(200)).logits.copy()

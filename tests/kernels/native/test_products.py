@@ -110,7 +110,7 @@ STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 1e30, 3
 @pytest.mark.parametrize("isa", ISAS)
 @given(picks=st.lists(st.integers(0, len(STRANGE) - 1), min_size=1, max_size=64), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, database=None)
-def test_strange_activations_quantise_alike(isa, picks, seed):
+def test_strange_activations_quantise_like_numpy(isa, picks, seed):
     random = np.random.default_rng(seed)
     x = random.standard_normal((2, 64)).astype(np.float32)
     x[0, random.permutation(64)[: len(picks)]] = np.float32(STRANGE)[picks]
@@ -138,7 +138,7 @@ def test_every_half_precision_scale_is_read_exactly(isa, kind):
 
 @pytest.mark.spec("KER-9")
 @pytest.mark.parametrize("kind", [*BLOCKS, *SUPER, F16, BF16, F32], ids=names)
-def test_blocks_taken_apart_hold_what_the_gguf_package_reads(kind):
+def test_unpacked_blocks_equal_what_the_gguf_package_reads(kind):
     matrix = random_matrix(np.random.default_rng(kind), kind, 40, 768)
     assert matrix.kind == kind
     truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind))

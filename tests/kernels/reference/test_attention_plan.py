@@ -118,7 +118,7 @@ def test_tiles_before_every_window_are_not_gathered():
     ]
 
 
-def test_work_is_cut_into_at_least_as_many_batches_as_threads():
+def test_work_is_divided_into_at_least_as_many_batches_as_threads():
     rows = [Rows([1], 150, range(10 * i, 10 * i + 10)) for i in range(8)]
     assert len(plan(*rows, threads=1).batches) == 1
     assert len(plan(*rows, threads=4).batches) >= 4

@@ -47,7 +47,7 @@ def test_exp2_of_whole_numbers_is_exact():
 
 
 @pytest.mark.spec("MOD-7")
-def test_exp2_of_what_is_masked_is_exactly_zero_and_of_nan_is_nan():
+def test_exp2_of_a_masked_value_is_exactly_zero_and_of_nan_is_nan():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         result = exp2(np.array([-np.inf, -1000, -127, np.nan, np.inf], F32))
@@ -93,7 +93,7 @@ def test_gelu_is_within_eight_ten_millionths_of_the_truth():
 
 
 @pytest.mark.spec("MOD-35")
-def test_gelu_keeps_what_is_large_drops_what_is_very_negative_and_passes_nan_on():
+def test_gelu_keeps_large_values_drops_very_negative_ones_and_passes_nan():
     x = np.array([np.inf, 1e30, 100, -np.inf, -1e30, -100, np.nan], F32)
     gelu(x)
     assert x[:3].tolist() == [np.inf, F32(1e30), 100]

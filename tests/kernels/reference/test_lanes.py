@@ -36,7 +36,7 @@ def product(rows, lanes, threads=1, activate=None):
 @pytest.mark.spec("MOD-33")
 @pytest.mark.parametrize("lanes", LANE_COUNTS)
 @pytest.mark.parametrize("rows", [0, 1, 7, 8, 15, 16, 17, 203])
-def test_rows_come_back_from_the_layout_as_they_went_in(rows, lanes):
+def test_rows_survive_the_layout_unchanged(rows, lanes):
     x = to_lanes(ROWS[:rows], lanes)
     assert x.shape == (-(-rows // lanes), 72, lanes)
     assert from_lanes(x, rows).tobytes() == ROWS[:rows].tobytes()
@@ -58,7 +58,7 @@ def test_every_row_has_the_bits_that_it_has_alone(threads):
 
 
 @pytest.mark.parametrize("threads", [1, 3])
-def test_what_is_done_with_a_product_is_done_once_to_every_number(threads):
+def test_the_operation_on_a_product_is_applied_once_to_every_number(threads):
     def double(part):
         part *= 2
 
@@ -80,7 +80,7 @@ def test_the_probe_falls_to_fewer_lanes_until_they_are_exact():
 
 
 @pytest.mark.spec("MOD-33")
-def test_the_probe_sees_that_a_row_differs_in_one_lane(monkeypatch):
+def test_the_probe_detects_a_row_that_differs_in_one_lane(monkeypatch):
     shape = blas.ProductShape(24, 16)
     assert lanes_are_exact(shape, 1)
     whole = np.matmul

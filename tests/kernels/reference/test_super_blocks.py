@@ -27,7 +27,7 @@ def loaded(path, **wishes):
 
 
 @pytest.mark.spec("KER-21")
-def test_q4_k_m_is_served_with_int8_activations_by_every_kind_of_kernel_with_the_same_bits(path):
+def test_q4_k_m_with_int8_activations_has_the_same_bits_in_every_kernel(path):
     ours, numpy = loaded(path), loaded(path, kernels="reference")
     assert "int8 activations" in ours.model.spec.kernels
     assert ours.model.spec.numerics == numpy.model.spec.numerics
@@ -36,14 +36,14 @@ def test_q4_k_m_is_served_with_int8_activations_by_every_kind_of_kernel_with_the
 
 
 @pytest.mark.spec("KER-21")
-def test_weights_in_memory_take_what_they_take_in_the_file(path):
+def test_weights_need_as_much_memory_as_in_the_file(path):
     model = loaded(path, kernels="auto")
     if model.model.spec.kernels.startswith("native"):
         assert model.weights_bytes < 1.05 * path.stat().st_size
 
 
 @pytest.mark.spec("KER-29")
-def test_with_f32_activations_the_logits_are_the_float64_truth_of_what_the_gguf_package_reads(path):
+def test_q4_k_m_with_f32_activations_has_the_logits_of_the_float64_truth(path):
     arrays = {}
     for tensor in gguf.GGUFReader(path).tensors:
         values = gguf.quants.dequantize(tensor.data, tensor.tensor_type)

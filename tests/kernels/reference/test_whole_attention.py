@@ -38,7 +38,7 @@ def naive(qkv):
 
 
 @pytest.mark.spec("MOD-34")
-def test_every_row_lies_at_one_place_of_its_own_sequence():
+def test_every_row_is_at_one_place_of_its_own_sequence():
     seen = []
     for group in plan_whole(starts(LENGTHS)):
         sequence, position = np.divmod(group.places, group.padded)
@@ -68,7 +68,7 @@ def test_a_sequence_has_the_bits_that_it_has_alone(threads):
         assert own.tobytes() == attend(rows, [len(rows)]).tobytes()
 
 
-def test_numbers_that_are_none_stay_in_their_sequence():
+def test_values_that_are_not_numbers_stay_in_their_sequence():
     qkv = draw([5, 6, 7])
     spoilt = qkv.copy()
     spoilt[5:11] = np.nan
