@@ -22,7 +22,7 @@ FAST = "not slow and not real_model and not ray"
 PYTEST = ("pytest", "-q", "--no-header", "-p", "no:cacheprovider")
 
 # The folders of tests/ in groups that take about the same time; a folder that is not named here is in the last group.
-GROUPS = (("fleet", "cli"), ("chat", "kit"))
+GROUPS = (("cli",), ("conformance", "engine", "fleet", "model"), ("chat", "kit"))
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def all_steps() -> list[Step]:
 
 
 def _fast_tests(folders: Sequence[str]) -> Step:
-    title = ", ".join(folders) if len(folders) < 4 else "other folders"
+    title = ", ".join(folders) if len(folders) < 5 else "other folders"
     return Step(f"fast tests: {title}", (*PYTEST, "-m", FAST, *(f"tests/{folder}" for folder in folders)))
 
 
