@@ -6,7 +6,7 @@ import trio
 import trio.testing
 
 from tests.kit.scripted_backend import INFO, QUEUE, Counts, Script, ScriptedBackend
-from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, NoCapacity, Overloaded
+from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, NoCapacity, Overloaded, TlserveError
 from tlserve.generation import (
     EmbeddingRequest,
     Finish,
@@ -89,7 +89,7 @@ async def test_leaving_the_block_early_is_an_abort() -> None:
 
 
 @pytest.mark.parametrize("error", [Overloaded("full"), Draining("stopping"), EngineFailed("dead")])
-async def test_a_refusal_is_raised_on_entering_and_admits_nothing(error: Exception) -> None:
+async def test_a_refusal_is_raised_on_entering_and_admits_nothing(error: TlserveError) -> None:
     backend = ScriptedBackend(Script(refusal=error))
     with pytest.raises(type(error)):
         await collect(backend)

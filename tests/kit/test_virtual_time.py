@@ -7,7 +7,7 @@ import trio
 from tests.kit.virtual_time import run_seeded
 
 
-async def sleep_long():
+async def sleep_long() -> float:
     await trio.sleep(3600)
     return trio.current_time()
 

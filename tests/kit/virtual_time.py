@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
 import trio
 import trio.testing
 
+Returned = TypeVar("Returned")
 
-def run_seeded(main, *args, seed):
+
+def run_seeded(main: Callable[..., Awaitable[Returned]], *args: Any, seed: int) -> Returned:
     """Run `main(*args)` under a clock that jumps; the order in which ready tasks run depends on `seed` alone.
 
     trio draws that order from a generator of its own; pytest-trio reaches for the same switch, for the sake of hypothesis.
     """
-    scheduler = trio._core._run
+    scheduler: Any = trio._core._run
     was = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
     scheduler._ALLOW_DETERMINISTIC_SCHEDULING = True
     scheduler._r.seed(seed)

@@ -4,6 +4,7 @@ import attrs
 import pytest
 import trio
 
+from tests.kit.engine.engine_runs import tokens_of
 from tests.kit.engine.gated_model import GatedModel
 from tests.kit.engine.local_backend import local_backend, make_local_backend
 from tests.kit.model.tiny_models import succ_model
@@ -48,7 +49,7 @@ async def test_the_request_beyond_the_limit_is_refused_at_once_and_a_freed_place
                     pass
         async with backend.generate(REQUEST) as tokens:
             model.open_all()
-            assert [event async for batch in tokens for event in batch][-1].finish is Finish.LENGTH
+            assert tokens_of([event async for batch in tokens for event in batch])[-1].finish is Finish.LENGTH
 
 
 async def test_a_request_that_waits_past_the_queue_deadline_ends_with_no_capacity_and_leaves_the_queue():
@@ -112,7 +113,7 @@ async def test_the_deadline_of_the_queue_does_not_end_a_request_that_runs():
             await anext(tokens)
         assert passed.cancelled_caught  # neither a token nor NoCapacity came
         model.open_all()
-        assert [event async for batch in tokens for event in batch][-1].finish is Finish.LENGTH
+        assert tokens_of([event async for batch in tokens for event in batch])[-1].finish is Finish.LENGTH
 
 
 async def test_an_engine_that_dies_ends_every_open_request_and_refuses_new_ones():

@@ -12,7 +12,7 @@ import numpy as np
 
 from tests.kit.model.tiny_tokenizers import gpt2_metadata
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
-from tlserve.generation import Grammar, TokenConstraint
+from tlserve.generation import CompiledGrammar, Grammar, TokenConstraint
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
 END = "<|im_end|>"
@@ -21,7 +21,7 @@ CLOSERS = frozenset(b'"}])>')
 HURRY_AFTER = (0, 5, 40)
 
 
-def walk_tokenizer(control=(), user_defined=()) -> Tokenizer:
+def walk_tokenizer(control: tuple[str, ...] = (), user_defined: tuple[str, ...] = ()) -> Tokenizer:
     """Return a small tokenizer of bytes and merges with `END` and further special tokens."""
     return build_tokenizer(gpt2_metadata(control=(*CONTROL, *control), user_defined=user_defined))
 
@@ -30,7 +30,7 @@ def stops_of(tokenizer: Tokenizer) -> frozenset[int]:
     return frozenset({tokenizer.special_tokens[END]})
 
 
-def compiled(grammar: Grammar, tokenizer: Tokenizer, stop_ids: frozenset[int] | None = None):
+def compiled(grammar: Grammar, tokenizer: Tokenizer, stop_ids: frozenset[int] | None = None) -> CompiledGrammar:
     """Return the grammar compiled for the tokenizer."""
     compiler = LlguidanceCompiler(tokenizer, tokenizer.vocabulary_size, source_bytes=1 << 20)
     return compiler.compile(grammar, stops_of(tokenizer) if stop_ids is None else stop_ids)
@@ -41,7 +41,8 @@ def allowed(constraint: TokenConstraint) -> list[int]:
     return np.flatnonzero(np.unpackbits(constraint.mask().view(np.uint8), bitorder="little")).tolist()
 
 
-def spell(tokenizer: Tokenizer, tokens: list[int]) -> bytes:
+def spell(tokenizer: Tokenizer, tokens: list[int] | None) -> bytes:
+    assert tokens is not None
     return b"".join(map(tokenizer.token_spelling, tokens))
 
 

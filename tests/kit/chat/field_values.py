@@ -37,7 +37,7 @@ def values_of(kind: typing.Any) -> st.SearchStrategy:
     return _values_of_generic(typing.get_origin(kind), typing.get_args(kind))
 
 
-def _values_of_generic(origin: typing.Any, arguments: tuple) -> st.SearchStrategy:
+def _values_of_generic(origin: typing.Any, arguments: tuple[typing.Any, ...]) -> st.SearchStrategy:
     if origin in (typing.Union, types.UnionType):
         return st.one_of(*map(values_of, arguments))
     if origin is tuple and arguments[-1:] == (...,):

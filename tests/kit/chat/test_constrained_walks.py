@@ -4,12 +4,13 @@ import random
 
 from tests.kit.chat.constrained_walks import allowed, compiled, spell, stops_of, take_text, walk, walk_tokenizer
 from tlserve.chat.grammars.source import GrammarSource
+from tlserve.generation import CompiledGrammar
 
 TOKENIZER = walk_tokenizer(user_defined=("<x>",))
 STOPS = stops_of(TOKENIZER)
 
 
-def grammar_of(rules):
+def grammar_of(rules: str) -> CompiledGrammar:
     return compiled(GrammarSource(field="f", rules=rules).grammar(), TOKENIZER)
 
 

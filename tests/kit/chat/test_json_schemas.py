@@ -1,5 +1,7 @@
 """The judge of schemas sees what is wrong, and takes what is right."""
 
+from typing import Any
+
 import pytest
 
 from tests.kit.chat.json_schemas import faults
@@ -14,7 +16,7 @@ from tests.kit.chat.json_schemas import faults
         ({"$ref": "#/$defs/a", "$defs": {"a": {"maxLength": 1}}}, '"\u00e9"', '"ab"'),
     ],
 )
-def test_the_judge_tells_right_from_wrong(schema, right, wrong) -> None:
+def test_the_judge_tells_right_from_wrong(schema: dict[str, Any], right: str, wrong: str) -> None:
     assert faults(schema, right) == []
     assert faults(schema, wrong) != []
 

@@ -106,20 +106,20 @@ class Reader:
 
     def _start(self, command: str) -> None:
         self.stop()
-        self._server = subprocess.Popen(
+        server = self._server = subprocess.Popen(
             ["bash", "-euc", f"exec {command}"], cwd=self._folder, env=self._environ, stderr=subprocess.PIPE, text=True
         )
-        assert self._server.stderr is not None
-        watchdog = threading.Timer(PATIENCE_S, self._server.kill)
+        assert server.stderr is not None
+        watchdog = threading.Timer(PATIENCE_S, server.kill)
         watchdog.start()
         said = []
         while len(self._addresses) < len(_WRITTEN):
-            said.append(self._server.stderr.readline())
+            said.append(server.stderr.readline())
             if not said[-1]:
-                self._server, ended = None, self._server
+                self._server = None
                 watchdog.cancel()
-                ended.communicate(timeout=PATIENCE_S)
-                raise AssertionError(f"{command}: exit code {ended.returncode}\n{''.join(said)}")
+                server.communicate(timeout=PATIENCE_S)
+                raise AssertionError(f"{command}: exit code {server.returncode}\n{''.join(said)}")
             for text_name, text_address, json_name, json_address in _ADDRESS.findall(said[-1]):
                 self._addresses[(text_name or json_name).replace("api", "API")] = text_address or json_address
         watchdog.cancel()

@@ -18,7 +18,7 @@ from tlserve.model.gguf.tensors import GgufFile
 COMMIT = "a" * 40
 
 
-def ask(url, **headers):
+def ask(url: str, **headers: str) -> tuple[int, bytes]:
     with urllib.request.urlopen(urllib.request.Request(url, headers=headers)) as answer:
         return answer.status, answer.read()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tlserve.generation import Grammar
 
@@ -12,28 +13,28 @@ ALTERNATING = Grammar("alternating")
 class Alternating:
     """Keeps what it accepted; refuses a token that its mask did not allow, and breaks after `fail_at` tokens."""
 
-    def __init__(self, fail_at=None) -> None:
-        self.accepted = []
+    def __init__(self, fail_at: int | None = None) -> None:
+        self.accepted: list[int] = []
         self.fail_at = fail_at
 
-    def mask(self):
+    def mask(self) -> NDArray[np.uint32]:
         if len(self.accepted) == self.fail_at:
             raise RuntimeError("broken grammar")
         bits = np.zeros(64, dtype=np.uint8)
         bits[len(self.accepted) % 2 :: 2] = 1
         return np.packbits(bits, bitorder="little").view(np.uint32)
 
-    def accept(self, token) -> None:
+    def accept(self, token: int) -> None:
         assert token % 2 == len(self.accepted) % 2
         self.accepted.append(token)
 
-    def rollback(self, count) -> None:
+    def rollback(self, count: int) -> None:
         del self.accepted[-count:]
 
 
 class AlternatingCompiler:
     """A `GrammarCompiler` that knows one grammar."""
 
-    def compile(self, grammar, stop_ids):
+    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> Alternating:
         assert grammar == ALTERNATING
         return Alternating()

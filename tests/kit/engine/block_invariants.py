@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
+
+from tlserve.engine.engine import Engine
 
 
-def check_blocks(engine) -> None:
+def check_blocks(engine: Engine) -> None:
     """Assert that every block is free, idle in the cache, or held, exactly once, and that all counts agree."""
     kv, pool, scheduler = engine.kv, engine.kv.pool, engine.scheduler
     sequences = scheduler.running + scheduler.waiting
@@ -28,7 +31,7 @@ def check_blocks(engine) -> None:
     assert all(not s.table.blocks and s.computed == 0 for s in scheduler.waiting)
 
 
-def _check_table(kv, sequence) -> None:
+def _check_table(kv: Any, sequence: Any) -> None:
     table = sequence.table
     assert len(set(table.blocks)) == len(table.blocks)
     assert 0 <= sequence.computed < len(sequence.tokens) or sequence.hidden_sum is not None
@@ -42,7 +45,7 @@ def _check_table(kv, sequence) -> None:
         assert prefix.parent is (table.path[i - 1] if i else table.root) or not i
 
 
-def _check_idle_order(kv) -> None:
+def _check_idle_order(kv: Any) -> None:
     """A cached block leaves before its parent: nothing unreachable is ever kept."""
     place = {block: i for i, block in enumerate(kv.idle)}
     for block, prefix in kv.idle.items():

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import itertools
 import random
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from tests.kit.engine.alternating import ALTERNATING, AlternatingCompiler
 from tests.kit.engine.block_invariants import check_blocks
@@ -13,15 +17,28 @@ from tests.kit.engine.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.events import EmbeddingReady
-from tlserve.generation import GenerationRequest, Progress, PromptLogprobs, SamplingParams, TokenEvent
+from tlserve.generation import (
+    GenerationRequest,
+    Progress,
+    PromptLogprobs,
+    PromptToken,
+    SamplingParams,
+    TokenConstraint,
+    TokenEvent,
+)
+from tlserve.kernels.interface import Model
 
 VOCABULARY = 61
+
+Item = GenerationRequest | tuple[int, ...]
+"""A request to generate, or the tokens to embed."""
+
 PLAIN = EngineConfig(prefix_cache="none", prefill_chunk=0, kv_blocks=16, block_size=64)
 
 
-def run_to_end(engine, most_steps=5000):
+def run_to_end(engine: Engine, most_steps: int = 5000) -> dict[int, list[Any]]:
     """Step until there is no work; return what happened by key, in order, the blocks checked after every step."""
-    happened: dict[int, list] = {}
+    happened: dict[int, list[Any]] = {}
     for _ in range(most_steps):
         if not engine.has_work:
             return happened
@@ -31,11 +48,11 @@ def run_to_end(engine, most_steps=5000):
     raise AssertionError(f"still busy after {most_steps} steps")
 
 
-def tokens_of(events):
+def tokens_of(events: Iterable[object]) -> list[TokenEvent]:
     return [event for event in events if isinstance(event, TokenEvent)]
 
 
-def prompt_tokens_of(events):
+def prompt_tokens_of(events: Sequence[object]) -> list[PromptToken]:
     """Return the prompt tokens that were reported: each once, in order, before the first token of the answer."""
     told = [event for event in events if isinstance(event, PromptLogprobs)]
     kinds = [type(event) for event in events if isinstance(event, PromptLogprobs | TokenEvent)]
@@ -46,19 +63,19 @@ def prompt_tokens_of(events):
     return found
 
 
-def alone(request, model=None, config=PLAIN):
+def alone(request: GenerationRequest, model: Model | None = None, config: EngineConfig = PLAIN) -> list[TokenEvent]:
     """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
     return tokens_of(all_alone(request, model, config))
 
 
-def all_alone(request, model=None, config=PLAIN):
+def all_alone(request: GenerationRequest, model: Model | None = None, config: EngineConfig = PLAIN) -> list[Any]:
     """All its events, in the same way."""
     engine = Engine(model or HashModel(), config)
     key = engine.add_request(request, constraint_of(request))
     return run_to_end(engine)[key]
 
 
-def check_progress(request, events) -> None:
+def check_progress(request: GenerationRequest, events: Sequence[object]) -> None:
     """Assert that progress was told to those who asked, only on a change, and never after the first token."""
     told = [event for event in events if isinstance(event, Progress)]
     first = next((i for i, event in enumerate(events) if isinstance(event, TokenEvent)), len(events))
@@ -69,19 +86,19 @@ def check_progress(request, events) -> None:
     assert not (request.progress and first < len(events)) or told[-1] == Progress(done=len(request.prompt))
 
 
-def embedded_alone(tokens, model=None):
+def embedded_alone(tokens: Sequence[int], model: Model | None = None) -> NDArray[np.float32]:
     engine = Engine(model or HashModel(), PLAIN)
     key = engine.add_embedding(tokens)
     return run_to_end(engine)[key][-1].vector
 
 
-def ids(rng, count):
+def ids(rng: random.Random, count: int) -> list[int]:
     """Return random token ids with some repetition in them, so that drafts have something to find."""
     few = [rng.randrange(VOCABULARY) for _ in range(3)]
     return [rng.choice(few) if rng.random() < 0.3 else rng.randrange(VOCABULARY) for _ in range(count)]
 
 
-def random_edits(rng, vocabulary=VOCABULARY):
+def random_edits(rng: random.Random, vocabulary: int = VOCABULARY) -> dict[str, Any]:
     """Return penalties and biases as fields of `SamplingParams`: none of them half of the time."""
     if rng.random() < 0.5:
         return {}
@@ -94,7 +111,7 @@ def random_edits(rng, vocabulary=VOCABULARY):
     }
 
 
-def random_sampling(rng, vocabulary=VOCABULARY):
+def random_sampling(rng: random.Random, vocabulary: int = VOCABULARY) -> SamplingParams:
     return SamplingParams(
         **random_edits(rng, vocabulary),
         temperature=rng.choice([0, 0, 0.3, 0.7, 1.0, 1.5]),
@@ -104,7 +121,7 @@ def random_sampling(rng, vocabulary=VOCABULARY):
     )
 
 
-def random_request(rng, beginnings):
+def random_request(rng: random.Random, beginnings: Sequence[list[int]]) -> GenerationRequest:
     prompt = rng.choice(beginnings)[: rng.randrange(0, 60)] + ids(rng, rng.randrange(1, 40))
     kind = rng.choice(["plain"] * 6 + ["resumed", "constrained"])
     emitted = ids(rng, rng.randrange(1, 6)) if kind == "resumed" else []
@@ -128,12 +145,12 @@ def random_request(rng, beginnings):
     )
 
 
-def constraint_of(request):
+def constraint_of(request: GenerationRequest) -> TokenConstraint | None:
     """Return a fresh constraint if the request has a grammar: a constraint has a state, so never share one."""
     return AlternatingCompiler().compile(request.grammar, request.stop_ids) if request.grammar else None
 
 
-def random_config(rng, most_tokens, block_sizes=(1, 2, 4, 8, 16)):
+def random_config(rng: random.Random, most_tokens: int, block_sizes: Sequence[int] = (1, 2, 4, 8, 16)) -> EngineConfig:
     block_size = rng.choice(block_sizes)
     needed = -(-most_tokens // block_size)
     return EngineConfig(
@@ -156,15 +173,15 @@ class RandomRun:
     """
 
     seed: int
-    model: object = attrs.field(factory=HashModel)
-    truth: object = None
+    model: Model = attrs.field(factory=HashModel)
+    truth: Model | None = None
     engine: Engine = attrs.field(init=False)
-    requests: dict = attrs.field(factory=dict)
-    events: dict = attrs.field(factory=dict)
-    aborted: set = attrs.field(factory=set)
+    requests: dict[int, Item] = attrs.field(factory=dict)
+    events: dict[int, list[Any]] = attrs.field(factory=dict)
+    aborted: set[int] = attrs.field(factory=set)
     idle_steps: int = 0
 
-    def play(self):
+    def play(self) -> RandomRun:
         rng = random.Random(self.seed)
         beginnings = [ids(rng, 60) for _ in range(2)]
         coming = [self._random_item(rng, beginnings) for _ in range(rng.randrange(2, 9))]
@@ -181,13 +198,13 @@ class RandomRun:
         raise AssertionError(f"seed {self.seed}: no end")
 
     @property
-    def wrong(self):
+    def wrong(self) -> list[int]:
         return [key for key in self.requests if not self._right(key)]
 
-    def _random_config(self, rng, most_tokens):
+    def _random_config(self, rng: random.Random, most_tokens: int) -> EngineConfig:
         return random_config(rng, most_tokens)
 
-    def _random_item(self, rng, beginnings):
+    def _random_item(self, rng: random.Random, beginnings: Sequence[list[int]]) -> Item:
         if rng.random() < 0.2:
             return tuple(rng.choice(beginnings)[: rng.randrange(1, 60)])
         return random_request(rng, beginnings)
@@ -201,17 +218,19 @@ class RandomRun:
         self.idle_steps = self.idle_steps + 1 if busy and self.engine.statistics().steps_total == before else 0
         assert self.idle_steps < 2, f"seed {self.seed}: no progress"
 
-    def _add(self, item) -> None:
-        generates = isinstance(item, GenerationRequest)
-        key = self.engine.add_request(item, constraint_of(item)) if generates else self.engine.add_embedding(item)
+    def _add(self, item: Item) -> None:
+        if isinstance(item, GenerationRequest):
+            key = self.engine.add_request(item, constraint_of(item))
+        else:
+            key = self.engine.add_embedding(item)
         self.requests[key], self.events[key] = item, []
 
-    def _abort(self, key) -> None:
+    def _abort(self, key: int) -> None:
         if self.engine.queue_position(key) is not None or key in [s.key for s in self.engine.scheduler.running]:
             self.aborted.add(key)
         self.engine.abort(key)
 
-    def _right(self, key):
+    def _right(self, key: int) -> bool:
         item, got = self.requests[key], self.events[key]
         if isinstance(item, GenerationRequest):
             check_progress(item, got)
@@ -222,10 +241,10 @@ class RandomRun:
             return not any(isinstance(event, EmbeddingReady) for event in got)
         return got[-1].vector.tobytes() == embedded_alone(item, self.truth or self.model).tobytes()
 
-    def _alone(self, request):
+    def _alone(self, request: GenerationRequest) -> list[TokenEvent]:
         return alone(request, self.truth or self.model)
 
-    def _is_told_right(self, request, got):
+    def _is_told_right(self, request: GenerationRequest, got: Sequence[object]) -> bool:
         """Say whether the reported prompt tokens are those of the request alone, all of them if there is an answer."""
         if request.prompt_logprobs is None or request.emitted:
             return prompt_tokens_of(got) == []

@@ -7,19 +7,23 @@ makes steps of `step_s`: each gives every running sequence that has read its pro
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 
 import attrs
 import numpy as np
 import trio
+from numpy.typing import NDArray
 
 from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, Overloaded
 from tlserve.generation import (
     Backend,
     BackendInfo,
+    EmbeddingRequest,
     EngineStatistics,
     Finish,
+    GenerationEvent,
+    GenerationRequest,
     PrefillStarted,
     Progress,
     PromptLogprobs,
@@ -32,6 +36,9 @@ VOCABULARY = 251
 BLOCK = 16
 _MASK = (1 << 64) - 1
 
+Step = list[GenerationEvent] | BaseException
+"""What one step gives to one stream: events, or the error that ends it."""
+
 
 def mix(value: int) -> int:
     """Scramble 64 bits (the finaliser of splitmix64)."""
@@ -41,20 +48,20 @@ def mix(value: int) -> int:
     return value ^ (value >> 31)
 
 
-def read(state: int, tokens) -> int:
+def read(state: int, tokens: Iterable[int]) -> int:
     """Return the state after `tokens`; it depends on each of them and its place."""
     for token in tokens:
         state = (state * 0x5851F42D4C957F2D + token + 1) & _MASK
     return state
 
 
-def key_of(request) -> int:
+def key_of(request: GenerationRequest) -> int:
     """Everything but the context that a token may depend on."""
     chosen = (request.sampling, request.seed, request.choice, request.grammar, sorted(request.stop_ids))
     return read(request.min_tokens, repr(chosen).encode())
 
 
-def draw(request, key: int, state: int, index: int, context_tokens: int) -> TokenEvent:
+def draw(request: GenerationRequest, key: int, state: int, index: int, context_tokens: int) -> TokenEvent:
     """Return token `index`, drawn where the context has the hash `state`."""
     noise = mix(state ^ mix(key ^ index))
     token = noise % VOCABULARY
@@ -73,7 +80,7 @@ def draw(request, key: int, state: int, index: int, context_tokens: int) -> Toke
     return TokenEvent(index, token, -(noise % 1000) / 7, top, finish)
 
 
-def answer(request, context_tokens: int = 4096) -> list[TokenEvent]:
+def answer(request: GenerationRequest, context_tokens: int = 4096) -> list[TokenEvent]:
     """Return all tokens of `request`, from the first that it has not emitted."""
     key, state = key_of(request), read(0, (*request.prompt, *request.emitted))
     events: list[TokenEvent] = []
@@ -84,9 +91,15 @@ def answer(request, context_tokens: int = 4096) -> list[TokenEvent]:
     return events
 
 
-async def events_of(backend, request, at=None, pause_s=0.0):
+async def events_of(
+    backend: Backend,
+    request: GenerationRequest,
+    at: Mapping[int, Callable[[], object]] | None = None,
+    pause_s: float = 0.0,
+) -> list[GenerationEvent]:
     """Return the events of `request` on `backend`; `at` says what to call once that many have come."""
-    waiting, events = dict(at or {}), []
+    waiting = dict(at or {})
+    events: list[GenerationEvent] = []
     async with backend.generate(request) as tokens:
         for count in [count for count in waiting if count <= 0]:
             waiting.pop(count)()
@@ -98,12 +111,12 @@ async def events_of(backend, request, at=None, pause_s=0.0):
     return events
 
 
-def tokens_of(events):
+def tokens_of(events: Iterable[GenerationEvent]) -> list[TokenEvent]:
     """Return the tokens among the events."""
     return [event for event in events if isinstance(event, TokenEvent)]
 
 
-def prompt_logprobs(request) -> list[PromptLogprobs]:
+def prompt_logprobs(request: GenerationRequest) -> list[PromptLogprobs]:
     """Return those of the prompt, in runs of three."""
     tokens = [
         PromptToken(token, -(read(0, request.prompt[: place + 1]) % 999) / 7)
@@ -114,8 +127,8 @@ def prompt_logprobs(request) -> list[PromptLogprobs]:
 
 @attrs.define(eq=False)
 class Sequence:
-    request: object
-    send: object
+    request: GenerationRequest
+    send: trio.MemorySendChannel[Step]
     key: int
     state: int
     index: int
@@ -129,14 +142,14 @@ class HashBackend:
     def __init__(
         self,
         *,
-        model_id="hash",
-        numerics="fp_hash",
-        context_tokens=4096,
-        slots=8,
-        queue=8,
-        step_s=0.02,
-        prefill_tokens=64,
-        cache_blocks=4096,
+        model_id: str = "hash",
+        numerics: str = "fp_hash",
+        context_tokens: int = 4096,
+        slots: int = 8,
+        queue: int = 8,
+        step_s: float = 0.02,
+        prefill_tokens: int = 64,
+        cache_blocks: int = 4096,
     ) -> None:
         self._info = BackendInfo(
             model_id=model_id,
@@ -153,7 +166,7 @@ class HashBackend:
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.steps = self.aborted = self.generated = self.queries = self.hits = 0
-        self.requests: list[object] = []
+        self.requests: list[GenerationRequest] = []
         self.ready = True
         self._failed = False
         self._draining = False
@@ -165,10 +178,10 @@ class HashBackend:
 
     # --- generation.Backend
 
-    def info(self):
+    def info(self) -> BackendInfo:
         return attrs.evolve(self._info, ready=self.ready, not_ready_reason="" if self.ready else "told so")
 
-    def statistics(self):
+    def statistics(self) -> EngineStatistics:
         return EngineStatistics(
             active_sequences=len(self.running),
             queue_depth=len(self.waiting),
@@ -180,9 +193,9 @@ class HashBackend:
         )
 
     @asynccontextmanager
-    async def generate(self, request) -> AsyncIterator[object]:
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[HashStream]:
         self._admit(request)
-        send, receive = trio.open_memory_channel(float("inf"))
+        send, receive = trio.open_memory_channel[Step](float("inf"))
         sequence = Sequence(request, send, key_of(request), 0, len(request.emitted), 0)
         self.waiting.append(sequence)
         self.requests.append(request)
@@ -193,7 +206,7 @@ class HashBackend:
         finally:
             self._remove(sequence)
 
-    def _admit(self, request) -> None:
+    def _admit(self, request: GenerationRequest) -> None:
         if self._failed:
             raise EngineFailed("the engine failed")
         if self._draining:
@@ -203,7 +216,7 @@ class HashBackend:
         if len(self.waiting) + len(self.running) >= self.slots + self.queue:
             raise Overloaded("the queue is full", retry_after_s=2)
 
-    def _remove(self, sequence) -> None:
+    def _remove(self, sequence: Sequence) -> None:
         for place in (self.waiting, self.running):
             if sequence in place:
                 place.remove(sequence)
@@ -211,7 +224,7 @@ class HashBackend:
         if not self.waiting and not self.running:
             self._none.set()
 
-    async def embed(self, request):
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         self._admit_embedding()
         await trio.sleep(self.step_s)
         await self._go.wait()
@@ -223,7 +236,7 @@ class HashBackend:
         if self._draining:
             raise Draining("this engine takes nothing new")
 
-    def _embed_one(self, tokens):
+    def _embed_one(self, tokens: Iterable[int]) -> NDArray[np.float32]:
         state = read(0, tokens)
         vector = np.array([1 + (mix(state + place) % 1000) for place in range(4)], dtype=np.float64)
         return (vector / np.linalg.norm(vector)).astype(np.float32)
@@ -251,7 +264,7 @@ class HashBackend:
 
     # --- the engine
 
-    async def run(self, *, task_status=trio.TASK_STATUS_IGNORED) -> None:
+    async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         task_status.started()
         while True:
             self._work = trio.Event()
@@ -272,8 +285,8 @@ class HashBackend:
         for sequence in list(self.running):
             room = self._advance(sequence, room)
 
-    def _advance(self, sequence, room):
-        events = [] if sequence.started else self._start(sequence)
+    def _advance(self, sequence: Sequence, room: int) -> int:
+        events: list[GenerationEvent] = [] if sequence.started else self._start(sequence)
         read_now = min(sequence.unread, room)
         sequence.unread -= read_now
         request = sequence.request
@@ -285,16 +298,16 @@ class HashBackend:
             sequence.send.send_nowait(events)
         return room - read_now
 
-    def _start(self, sequence):
+    def _start(self, sequence: Sequence) -> list[GenerationEvent]:
         request = sequence.request
         sequence.started = True
         cached = self._find(request)
         sequence.state = read(0, (*request.prompt, *request.emitted))
         sequence.unread = len(request.prompt) + len(request.emitted) - cached
-        started = [PrefillStarted(cached)]
-        return started if request.prompt_logprobs is None else started + prompt_logprobs(request)
+        told = [] if request.prompt_logprobs is None else prompt_logprobs(request)
+        return [PrefillStarted(cached), *told]
 
-    def _find(self, request):
+    def _find(self, request: GenerationRequest) -> int:
         """Return how many tokens were cached, and cache them all."""
         tokens = (*request.prompt, *request.emitted)
         state = read(0, request.cache_salt.encode())
@@ -311,7 +324,7 @@ class HashBackend:
         self.hits += cached
         return cached
 
-    def _draw(self, sequence):
+    def _draw(self, sequence: Sequence) -> TokenEvent:
         event = draw(sequence.request, sequence.key, sequence.state, sequence.index, self._info.context_tokens)
         sequence.state = read(sequence.state, (event.token,))
         sequence.index += 1
@@ -326,14 +339,14 @@ class HashBackend:
 class HashStream:
     """The stream of one sequence."""
 
-    def __init__(self, receive) -> None:
+    def __init__(self, receive: trio.MemoryReceiveChannel[Step]) -> None:
         self._receive = receive
         self._ended = False
 
-    def __aiter__(self):
+    def __aiter__(self) -> HashStream:
         return self
 
-    async def __anext__(self):
+    async def __anext__(self) -> list[GenerationEvent]:
         if self._ended:
             raise StopAsyncIteration
         got = await self._receive.receive()

@@ -7,15 +7,18 @@ themselves and drafted tokens have a chance.
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 import numpy as np
+from numpy.typing import NDArray
 
-from tlserve.kernels.interface import ModelSpec, StepBatch, StepOutput
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
 
 _UNWRITTEN = np.uint64(0xDEAD)
 
 
-def mix(values):
+def mix(values: NDArray[Any]) -> NDArray[np.uint64]:
     """Scramble (n,) uint64 (the finaliser of splitmix64)."""
     values = values.astype(np.uint64) + np.uint64(0x9E3779B97F4A7C15)
     values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -41,7 +44,7 @@ class HashModel:
     hidden_size: int = 8
     context_tokens: int = 4096
     pull: float = 4.0
-    forwards: list = attrs.field(factory=list)
+    forwards: list[StepBatch] = attrs.field(factory=list)
 
     @property
     def spec(self) -> ModelSpec:
@@ -58,7 +61,8 @@ class HashModel:
     def new_kv_store(self, blocks: int, block_size: int) -> HashKv:
         return HashKv(blocks, block_size)
 
-    def forward(self, batch: StepBatch, kv: HashKv) -> StepOutput:
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        assert isinstance(kv, HashKv)
         self.forwards.append(batch)
         logit_rows, hidden_rows = set(batch.logit_rows.tolist()), set(batch.hidden_rows.tolist())
         logits, hidden = [], []

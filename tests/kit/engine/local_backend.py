@@ -1,26 +1,29 @@
 """A `LocalBackend` over a small model, running for the length of a block."""
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import trio
 
 from tests.kit.model.tiny_models import succ_model
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.generation import BackendInfo
+from tlserve.generation import BackendInfo, GrammarCompiler
+from tlserve.kernels.interface import Model
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
 
 def make_local_backend(
-    model=None,
+    model: Model | None = None,
     *,
-    admission=64,
-    embeddings=16,
-    queue_deadline_s=30.0,
-    heartbeat_stale_s=30.0,
-    compiler=None,
-    **config,
-):
+    admission: int = 64,
+    embeddings: int = 16,
+    queue_deadline_s: float = 30.0,
+    heartbeat_stale_s: float = 30.0,
+    compiler: GrammarCompiler | None = None,
+    **config: Any,
+) -> LocalBackend:
     """Return a backend that does not run yet; `config` are fields of EngineConfig."""
     model = model or succ_model()
     engine = Engine(model, EngineConfig(**config))
@@ -42,7 +45,7 @@ def make_local_backend(
 
 
 @asynccontextmanager
-async def local_backend(model=None, **settings):
+async def local_backend(model: Model | None = None, **settings: Any) -> AsyncIterator[LocalBackend]:
     """Run a backend for the block."""
     backend = make_local_backend(model, **settings)
     async with trio.open_nursery() as nursery:

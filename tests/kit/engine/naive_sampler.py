@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import math
 import struct
+from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from functools import cache
+
+from tlserve.generation import SamplingParams
 
 EXACT = Context(prec=50)
 STEP = EXACT.divide(EXACT.ln(Decimal(2)), 64)
@@ -20,11 +23,11 @@ MASK64 = 2**64 - 1
 
 
 @cache
-def power_of_two(j):
+def power_of_two(j: int) -> float:
     return float(EXACT.power(2, EXACT.divide(j, 64)))
 
 
-def exp(x):
+def exp(x: float) -> float:
     x = max(x, -700.0)
     steps = round(x * INVERSE)  # to even, as rint does
     r = x - steps * HIGH
@@ -36,21 +39,21 @@ def exp(x):
     return math.ldexp(result, steps // 64)
 
 
-def lanes(weights):
+def lanes(weights: Sequence[float]) -> list[float]:
     sums = [0.0] * min(1024, len(weights))
     for i, weight in enumerate(weights):
         sums[i % 1024] += weight
     return sums
 
 
-def total(weights):
+def total(weights: Sequence[float]) -> float:
     value = 0.0
     for lane in lanes(weights):
         value += lane
     return value
 
 
-def philox(key, counter):
+def philox(key: int, counter: int) -> int:
     """Philox4x64-10 from its paper; the first 64-bit number. Numpy counts up before it computes."""
     k0, k1 = key & MASK64, key >> 64
     c0, c1, c2, c3 = counter + 1, 0, 0, 0
@@ -61,16 +64,18 @@ def philox(key, counter):
     return c0
 
 
-def uniform(seed, choice, index):
+def uniform(seed: int, choice: int, index: int) -> float:
     return (philox(seed | choice << 64, index) >> 11) * 2.0**-53
 
 
-def edited(logits, sampling, prompt=(), answer=()):
+def edited(
+    logits: Iterable[float], sampling: SamplingParams, prompt: Sequence[int] = (), answer: Sequence[int] = ()
+) -> list[float]:
     """Return the logits after penalties and biases, each in Python's float64, and rounded to float32 once."""
     return [_edited(logit, i, sampling, prompt, answer) for i, logit in enumerate(logits)]
 
 
-def _edited(x, i, sampling, prompt, answer):
+def _edited(x: float, i: int, sampling: SamplingParams, prompt: Sequence[int], answer: Sequence[int]) -> float:
     if i in prompt or i in answer:
         x = x / sampling.repetition_penalty if x > 0 else x * sampling.repetition_penalty
     if i in answer:
@@ -79,16 +84,18 @@ def _edited(x, i, sampling, prompt, answer):
     return float32(x + dict(sampling.logit_bias).get(i, 0.0))
 
 
-def float32(x):
+def float32(x: float) -> float:
     return struct.unpack("<f", struct.pack("<f", x))[0]
 
 
-def weights_of(logits, temperature):
+def weights_of(logits: Sequence[float], temperature: float) -> list[float]:
     best = max(logits)
     return [exp((logit - best) / temperature) for logit in logits]
 
 
-def survivors(logits, sampling, allowed=None):
+def survivors(
+    logits: Sequence[float], sampling: SamplingParams, allowed: Iterable[int] | None = None
+) -> dict[int, float]:
     """Return {id: weight} of the tokens that may be drawn."""
     ids = sorted(range(len(logits)) if allowed is None else allowed)
     ranked = sorted(ids, key=lambda i: (-logits[i], i))
@@ -108,7 +115,9 @@ def survivors(logits, sampling, allowed=None):
     return {i: weight for i, weight in weights.items() if weight >= sampling.min_p}
 
 
-def draw_token(logits, sampling, u, allowed=None):
+def draw_token(
+    logits: Sequence[float], sampling: SamplingParams, u: float, allowed: Iterable[int] | None = None
+) -> int:
     if sampling.temperature == 0:
         return min(range(len(logits)) if allowed is None else allowed, key=lambda i: (-logits[i], i))
     weights = survivors(logits, sampling, allowed)
@@ -122,5 +131,5 @@ def draw_token(logits, sampling, u, allowed=None):
     return ids[line[-1]]
 
 
-def bits(x):
+def bits(x: float) -> str:
     return struct.pack("<d", x).hex()

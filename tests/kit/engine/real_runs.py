@@ -5,14 +5,21 @@ What `engine_runs` draws is laid over `VOCABULARY` tokens of the model, so that 
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
 import attrs
 
-from tests.kit.engine.engine_runs import VOCABULARY, RandomRun, random_config
+from tests.kit.engine.engine_runs import VOCABULARY, Item, RandomRun, random_config
 from tests.kit.model.native_models import INT8, MIXED, block_shape, stored
-from tlserve.generation import GenerationRequest
+from tests.kit.model.native_models import native as native_model
+from tlserve.engine.config import EngineConfig
+from tlserve.generation import EngineStatistics, GenerationRequest, TokenEvent
 from tlserve.kernels.choose import KernelChoice
-from tlserve.kernels.native import load_native, native_isas
-from tlserve.model.llama.native import NativeLlamaModel
+from tlserve.kernels.interface import Model
+from tlserve.kernels.native import native_isas
+from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
@@ -32,15 +39,15 @@ The king of that country had three sons, and every year in winter he asked them:
 class Models:
     """Models that must all give the same bits, the one that computes each request alone, and the ids of the words."""
 
-    all: tuple
-    truth: object
+    all: tuple[Model, ...]
+    truth: Model
     words: tuple[int, ...]
 
-    def __getitem__(self, seed):
+    def __getitem__(self, seed: int) -> Model:
         return self.all[seed % len(self.all)]
 
 
-def real_models(path, activations, kv_precision, runs_on):
+def real_models(path: Path, activations: str, kv_precision: str, runs_on: Sequence[tuple[str, int]]) -> Models:
     """Return the real model at `path` as each (instruction set, threads) of `runs_on`; the first one is the truth.
 
     Native kernels run it where they were built: ones that disagree with numpy are refused.
@@ -58,16 +65,12 @@ def real_models(path, activations, kv_precision, runs_on):
     return Models(models, models[0], words)
 
 
-def tiny_models(numerics=INT8):
+def tiny_models(numerics: Numerics = INT8) -> Models:
     """Return a tiny llama of mixed block formats on every instruction set that was built; its truth is ordered numpy."""
     shape = block_shape()
-    tensors, module = stored(shape, MIXED), load_native()
+    tensors = stored(shape, MIXED)
     truth = OrderedLlamaModel(shape, tensors, numerics)
-    native = [
-        NativeLlamaModel(module, shape, tensors, numerics, isa=isa, threads=threads)
-        for isa in native_isas()
-        for threads in (1, 2)
-    ]
+    native = [native_model(shape, tensors, numerics, isa, threads) for isa in native_isas() for threads in (1, 2)]
     return Models(tuple(native) or (truth,), truth, tuple(range(VOCABULARY)))
 
 
@@ -80,7 +83,7 @@ class RealRun(RandomRun):
 
     words: tuple[int, ...] = attrs.field(kw_only=True)
 
-    def _random_config(self, rng, most_tokens):
+    def _random_config(self, rng: random.Random, most_tokens: int) -> EngineConfig:
         """Return a configuration in which several run at once, often in a pool for one, and in chunks of more than a row."""
         config = random_config(rng, most_tokens, BLOCK_SIZES)
         pool_for_one = -(-most_tokens // config.block_size)
@@ -92,7 +95,7 @@ class RealRun(RandomRun):
             sampler_threads=rng.choice([1, 2]),
         )
 
-    def _random_item(self, rng, beginnings):
+    def _random_item(self, rng: random.Random, beginnings: Sequence[list[int]]) -> Item:
         item = super()._random_item(rng, beginnings)
         instructed = self.seed % 5 == 0
         common = self._in_words(beginnings[0][:PERIOD_TOKENS] * PERIODS) if instructed else ()
@@ -101,10 +104,10 @@ class RealRun(RandomRun):
         request = self._request_in_words(item, common)
         return self._continued(rng, request) if rng.random() < 0.25 and not request.emitted else request
 
-    def _in_words(self, ids):
+    def _in_words(self, ids: Iterable[int]) -> tuple[int, ...]:
         return tuple(self.words[i] for i in ids)
 
-    def _request_in_words(self, request, common):
+    def _request_in_words(self, request: GenerationRequest, common: Iterable[int]) -> GenerationRequest:
         return attrs.evolve(
             request,
             prompt=(*common, *self._in_words(request.prompt)),
@@ -116,17 +119,17 @@ class RealRun(RandomRun):
             ),
         )
 
-    def _continued(self, rng, request):
+    def _continued(self, rng: random.Random, request: GenerationRequest) -> GenerationRequest:
         tokens = [event.token for event in super()._alone(request)]
         return attrs.evolve(request, emitted=tuple(tokens[: rng.randrange(len(tokens))]), request_id=CONTINUED)
 
-    def _alone(self, request):
+    def _alone(self, request: GenerationRequest) -> list[TokenEvent]:
         if request.request_id != CONTINUED:
             return super()._alone(request)
         return super()._alone(attrs.evolve(request, emitted=()))[len(request.emitted) :]
 
 
-def play(models, seed):
+def play(models: Models, seed: int) -> EngineStatistics:
     """Play the schedule of `seed` on one of `models` and return its engine's statistics; a wrong answer is an error."""
     print(f"seed {seed}")
     run = RealRun(seed, models[seed], models.truth, words=models.words).play()

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.kit.engine.step_batches import Rows, forward_rows
+from tlserve.kernels.interface import KvStore, Model
 
 
-def random_schedule(model, kv, sequences, random, block_size, blocks, longest_chunk):
+def random_schedule(
+    model: Model,
+    kv: KvStore,
+    sequences: Sequence[NDArray[Any]],
+    random: np.random.Generator,
+    block_size: int,
+    blocks: int,
+    longest_chunk: int,
+) -> list[NDArray[np.float32]]:
     """Run all sequences to their ends in random chunks beside one another; return each one's logits, all rows."""
     free = random.permutation(blocks).tolist()
-    tables = [[] for _ in sequences]
+    tables: list[list[int]] = [[] for _ in sequences]
     done = [0] * len(sequences)
-    logits = [[] for _ in sequences]
+    logits: list[list[NDArray[np.float32]]] = [[] for _ in sequences]
     while waiting := [s for s, tokens in enumerate(sequences) if done[s] < len(tokens)]:
         chosen = random.permutation([s for s in waiting if random.random() < 0.7] or waiting[:1])
         rows = []
@@ -27,5 +40,5 @@ def random_schedule(model, kv, sequences, random, block_size, blocks, longest_ch
     return [np.concatenate(parts) for parts in logits]
 
 
-def same_bits(a, b):
+def same_bits(a: NDArray[Any], b: NDArray[Any]) -> bool:
     return a.shape == b.shape and np.array_equal(a.view(np.int32), b.view(np.int32))

@@ -20,9 +20,10 @@ from tlserve.generation import (
     SamplingParams,
     TokenEvent,
 )
+from tlserve.kernels.interface import KvStore, StepBatch, StepOutput
 
 
-def history(seed):
+def history(seed: int) -> tuple[object, ...]:
     run = RandomRun(seed).play()
     return run.requests, run.aborted, [str(events) for events in run.events.values()]
 
@@ -35,7 +36,7 @@ def test_a_random_run_replays_from_its_seed() -> None:
 class NeighbourlyModel(HashModel):
     """Breaks the contract: a row changes a little with the number of rows beside it, as a fast product does."""
 
-    def forward(self, batch, kv):
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
         output = super().forward(batch, kv)
         output.logits[:] += np.float32(1e-6) * (len(batch.tokens) > 40)
         return output

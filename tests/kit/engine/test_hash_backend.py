@@ -1,5 +1,7 @@
 """The scripted engine keeps the contract of `Backend`, and its tokens depend on all that they should and nothing else."""
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -12,7 +14,7 @@ from tlserve.generation import Finish, GenerationRequest, PrefillStarted, Progre
 REQUEST = GenerationRequest(prompt=tuple(range(40)), max_tokens=8, seed=1, logprobs=1)
 
 
-async def running(nursery, **settings):
+async def running(nursery: trio.Nursery, **settings: Any) -> HashBackend:
     backend = HashBackend(**settings)
     await nursery.start(backend.run)
     return backend
@@ -23,7 +25,7 @@ async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock
         backend = await running(nursery, prefill_tokens=8)
         answers = {}
 
-        async def ask(seed) -> None:
+        async def ask(seed: int) -> None:
             request = attrs.evolve(REQUEST, seed=seed)
             answers[seed] = tokens_of(await events_of(backend, request)) == answer(request)
 
@@ -45,12 +47,12 @@ async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock
         {"sampling": SamplingParams(presence_penalty=0.1)},
     ],
 )
-def test_every_field_of_the_exactness_contract_changes_the_tokens(changes) -> None:
+def test_every_field_of_the_exactness_contract_changes_the_tokens(changes: dict[str, Any]) -> None:
     assert answer(attrs.evolve(REQUEST, **changes)) != answer(REQUEST)
 
 
 @pytest.mark.parametrize("changes", [{"priority": 1}, {"cache_salt": "a"}, {"progress": True}, {"request_id": "x"}])
-def test_no_other_field_does(changes) -> None:
+def test_no_other_field_does(changes: dict[str, Any]) -> None:
     assert answer(attrs.evolve(REQUEST, **changes)) == answer(REQUEST)
 
 

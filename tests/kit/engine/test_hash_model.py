@@ -1,13 +1,17 @@
 """The hash model keeps the contract of a model, and notices every misplaced entry of its store."""
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
 import pytest
 
-from tests.kit.engine.hash_model import HashModel
-from tlserve.kernels.interface import StepBatch
+from tests.kit.engine.hash_model import HashKv, HashModel
+from tlserve.kernels.interface import StepBatch, StepOutput
 
 
-def forward(model, kv, tokens, start=0, table=(0, 1, 2)):
+def forward(
+    model: HashModel, kv: HashKv, tokens: Sequence[int], start: int = 0, table: Sequence[int] = (0, 1, 2)
+) -> StepOutput:
     rows = len(tokens)
     batch = StepBatch(
         tokens=np.array(tokens, np.int32),
@@ -20,7 +24,12 @@ def forward(model, kv, tokens, start=0, table=(0, 1, 2)):
     return model.forward(batch, kv)
 
 
-def logits(change=lambda kv: None, tokens=(1, 2, 3, 4, 5), cut=4, table=(0, 1, 2)):
+def logits(
+    change: Callable[[HashKv], None] = lambda kv: None,
+    tokens: Sequence[int] = (1, 2, 3, 4, 5),
+    cut: int = 4,
+    table: Sequence[int] = (0, 1, 2),
+) -> object:
     model = HashModel()
     kv = model.new_kv_store(4, 2)
     forward(model, kv, tokens[:cut], table=table)
@@ -32,20 +41,20 @@ def test_chunks_and_blocks_do_not_change_a_row() -> None:
     assert logits(cut=4) == logits(cut=1) == logits(table=(3, 0, 2))
 
 
-def swap(kv) -> None:
+def swap(kv: HashKv) -> None:
     kv.entries[0, 0], kv.entries[0, 1] = kv.entries[0, 1].copy(), kv.entries[0, 0].copy()
 
 
-def double(kv) -> None:
+def double(kv: HashKv) -> None:
     kv.entries[1] = kv.entries[0]
 
 
-def stale(kv) -> None:
+def stale(kv: HashKv) -> None:
     kv.entries[1, 1] += np.uint64(1)
 
 
 @pytest.mark.parametrize("damage", [swap, double, stale])
-def test_damage_to_the_store_changes_the_logits(damage) -> None:
+def test_damage_to_the_store_changes_the_logits(damage: Callable[[HashKv], None]) -> None:
     assert logits(damage) != logits()
 
 

@@ -7,18 +7,38 @@ nodes and heads for the length of a block.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from types import MappingProxyType
+from typing import Any
 
 import attrs
+import numpy as np
 import trio
+from numpy.typing import NDArray
 
 from tests.kit.engine.hash_backend import VOCABULARY, HashBackend
 from tlserve.fleet.head.backend import FleetBackend
-from tlserve.fleet.head.limits import DEFAULT_LIMITS
+from tlserve.fleet.head.limits import DEFAULT_LIMITS, FleetLimits
 from tlserve.fleet.head.overview import FleetModel
-from tlserve.fleet.link import NodeDirectory, NodeGone, NodeLink, NodeLost, NodeUp
+from tlserve.fleet.link import (
+    Ack,
+    NodeChange,
+    NodeDirectory,
+    NodeGone,
+    NodeInfo,
+    NodeLink,
+    NodeLost,
+    NodeUp,
+    PollReply,
+    SessionKey,
+)
 from tlserve.fleet.node.service import NodeLimits, NodeService
+from tlserve.generation import EmbeddingRequest, GenerationRequest
+
+Ask = Callable[[NodeService], Awaitable[Any]]
+"""A call of a node's service."""
 
 MODEL = FleetModel(model_id="hash", max_context=4096, vocabulary_size=VOCABULARY, embedding_size=4)
 
@@ -50,8 +70,8 @@ class FaultyLink:
     def __init__(self, node: FakeNode) -> None:
         self._node = node
         self._scopes: set[trio.CancelScope] = set()
-        self._last_poll = None
-        self.placed: list[tuple[object, ...]] = []
+        self._last_poll: PollReply | None = None
+        self.placed: list[tuple[SessionKey, GenerationRequest, float]] = []
         self.calls: list[str] = []
 
     def break_all(self) -> None:
@@ -59,26 +79,26 @@ class FaultyLink:
         for scope in self._scopes:
             scope.cancel()
 
-    async def hello(self):
+    async def hello(self) -> NodeInfo:
         return await self._carry("hello", lambda service: service.hello())
 
-    async def place(self, key, request, wall_s) -> None:
+    async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
         self.placed.append((key, request, wall_s))
         await self._carry("place", lambda service: service.place(key, request, wall_s))
 
-    async def poll(self, head, acks, wait_s):
+    async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
         return await self._carry("poll", lambda service: service.poll(head, acks, wait_s))
 
-    async def cancel(self, keys) -> None:
+    async def cancel(self, keys: Sequence[SessionKey]) -> None:
         await self._carry("cancel", lambda service: service.cancel(keys))
 
-    async def embed(self, request):
+    async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         return await self._carry("embed", lambda service: service.embed(request))
 
     async def drain(self) -> None:
         await self._carry("drain", lambda service: service.drain())
 
-    async def _carry(self, kind, ask):
+    async def _carry(self, kind: str, ask: Ask) -> Any:
         await trio.lowlevel.checkpoint()
         self.calls.append(kind)
         with trio.CancelScope() as scope:
@@ -89,7 +109,7 @@ class FaultyLink:
                 self._scopes.discard(scope)
         raise NodeLost(f"the connection to {self._node.name} broke")
 
-    async def _carry_one(self, kind, ask):
+    async def _carry_one(self, kind: str, ask: Ask) -> Any:
         fault = self._node.faults.next(kind) if kind != "drain" else ""
         if self._node.faults.delay_s:
             await trio.sleep(self._node.faults.delay_s)
@@ -109,7 +129,7 @@ class FaultyLink:
             await trio.sleep_forever()
         return reply
 
-    async def _ask_node(self, ask):
+    async def _ask_node(self, ask: Ask) -> Any:
         await self._node.thawed.wait()
         service = self._node.service
         if service is None:
@@ -127,7 +147,7 @@ class FaultyLink:
                 continue
 
 
-def without_first_events(reply, told):
+def without_first_events(reply: PollReply, told: int) -> PollReply:
     """Return the reply of a node that has lost the first event of every session; `told` 1: and counts it still."""
     sessions = tuple(
         attrs.evolve(update, start=update.start + told, events=update.events[1:]) for update in reply.sessions
@@ -135,14 +155,14 @@ def without_first_events(reply, told):
     return attrs.evolve(reply, sessions=sessions)
 
 
-async def _place_again(service, *, call) -> None:
+async def _place_again(service: NodeService, *, call: tuple[SessionKey, GenerationRequest, float]) -> None:
     await service.place(*call)
 
 
 class FakeNode:
     """One node, with as many lives as it is started; `settings` are those of `HashBackend`."""
 
-    def __init__(self, name, *, lease_s=10.0, **settings) -> None:
+    def __init__(self, name: str, *, lease_s: float = 10.0, **settings: Any) -> None:
         self.name = name
         self.settings = settings
         self.faults = Faults()
@@ -150,20 +170,21 @@ class FakeNode:
         self.thawed = trio.Event()
         self.thawed.set()
         self.service: NodeService | None = None
-        self.backend: HashBackend | None = None
-        self.refusals = {}
+        self.backend = HashBackend(**settings)  # of its last life
+        self.refusals: dict[str, str] = {}
         self.lives = 0
-        self.requests = []  # of all its lives
+        self.requests: list[GenerationRequest] = []  # of all its lives
         self._lease_s = lease_s
         self._scope = trio.CancelScope()
-        self._nursery = None
+        self._nursery: trio.Nursery | None = None
 
-    async def start(self, nursery=None) -> None:
+    async def start(self, nursery: trio.Nursery | None = None) -> None:
         """Come to life, with a new incarnation."""
         self._nursery = nursery or self._nursery
+        assert self._nursery is not None
         await self._nursery.start(self._live)
 
-    async def _live(self, *, task_status) -> None:
+    async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
         self.lives += 1
         self._scope = trio.CancelScope()
         self.backend = HashBackend(**self.settings)
@@ -184,7 +205,7 @@ class FakeNode:
                 task_status.started()
 
     @property
-    def is_alive(self):
+    def is_alive(self) -> bool:
         return self.service is not None
 
     # --- faults
@@ -218,20 +239,20 @@ class FakeNode:
         self.backend.fail()
 
     @property
-    def sessions(self):
+    def sessions(self) -> int:
         return 0 if self.service is None else self.service.open_sessions
 
 
 class FakeDirectory:
     """Tells each head of the nodes that were added, and what becomes of them."""
 
-    def __init__(self, links=()) -> None:
+    def __init__(self, links: Mapping[str, NodeLink] = MappingProxyType({})) -> None:
         """`links`: by the names of their nodes."""
         self.known = dict(links)
-        self._listeners = []
+        self._listeners: list[trio.MemorySendChannel[NodeChange]] = []
 
-    async def changes(self):
-        send, receive = trio.open_memory_channel(float("inf"))
+    async def changes(self) -> AsyncIterator[NodeChange]:
+        send, receive = trio.open_memory_channel[NodeChange](float("inf"))
         self._listeners.append(send)
         for name, link in list(self.known.items()):
             yield NodeUp(name, link)
@@ -239,15 +260,15 @@ class FakeDirectory:
             async for change in receive:
                 yield change
 
-    def up(self, node) -> None:
+    def up(self, node: FakeNode) -> None:
         self.known[node.name] = node.link
         self._tell(NodeUp(node.name, node.link))
 
-    def gone(self, name, reason="was taken from the list") -> None:
+    def gone(self, name: str, reason: str = "was taken from the list") -> None:
         del self.known[name]
         self._tell(NodeGone(name, reason))
 
-    def _tell(self, change) -> None:
+    def _tell(self, change: NodeChange) -> None:
         for listener in self._listeners:
             listener.send_nowait(change)
 
@@ -262,24 +283,24 @@ class FakeFleet:
     nursery: trio.Nursery
 
     @property
-    def backend(self):
+    def backend(self) -> FleetBackend:
         return self.heads[0]
 
-    def node_of(self, request_id):
+    def node_of(self, request_id: str) -> FakeNode | None:
         """Return the node that has a request now, by the name it was given; None: none has."""
         for node in self.nodes.values():
-            if node.backend is None or node.service is None:
+            if node.service is None:
                 continue
             for sequence in (*node.backend.running, *node.backend.waiting):
                 if sequence.request.request_id == request_id:
                     return node
         return None
 
-    def placements_of(self, request_id):
+    def placements_of(self, request_id: str) -> int:
         """Return how often a request was admitted, by all nodes together."""
         return sum(request.request_id == request_id for node in self.nodes.values() for request in node.requests)
 
-    async def add(self, name, **settings):
+    async def add(self, name: str, **settings: Any) -> FakeNode:
         node = FakeNode(name, **settings)
         await node.start(self.nursery)
         self.nodes[name] = node
@@ -289,8 +310,15 @@ class FakeFleet:
 
 @asynccontextmanager
 async def fake_fleet(
-    nodes=2, *, heads=1, limits=DEFAULT_LIMITS, model=MODEL, wait_ready=True, lease_s=10.0, **settings
-):
+    nodes: int | Sequence[str] = 2,
+    *,
+    heads: int = 1,
+    limits: FleetLimits = DEFAULT_LIMITS,
+    model: FleetModel = MODEL,
+    wait_ready: bool = True,
+    lease_s: float = 10.0,
+    **settings: Any,
+) -> AsyncIterator[FakeFleet]:
     """Run `nodes` nodes and `heads` heads over them for the block."""
     names = [f"n{number}" for number in range(nodes)] if isinstance(nodes, int) else nodes
     made = {name: FakeNode(name, lease_s=lease_s, **settings) for name in names}

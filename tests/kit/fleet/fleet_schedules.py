@@ -7,12 +7,14 @@ survivor), every answer that has begun must come whole; where all may be, it is 
 from __future__ import annotations
 
 import random
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
 
 import attrs
 import trio
 
 from tests.kit.engine.hash_backend import VOCABULARY, answer, prompt_logprobs
-from tests.kit.fleet.fake_node import fake_fleet
+from tests.kit.fleet.fake_node import FakeFleet, FakeNode, fake_fleet
 from tests.kit.virtual_time import run_seeded
 from tlserve.errors import (
     DeadlineExceeded,
@@ -25,7 +27,15 @@ from tlserve.errors import (
 )
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode
-from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, SamplingParams, TokenEvent
+from tlserve.generation import (
+    GenerationEvent,
+    GenerationRequest,
+    PrefillStarted,
+    Progress,
+    PromptLogprobs,
+    SamplingParams,
+    TokenEvent,
+)
 
 LOSS = (NodeLost, NoNode, EngineFailed, NoCapacity, Overloaded, Draining, DrainCut)
 LINK_FAULTS = {
@@ -62,9 +72,9 @@ class Fault:
 class Outcome:
     """What one client got, with the times."""
 
-    events: list = attrs.field(factory=list)
+    events: list[GenerationEvent] = attrs.field(factory=list)
     error: TlserveError | None = None
-    trace: list = attrs.field(factory=list)
+    trace: list[tuple[float, object]] = attrs.field(factory=list)
     left: bool = False
 
 
@@ -77,7 +87,7 @@ class FleetSchedule:
         self.nodes = [f"n{number}" for number in range(rng.randint(2, 4))]
         self.heads = rng.choice((1, 1, 2))
         self.survivor = "n0" if rng.random() < 0.7 else None
-        self.settings = {
+        self.settings: dict[str, Any] = {
             "slots": rng.randint(2, 8),
             "queue": rng.randint(0, 4),
             "prefill_tokens": rng.choice((8, 64, 256)),
@@ -104,10 +114,10 @@ class FleetSchedule:
 
     # --- what is drawn
 
-    def _ids(self, count):
+    def _ids(self, count: int) -> tuple[int, ...]:
         return tuple(self._rng.randrange(VOCABULARY) for _ in range(count))
 
-    def _client(self, beginnings):
+    def _client(self, beginnings: Sequence[tuple[int, ...]]) -> Client:
         rng = self._rng
         request = GenerationRequest(
             prompt=rng.choice(beginnings) + self._ids(rng.randint(1, 20)),
@@ -132,7 +142,7 @@ class FleetSchedule:
             leaves_after=rng.choice((None, None, None, rng.randint(0, 20))),
         )
 
-    def _fault(self):
+    def _fault(self) -> Fault:
         rng = self._rng
         at, node, lasts_s = rng.uniform(0, 3), rng.choice(self.nodes), rng.choice((0.3, 1.0, 4.0, 15.0, FOR_EVER_S))
         if node == self.survivor or rng.random() < 0.4:
@@ -158,7 +168,7 @@ class FleetSchedule:
             self.placements = [fleet.placements_of(client.request.request_id) for client in self.clients]
             await self._check_nothing_stays(fleet)
 
-    async def _ask(self, fleet, client, outcome, start) -> None:
+    async def _ask(self, fleet: FakeFleet, client: Client, outcome: Outcome, start: float) -> None:
         await trio.sleep_until(start + client.at)
         try:
             async with fleet.heads[client.head].generate(client.request) as tokens:
@@ -167,7 +177,9 @@ class FleetSchedule:
             outcome.error = error
             outcome.trace.append((round(trio.current_time() - start, 6), type(error).__name__))
 
-    async def _read(self, tokens, client, outcome, start) -> None:
+    async def _read(
+        self, tokens: AsyncIterator[Sequence[GenerationEvent]], client: Client, outcome: Outcome, start: float
+    ) -> None:
         while not outcome.left:
             if client.leaves_after is not None and len(outcome.events) >= client.leaves_after:
                 outcome.left = True
@@ -180,7 +192,7 @@ class FleetSchedule:
             outcome.trace.append((round(trio.current_time() - start, 6), len(outcome.events)))
             await trio.sleep(client.pause_s)
 
-    async def _harm(self, fleet, fault, start) -> None:
+    async def _harm(self, fleet: FakeFleet, fault: Fault, start: float) -> None:
         await trio.sleep_until(start + fault.at)
         node = fleet.nodes[fault.node]
         if fault.kind == "link":
@@ -188,45 +200,46 @@ class FleetSchedule:
         elif node.is_alive:
             await getattr(self, f"_{fault.kind}")(fleet, node, fault.lasts_s)
 
-    async def _kill(self, fleet, node, lasts_s) -> None:
+    async def _kill(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         node.kill()
         await trio.sleep(lasts_s)
         if not node.is_alive:
             await node.start()
 
-    async def _restart(self, fleet, node, lasts_s) -> None:
+    async def _restart(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         await node.restart()
 
-    async def _freeze(self, fleet, node, lasts_s) -> None:
+    async def _freeze(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         node.freeze()
         await trio.sleep(lasts_s)
         node.thaw()
 
-    async def _hang_engine(self, fleet, node, lasts_s) -> None:
+    async def _hang_engine(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         node.hang_engine()
         await trio.sleep(lasts_s)
         node.thaw()
 
-    async def _fail_engine(self, fleet, node, lasts_s) -> None:
+    async def _fail_engine(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         node.fail_engine()
         await trio.sleep(lasts_s)
         if node.is_alive:
             await node.restart()
 
-    async def _drain(self, fleet, node, lasts_s) -> None:
-        await node.service.drain()
+    async def _drain(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
+        if node.service is not None:
+            await node.service.drain()
         await trio.sleep(lasts_s)
         if node.is_alive:
             await node.restart()
 
-    async def _remove(self, fleet, node, lasts_s) -> None:
+    async def _remove(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         if node.name not in fleet.directory.known:
             return
         fleet.directory.gone(node.name)
         await trio.sleep(lasts_s)
         fleet.directory.up(node)
 
-    async def _relink(self, fleet, node, lasts_s) -> None:
+    async def _relink(self, fleet: FakeFleet, node: FakeNode, lasts_s: float) -> None:
         if node.name in fleet.directory.known:
             fleet.directory.up(node)
 
@@ -237,7 +250,7 @@ class FleetSchedule:
             for what in faults_of(client, outcome, must_finish=self.survivor is not None):
                 self.wrong.append(f"{client.request.request_id}: {what}")
 
-    async def _check_nothing_stays(self, fleet) -> None:
+    async def _check_nothing_stays(self, fleet: FakeFleet) -> None:
         """After the leases nothing of any request is left, on no node and in no head."""
         for node in fleet.nodes.values():
             node.thaw()
@@ -250,7 +263,7 @@ class FleetSchedule:
                 self.wrong.append("a head still has sessions")
 
 
-def faults_of(client: Client, outcome: Outcome, *, must_finish: bool):
+def faults_of(client: Client, outcome: Outcome, *, must_finish: bool) -> Iterator[str]:
     """Yield what is wrong with what a client got."""
     truth = answer(client.request)
     tokens = [event for event in outcome.events if isinstance(event, TokenEvent)]
@@ -270,7 +283,7 @@ def faults_of(client: Client, outcome: Outcome, *, must_finish: bool):
             yield f"it was cut after {len(tokens)} tokens although a node was never harmed: {outcome.error!r}"
 
 
-def faults_before_tokens(request, outcome):
+def faults_before_tokens(request: GenerationRequest, outcome: Outcome) -> Iterator[str]:
     """Yield what is wrong with the events before the first token: each comes once, in order."""
     head = [event for event in outcome.events if not isinstance(event, TokenEvent)]
     if outcome.events and any(isinstance(event, TokenEvent) for event in outcome.events[: len(head)]):

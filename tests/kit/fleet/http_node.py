@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import attrs
 import trio
@@ -23,7 +24,8 @@ from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
 from tlserve.fleet.node.service import NodeService
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes
-from tlserve.http.messages import Headers, HttpFault, Response
+from tlserve.http.messages import Headers, HttpFault, Request, Response
+from tlserve.http.responder import Responder
 
 URL = "http://node:8000"
 
@@ -63,7 +65,7 @@ class HttpNode:
         self._streams.clear()
 
 
-async def plain_api(request, responder) -> None:
+async def plain_api(request: Request, responder: Responder) -> None:
     """The API beside the node."""
     await responder.send(Response(200, b"the api"))
 
@@ -77,7 +79,7 @@ def key_guard(key: str) -> Callable[[Headers], None]:
 
 
 @asynccontextmanager
-async def http_node(script=None, *, key: str = "", **settings: int) -> AsyncIterator[HttpNode]:
+async def http_node(script: Script | None = None, *, key: str = "", **settings: Any) -> AsyncIterator[HttpNode]:
     """Run a node over a scripted backend for the block; `settings` are those of [http]."""
     backend = ScriptedBackend(script or Script(), attrs.evolve(INFO, context_tokens=2000))
     service = NodeService(backend, node=URL, slots=2)

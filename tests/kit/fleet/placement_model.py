@@ -6,6 +6,7 @@ No engine and no time: turns come in a random order, some of them at once, and e
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import attrs
 
@@ -14,6 +15,9 @@ from tlserve.fleet.head.node_ranking import Candidate, rank
 from tlserve.fleet.head.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
 
 NODES = ("a", "b", "c")
+
+Chain = tuple[bytes, ...]
+Choose = Callable[[Chain, Callable[[str], int]], str]
 
 
 @attrs.define
@@ -25,7 +29,9 @@ class Conversation:
 class Conversations:
     """`count` chats of `turns` turns with a shared system prompt, `running` of them at a time; deterministic from `seed`."""
 
-    def __init__(self, seed, *, count=60, turns=6, running=12, cache_blocks=2500) -> None:
+    def __init__(
+        self, seed: int, *, count: int = 60, turns: int = 6, running: int = 12, cache_blocks: int = 2500
+    ) -> None:
         self._rng = random.Random(seed)
         self._system = self._ids(48)
         self._chats = [Conversation(self._system + self._ids(40), turns) for _ in range(count)]
@@ -34,13 +40,13 @@ class Conversations:
         self._busy: list[tuple[str, Conversation]] = []
         self.hit_tokens = self.prompt_tokens = 0
 
-    def _ids(self, count):
+    def _ids(self, count: int) -> tuple[int, ...]:
         return tuple(self._rng.randrange(32_000) for _ in range(count))
 
-    def load(self, node):
+    def load(self, node: str) -> int:
         return sum(where == node for where, _ in self._busy)
 
-    def hit_rate(self, choose):
+    def hit_rate(self, choose: Choose) -> float:
         """Play all turns, each on the node that `choose(chain, load)` names; return the share of prompt tokens found there."""
         while self._chats or self._busy:
             if self._chats and len(self._busy) < self._running:
@@ -49,7 +55,7 @@ class Conversations:
                 self._end_turn()
         return self.hit_tokens / self.prompt_tokens
 
-    def _begin_turn(self, choose) -> None:
+    def _begin_turn(self, choose: Choose) -> None:
         chat = self._chats.pop(self._rng.randrange(len(self._chats)))
         chain = chain_of(chat.tokens)
         node = choose(chain, self.load)
@@ -75,20 +81,20 @@ class ByAffinity:
         self._sent = {node: PrefixIndex(16_384) for node in NODES}
         self._weights = PlacementWeights()
 
-    def __call__(self, chain, load):
+    def __call__(self, chain: Chain, load: Callable[[str], int]) -> str:
         candidates = [Candidate(node, load(node), self._sent[node].matched_tokens(chain)) for node in NODES]
         node = rank(candidates, home_key(chain), self._weights)[0].node
         self._sent[node].insert(chain)
         return node
 
 
-def in_turn(*heads):
+def in_turn(*heads: Choose) -> Choose:
     """Return a choice that asks one head after the other, as a balancer in front of them does."""
     calls = iter(range(1 << 30))
     return lambda chain, load: heads[next(calls) % len(heads)](chain, load)
 
 
-def at_random(seed):
+def at_random(seed: int) -> Choose:
     """Return the choice that knows nothing."""
     rng = random.Random(seed)
     return lambda chain, load: rng.choice(NODES)

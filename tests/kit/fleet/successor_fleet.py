@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import trio
@@ -21,7 +22,7 @@ MODEL = FleetModel(
 
 
 @asynccontextmanager
-async def successor_fleet(nodes=2):
+async def successor_fleet(nodes: int = 2) -> AsyncIterator[FleetBackend]:
     """Run `nodes` nodes and a head for the block; a node's service is its own link."""
     services = {f"n{number}": NodeService(ScriptedBackend(), node=f"n{number}", slots=64) for number in range(nodes)}
     head = FleetBackend(FakeDirectory(services), MODEL)

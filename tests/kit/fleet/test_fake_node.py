@@ -1,5 +1,7 @@
 """A fake node fails in the ways it is told to, and in no others."""
 
+from typing import Any
+
 import pytest
 import trio
 import trio.testing
@@ -13,7 +15,7 @@ REQUEST = GenerationRequest(prompt=(1, 2, 3), max_tokens=5, seed=0, request_id="
 KEY = SessionKey("h", 1, 1)
 
 
-async def started(nursery):
+async def started(nursery: trio.Nursery) -> FakeNode:
     node = FakeNode("n")
     await node.start(nursery)
     return node
@@ -24,7 +26,8 @@ async def test_a_link_without_faults_carries_everything(autojump_clock: trio.tes
         link = (await started(nursery)).link
         assert (await link.hello()).incarnation == "n.1"
         await link.place(KEY, REQUEST, 10)
-        have, tokens = 0, []
+        have = 0
+        tokens: list[Any] = []
         while len(tokens) < 5:
             reply = await link.poll("h", [Ack(KEY, have, have + 64)] if have else [], 1)
             [update] = reply.sessions
@@ -37,7 +40,7 @@ async def test_a_link_without_faults_carries_everything(autojump_clock: trio.tes
 
 @pytest.mark.parametrize(("fault", "is_there"), [("lost_request", False), ("lost_reply", True)])
 async def test_a_lost_request_starts_nothing_and_a_lost_reply_hides_what_was_started(
-    fault, is_there, autojump_clock: trio.testing.MockClock
+    fault: str, is_there: bool, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
@@ -118,7 +121,7 @@ async def test_a_directory_tells_every_head_what_is_there_and_what_changes(
     async with fake_fleet(1, heads=0) as fleet:
         seen = []
 
-        def note(change) -> None:
+        def note(change: Any) -> None:
             seen.append(type(change))
 
         async def listen() -> None:

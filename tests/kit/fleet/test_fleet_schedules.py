@@ -1,5 +1,8 @@
 """A random schedule replays from its seed, reaches every fault, and sees an answer that is not the truth."""
 
+from collections.abc import Sequence
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -14,11 +17,11 @@ from tlserve.generation import GenerationRequest, PrefillStarted
 
 REQUEST = GenerationRequest(prompt=tuple(range(8)), max_tokens=6, seed=3, prompt_logprobs=0)
 CLIENT = Client(REQUEST, at=0, head=0)
-GOOD = [PrefillStarted(0), *prompt_logprobs(REQUEST), *answer(REQUEST)]
+GOOD: list[Any] = [PrefillStarted(0), *prompt_logprobs(REQUEST), *answer(REQUEST)]
 
 
-def wrong(events, error=None, must_finish=True):
-    return list(faults_of(CLIENT, Outcome(events, error), must_finish=must_finish))
+def wrong(events: Sequence[Any], error: Any = None, must_finish: bool = True) -> list[str]:
+    return list(faults_of(CLIENT, Outcome(list(events), error), must_finish=must_finish))
 
 
 def test_the_truth_is_not_found_wrong() -> None:
@@ -42,7 +45,7 @@ def test_the_truth_is_not_found_wrong() -> None:
         [*GOOD[:-1], attrs.evolve(GOOD[-1], token=GOOD[-1].token ^ 1)],
     ],
 )
-def test_whatever_is_lost_doubled_reordered_or_changed_is_seen(events) -> None:
+def test_whatever_is_lost_doubled_reordered_or_changed_is_seen(events: list[Any]) -> None:
     assert wrong(events)
 
 
@@ -53,7 +56,7 @@ def test_errors_that_should_not_be_are_seen() -> None:
 
 
 def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    def forgetful(self):
+    def forgetful(self: Any) -> Any:
         emitted = self.emitted[:-1] if len(self.emitted) > 3 else self.emitted
         return attrs.evolve(self.request, emitted=emitted)
 
@@ -70,10 +73,10 @@ def test_every_fault_comes_up() -> None:
 
 
 def test_the_order_of_tasks_is_drawn_from_the_seed() -> None:
-    async def order():
-        seen = []
+    async def order() -> list[tuple[int, float]]:
+        seen: list[tuple[int, float]] = []
 
-        async def note(number) -> None:
+        async def note(number: int) -> None:
             await trio.sleep(number % 3)
             seen.append((number, trio.current_time()))
 

@@ -7,10 +7,10 @@ returns what came of it, as a value that can be compared. Works for every sequen
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-Units = TypeVar("Units", bound=Sequence[Any])
+Units = TypeVar("Units", str, bytes, list[Any])
 Run = Callable[[list[Units]], Any]
 
 
@@ -39,7 +39,7 @@ def random_splits(data: Units, *, seed: int, count: int) -> Iterator[list[Units]
     """Yield `count` ways to cut `data` into many parts, some of them empty."""
     chance = random.Random(seed)
     for _ in range(count):
-        cuts = sorted(chance.choices(range(len(data) + 1), k=chance.randint(2, 2 + len(data))))
+        cuts: list[int] = sorted(chance.choices(range(len(data) + 1), k=chance.randint(2, 2 + len(data))))
         yield [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
 
 

@@ -42,7 +42,9 @@ def gated(loaded: LoadedModel) -> tuple[GatedModel, LoadedModel]:
 
 def gated_succ() -> tuple[GatedModel, LoadedModel]:
     """Load the built-in model behind a gate."""
-    return gated(load_model(builtin_model_path("succ")))
+    path = builtin_model_path("succ")
+    assert path is not None
+    return gated(load_model(path))
 
 
 async def until(condition: Callable[[], object]) -> None:
@@ -117,7 +119,9 @@ class GatedServer:
 
     @property
     def backend(self) -> LocalBackend:
-        return self.server.running.assembled.backend
+        backend = self.server.running.assembled.backend
+        assert isinstance(backend, LocalBackend)
+        return backend
 
     @property
     def statistics(self) -> EngineStatistics:

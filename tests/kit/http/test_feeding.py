@@ -1,5 +1,7 @@
 """The feeding kit finds objects that mind the cuts, and passes those that do not."""
 
+from typing import Any
+
 import pytest
 
 from tests.kit.http.feeding import (
@@ -15,20 +17,20 @@ from tests.kit.http.feeding import (
 
 
 class Echo:
-    def feed(self, part):
+    def feed(self, part: str) -> str:
         return part
 
-    def finish(self):
+    def finish(self) -> str:
         return "."
 
 
 class PartCounter(Echo):
-    def feed(self, part):
+    def feed(self, part: str) -> str:
         return f"[{part}]"
 
 
 @pytest.mark.parametrize("data", ["abc", b"abc", [1, 2, 3]])
-def test_every_feeding_joins_to_the_data(data) -> None:
+def test_every_feeding_joins_to_the_data(data: Any) -> None:
     for parts in all_feedings(data):
         joined = type(data)() if not isinstance(data, str) else ""
         for part in parts:

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+from collections.abc import Iterator
 
 import pytest
 
@@ -9,7 +10,7 @@ from tests.kit.http.stalling_proxy import StallingProxy
 
 
 @pytest.fixture
-def echo():
+def echo() -> Iterator[str]:
     """Return the address of a server that sends back what it gets."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -25,7 +26,7 @@ def echo():
         thread.join()
 
 
-def test_it_forwards_both_ways_holds_what_comes_while_it_stalls_and_gives_it_later(echo) -> None:
+def test_it_forwards_both_ways_holds_what_comes_while_it_stalls_and_gives_it_later(echo: str) -> None:
     with StallingProxy(echo) as proxy:
         host, _, port = proxy.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as client:

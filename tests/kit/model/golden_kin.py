@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 import numpy as np
@@ -25,7 +26,7 @@ class KinCase:
 
     name: str
     weights: str
-    config: Mapping[str, object]
+    config: Mapping[str, Any]
     ids: list[int]
     rows: np.ndarray
     logits: np.ndarray

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import gguf
 import numpy as np
@@ -15,7 +17,7 @@ ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3"
 NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)  # the union of what the kin have
 
 
-def write_kin_gguf(path: Path, case: KinCase, **metadata: object) -> Path:
+def write_kin_gguf(path: Path, case: KinCase, **metadata: Any) -> Path:
     """Write `case`; `metadata` (dots written as two underscores) comes below the architecture's name, beside the sizes."""
     config, architecture = case.config, ARCHITECTURES[case.config["model_type"]]
     head_size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
@@ -48,7 +50,7 @@ def write_kin_gguf(path: Path, case: KinCase, **metadata: object) -> Path:
 
 def checkpoint(case: KinCase) -> dict[str, np.ndarray]:
     """Return the tensors of a case by their own names, float32."""
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for path in sorted((KIN / case.weights).glob("*.safetensors")):
         with SafetensorsFile(path) as file:
             tensors |= {name: file.rows(name, 0, info.shape[0]) for name, info in file.tensors.items()}
@@ -61,5 +63,10 @@ def _permuted(tensor: np.ndarray, head_size: int) -> np.ndarray:
 
 
 def _add(writer: gguf.GGUFWriter, name: str, value: object) -> None:
-    add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    add: dict[type, Callable[[str, Any], None]] = {
+        bool: writer.add_bool,
+        int: writer.add_uint32,
+        float: writer.add_float32,
+        str: writer.add_string,
+    }
     add[type(value)](name, value)

@@ -7,12 +7,15 @@ package: only the tensors, by GGUF's names, and the sizes.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
 
-def naive_hidden(tensors: Mapping[str, np.ndarray], shape, tokens, epsilon: float | None = None) -> np.ndarray:
+def naive_hidden(
+    tensors: Mapping[str, np.ndarray], shape: Any, tokens: Sequence[int], epsilon: float | None = None
+) -> np.ndarray:
     """Return the final-normed hidden states of a token sequence, (T, hidden) float64."""
     epsilon = shape.epsilon if epsilon is None else epsilon
     x = tensors["token_embd.weight"][list(tokens)].astype(np.float64)
@@ -29,7 +32,7 @@ def naive_hidden(tensors: Mapping[str, np.ndarray], shape, tokens, epsilon: floa
     return _norm(x, tensors["output_norm.weight"].astype(np.float64), epsilon)
 
 
-def naive_logits(tensors: Mapping[str, np.ndarray], shape, tokens) -> np.ndarray:
+def naive_logits(tensors: Mapping[str, np.ndarray], shape: Any, tokens: Sequence[int]) -> np.ndarray:
     """Return the logits after every token of a sequence, (T, vocabulary) float64."""
     head = tensors.get("output.weight", tensors["token_embd.weight"])
     return naive_hidden(tensors, shape, tokens) @ head.astype(np.float64).T
@@ -45,7 +48,7 @@ def _norm(x: np.ndarray, weight: np.ndarray, epsilon: float) -> np.ndarray:
     return x / np.sqrt((x**2).mean(axis=1, keepdims=True) + epsilon) * weight
 
 
-def _attention(y: np.ndarray, w: Mapping[str, np.ndarray], shape, layer: int, epsilon: float) -> np.ndarray:
+def _attention(y: np.ndarray, w: Mapping[str, np.ndarray], shape: Any, layer: int, epsilon: float) -> np.ndarray:
     size = shape.head_size
     mixed = []
     for head in range(shape.heads):
@@ -72,13 +75,13 @@ def _project(y: np.ndarray, w: Mapping[str, np.ndarray], name: str, head: int, s
     return out if bias is None else out + bias[rows]
 
 
-def _seen(length: int, shape, layer: int) -> np.ndarray:
+def _seen(length: int, shape: Any, layer: int) -> np.ndarray:
     """Return which keys (columns) each row sees."""
     window = shape.windows[layer] if shape.windows else 0
     return np.array([[k <= q and (not window or q - k < window) for k in range(length)] for q in range(length)])
 
 
-def _turn(x: np.ndarray, shape) -> np.ndarray:
+def _turn(x: np.ndarray, shape: Any) -> np.ndarray:
     """Rotate the pairs (2i, 2i + 1) of a head, as complex numbers."""
     n = shape.rotated
     speeds = np.array([_speed(2 * i / n, i, shape) for i in range(n // 2)])
@@ -90,7 +93,7 @@ def _turn(x: np.ndarray, shape) -> np.ndarray:
     return turned
 
 
-def _speed(exponent: float, pair: int, shape) -> float:
+def _speed(exponent: float, pair: int, shape: Any) -> float:
     """Return the angle from one position to the next of a pair, by the formula of its kind of scaling."""
     base, s = shape.rope_base, shape.rope_scaling
     plain = base**-exponent / shape.rope_linear_factor
@@ -112,7 +115,7 @@ def _speed(exponent: float, pair: int, shape) -> float:
     return plain
 
 
-def _yarn_speed(plain: float, pair: int, shape) -> float:
+def _yarn_speed(plain: float, pair: int, shape: Any) -> float:
     s, n = shape.rope_scaling, shape.rotated
     fast, slow = (
         n * math.log(s.original / (2 * math.pi * turns)) / (2 * math.log(shape.rope_base))

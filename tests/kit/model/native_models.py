@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
 import gguf
 import numpy as np
+from numpy.typing import NDArray
 
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.native import load_native, native_isas
+from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.llama.probe import random_tensors
+from tlserve.model.llama.tensors import LlamaTensors
 
 ISAS = native_isas() or (
     "the extension is not built",
@@ -41,42 +48,51 @@ SUPER_MIXED = [Q4_K, Q5_K, Q6_K, Q3_K, Q4_K, Q5_K, Q6_K]
 INT8 = Numerics("int8", "f16")
 
 
-def block_shape(**changes):
+def built_native() -> ModuleType:
+    """Return the extension, which must have been built."""
+    module = load_native()
+    assert module is not None, "the extension is not built"
+    return module
+
+
+def block_shape(**changes: Any) -> LlamaShape:
     """Return a tiny shape whose rows are whole blocks of 32."""
     return tiny_shape(**({"hidden": 64, "intermediate": 96, "head_size": 16} | changes))
 
 
-def super_shape(**changes):
+def super_shape(**changes: Any) -> LlamaShape:
     """Return a tiny shape whose rows are whole super-blocks of 256."""
     return tiny_shape(**({"hidden": 256, "intermediate": 512, "head_size": 64, "rotated": 64} | changes))
 
 
-def stored(shape, kinds=MIXED, seed=0):
+def stored(shape: LlamaShape, kinds: Iterable[int] = MIXED, seed: int = 0) -> LlamaTensors:
     """Return random tensors of `shape`; `kinds` of a layer's matrices in order."""
     return random_tensors(shape, list(kinds), np.random.default_rng(seed))
 
 
-def native(shape, tensors, numerics=INT8, isa=ISAS[0], threads=1):
-    return NativeLlamaModel(load_native(), shape, tensors, numerics, isa=isa, threads=threads)
+def native(
+    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8, isa: str = ISAS[0], threads: int = 1
+) -> NativeLlamaModel:
+    return NativeLlamaModel(built_native(), shape, tensors, numerics, isa=isa, threads=threads)
 
 
-def ordered(shape, tensors, numerics=INT8):
+def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8) -> OrderedLlamaModel:
     return OrderedLlamaModel(shape, tensors, numerics)
 
 
-def multiply(matrix, x, *, int8, isa=ISAS[0]):
+def multiply(matrix: Any, x: NDArray[Any], *, int8: bool, isa: str = ISAS[0]) -> NDArray[np.float32]:
     """Return the native product of (R, K) rows with a stored matrix, (R, N)."""
-    module = load_native()
+    module = built_native()
     out = np.empty((len(x), matrix.outputs), np.float32)
     packed = module.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
     module.multiply(packed, np.ascontiguousarray(x, np.float32), out, int8, isa)
     return out
 
 
-def dequantised(tensors):
+def dequantised(tensors: Any) -> dict[str, NDArray[np.float32]]:
     """Return stored tensors as float32 arrays by GGUF's names, as the gguf package reads them."""
 
-    def values(matrix):
+    def values(matrix: Any) -> NDArray[np.float32]:
         return gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(matrix.kind))
 
     names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")

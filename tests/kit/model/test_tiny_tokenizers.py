@@ -15,7 +15,7 @@ from tests.kit.model.tiny_tokenizers import (
 
 
 @pytest.mark.parametrize("control", [(), NASTY])
-def test_the_tiny_gpt2_vocabulary_has_every_token_once_and_a_kind_for_each(control) -> None:
+def test_the_tiny_gpt2_vocabulary_has_every_token_once_and_a_kind_for_each(control: tuple[str, ...]) -> None:
     metadata = gpt2_metadata(control=control)
     tokens = metadata["tokenizer.ggml.tokens"]
     assert len(set(tokens)) == len(tokens) == len(metadata["tokenizer.ggml.token_type"])

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.numpy
@@ -85,7 +86,7 @@ TOKENIZER = {
 }
 
 
-def tiny_bert_tensors(seed: int = 0, **changes: object) -> dict[str, np.ndarray]:
+def tiny_bert_tensors(seed: int = 0, **changes: Any) -> dict[str, np.ndarray]:
     """Return the tensors of the tiny BERT, drawn from `seed`."""
     random = np.random.default_rng(seed)
 
@@ -99,7 +100,7 @@ def tiny_bert_tensors(seed: int = 0, **changes: object) -> dict[str, np.ndarray]
 
 
 def tiny_bert(
-    tensors: Mapping[str, np.ndarray] | None = None, threads: int = 1, *, lanes: int = 0, **changes: object
+    tensors: Mapping[str, np.ndarray] | None = None, threads: int = 1, *, lanes: int = 0, **changes: Any
 ) -> BertModel:
     """Return the tiny BERT in memory."""
     shape = bert_shape({**CONFIG, **changes}, MAX_SEQ_LENGTH)
@@ -107,7 +108,7 @@ def tiny_bert(
     return BertModel(shape, weights, Pooling(), threads, lanes=lanes)
 
 
-def write_tiny_bert(directory: Path, tensors: Mapping[str, np.ndarray] | None = None, **changes: object) -> Path:
+def write_tiny_bert(directory: Path, tensors: Mapping[str, np.ndarray] | None = None, **changes: Any) -> Path:
     """Write the directory and return it; `changes` are of the config."""
     documents = {
         "config.json": {**CONFIG, **changes},
@@ -125,7 +126,9 @@ def write_tiny_bert(directory: Path, tensors: Mapping[str, np.ndarray] | None = 
     return directory
 
 
-def naive_hidden(tensors: Mapping[str, np.ndarray], tokens, heads: int = 4, epsilon: float = 1e-12) -> np.ndarray:
+def naive_hidden(
+    tensors: Mapping[str, np.ndarray], tokens: Sequence[int], heads: int = 4, epsilon: float = 1e-12
+) -> np.ndarray:
     """Return the hidden states of a token sequence, (T, hidden) float64."""
     w = {name: tensor.astype(np.float64) for name, tensor in tensors.items()}
     x = w["embeddings.word_embeddings.weight"][list(tokens)] + w["embeddings.token_type_embeddings.weight"][0]
@@ -142,7 +145,7 @@ def naive_hidden(tensors: Mapping[str, np.ndarray], tokens, heads: int = 4, epsi
     return x
 
 
-def naive_vector(tensors: Mapping[str, np.ndarray], tokens) -> np.ndarray:
+def naive_vector(tensors: Mapping[str, np.ndarray], tokens: Sequence[int]) -> np.ndarray:
     """Return the normalised mean of the hidden states, (hidden,) float64."""
     mean = naive_hidden(tensors, tokens).mean(axis=0)
     return mean / math.sqrt((mean**2).sum())

@@ -8,6 +8,7 @@ naive forward of the parity tests reads them.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import attrs
 import gguf
@@ -27,7 +28,7 @@ def succ_model(context_tokens: int = 4096, vocabulary_size: int = 256) -> Bigram
     return BigramModel(successor_table(vocabulary_size, 1, 32.0), context_tokens)
 
 
-def tiny_shape(layers: int = 2, context_tokens: int = 512, **changes: object) -> LlamaShape:
+def tiny_shape(layers: int = 2, context_tokens: int = 512, **changes: Any) -> LlamaShape:
     """Return the sizes of the tiny llama: a byte vocabulary, four query heads on two key heads."""
     return attrs.evolve(
         LlamaShape(
@@ -92,7 +93,7 @@ def _extra_vectors(shape: LlamaShape, random: np.random.Generator) -> Tensors:
     return {name: vector.astype(np.float32) for name, vector in vectors.items()}
 
 
-KIN: dict[str, dict[str, object]] = {
+KIN: dict[str, dict[str, Any]] = {
     "biases": {"qkv_bias": True, "output_bias": True},
     "qk norm": {"qk_norm": True},
     "window": {"windows": (70, 70)},
@@ -121,7 +122,7 @@ KIN: dict[str, dict[str, object]] = {
 
 
 def tiny_llama(
-    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0, **changes: object
+    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0, **changes: Any
 ) -> LlamaModel:
     """Return a seeded llama over bytes, in memory; `changes` of its shape may be those of `KIN`."""
     shape = tiny_shape(layers, context_tokens, **changes)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Iterable
+from typing import Any
 
 from tlserve.text.byte_alphabets import BYTE_CHARACTERS
 
@@ -28,7 +29,7 @@ def spell_bytes(data: bytes) -> str:
 
 def gpt2_metadata(
     *, control: Iterable[str] = CHATML, user_defined: Iterable[str] = (), pre: str = "gpt-2", **more: object
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return metadata of the kind "gpt2"; keys in `more` are laid over it under `tokenizer.ggml.`."""
     control, user_defined = list(control), list(user_defined)
     merges = learn_merges(SENTENCE, 40)
@@ -46,7 +47,7 @@ def gpt2_metadata(
     return prefixed({**values, **more})
 
 
-def llama_metadata(pieces: dict[str, float], **more: object) -> dict[str, object]:
+def llama_metadata(pieces: dict[str, float], **more: object) -> dict[str, Any]:
     """Return metadata of the kind "llama": unknown, BOS, EOS, the byte tokens, then `pieces` with their scores."""
     head = {"<unk>": UNKNOWN, "<s>": CONTROL, "</s>": CONTROL} | {f"<0x{byte:02X}>": BYTE for byte in range(256)}
     values: dict[str, object] = {
@@ -60,7 +61,7 @@ def llama_metadata(pieces: dict[str, float], **more: object) -> dict[str, object
     return prefixed({**values, **more})
 
 
-def prefixed(values: dict[str, object]) -> dict[str, object]:
+def prefixed(values: dict[str, object]) -> dict[str, Any]:
     """Return `values` under GGUF's names; None takes a key away."""
     return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
 
