@@ -25,7 +25,7 @@ async def collect(backend: ScriptedBackend, request: GenerationRequest = REQUEST
         return [list(batch) async for batch in tokens]
 
 
-async def test_a_request_starts_with_its_prefill_and_ends_with_the_one_event_that_has_a_finish() -> None:
+async def test_a_request_starts_with_its_prefill_and_ends_with_one_finish() -> None:
     backend = ScriptedBackend()
     batches = await collect(backend)
     assert batches == [
@@ -42,12 +42,12 @@ async def test_a_stop_id_ends_the_answer_and_is_reported() -> None:
     assert events[-1] == [TokenEvent(1, 99, finish=Finish.STOP)]
 
 
-async def test_what_is_ready_together_comes_as_one_batch() -> None:
+async def test_events_that_are_ready_together_are_one_batch() -> None:
     batches = await collect(ScriptedBackend(Script(batch_tokens=9)))
     assert [len(batch) for batch in batches] == [4]
 
 
-async def test_logprobs_come_only_when_they_are_asked_for() -> None:
+async def test_logprobs_are_sent_only_on_request() -> None:
     [[event]] = (await collect(ScriptedBackend(), attrs.evolve(REQUEST, max_tokens=1, logprobs=2)))[1:]
     assert isinstance(event, TokenEvent)
     assert event.logprob is not None
@@ -133,7 +133,7 @@ async def test_embeddings_are_unit_vectors_in_the_order_of_the_inputs() -> None:
     assert second.tolist() == [0, 1, 0, 0]
 
 
-async def test_progress_is_told_to_those_who_ask_up_to_the_first_token(autojump_clock: trio.testing.MockClock) -> None:
+async def test_progress_is_sent_on_request_up_to_the_first_token(autojump_clock: trio.testing.MockClock) -> None:
     backend = ScriptedBackend(Script(queue_s=4, ahead=(2, 0), prefill_s=6, chunk_tokens=2))
     start, seen = trio.current_time(), []
     async with backend.generate(attrs.evolve(REQUEST, prompt=(1, 2, 3), max_tokens=1, progress=True)) as tokens:
@@ -150,9 +150,7 @@ async def test_progress_is_told_to_those_who_ask_up_to_the_first_token(autojump_
 
 
 @pytest.mark.parametrize(("chunk_tokens", "starts"), [(1, [1, 2]), (2, [1, 2]), (9, [1])])
-async def test_the_prompts_logprobs_come_in_order_without_that_of_the_first_token(
-    chunk_tokens: int, starts: list[int]
-) -> None:
+async def test_prompt_logprobs_come_in_order_without_the_first_token(chunk_tokens: int, starts: list[int]) -> None:
     request = attrs.evolve(REQUEST, prompt=(1, 2, 3), prompt_logprobs=1)
     batches = await collect(ScriptedBackend(Script(chunk_tokens=chunk_tokens)), request)
     told = [event for batch in batches for event in batch if isinstance(event, PromptLogprobs)]
@@ -161,7 +159,7 @@ async def test_the_prompts_logprobs_come_in_order_without_that_of_the_first_toke
     assert isinstance(batches[0][0], PrefillStarted)
 
 
-async def test_the_least_number_of_tokens_are_none_of_the_stop_ids() -> None:
+async def test_the_first_min_tokens_tokens_are_not_stop_ids() -> None:
     request = attrs.evolve(REQUEST, stop_ids=frozenset({98, 99}), min_tokens=1)
     assert await collect(ScriptedBackend(), request) == [
         [PrefillStarted()],

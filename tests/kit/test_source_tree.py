@@ -44,7 +44,7 @@ def _private():
 TREE = ast.parse(SOURCE)
 
 
-def test_imports_are_found_wherever_they_stand() -> None:
+def test_imports_are_found_wherever_they_are() -> None:
     names = [name for _, name in source_tree.imports(TREE)]
     assert sorted(names) == ["os.path", "tlserve.errors", "tlserve.http.server.Server", "trio"]
 
@@ -69,12 +69,12 @@ def test_private_and_nested_things_are_not_public() -> None:
 @pytest.mark.parametrize(
     "symbol", ["A", "B", "Public", "Public.field", "Public.inner", "Public.method", "errors", "Server"]
 )
-def test_what_a_module_binds_is_defined(symbol: str) -> None:
+def test_a_name_that_a_module_binds_is_defined(symbol: str) -> None:
     assert source_tree.defines(TREE, symbol)
 
 
 @pytest.mark.parametrize("symbol", ["C", "Public.absent", "Absent.method", "nested", "A.method"])
-def test_what_it_does_not_bind_is_not(symbol: str) -> None:
+def test_a_name_that_a_module_does_not_bind_is_not_defined(symbol: str) -> None:
     assert not source_tree.defines(TREE, symbol)
 
 

@@ -18,7 +18,7 @@ def test_an_hour_takes_no_time() -> None:
     assert time.monotonic() - start < 5
 
 
-def test_the_order_of_tasks_is_trio_own_again_afterwards() -> None:
+def test_afterwards_the_order_of_tasks_is_trios_own_again() -> None:
     scheduler = trio._core._run
     before = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()
     run_seeded(sleep_long, seed=0)

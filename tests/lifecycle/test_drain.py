@@ -52,7 +52,7 @@ async def exit_code_of(drain: Drain, requests: Requests, codes: list[int]) -> No
 
 
 @pytest.mark.spec("LIFE-6")
-def test_the_table_leads_from_serving_to_the_end_by_every_path() -> None:
+def test_the_table_leads_from_serving_to_the_end_on_every_path() -> None:
     ends = set()
     for path in itertools.product(Happening, repeat=4):
         state = DrainState()
@@ -75,7 +75,7 @@ def test_the_table_leads_from_serving_to_the_end_by_every_path() -> None:
         (Phase.ENDED, Happening.ALL_ENDED),
     ],
 )
-def test_what_the_table_does_not_have_is_an_error(phase: Phase, happening: Happening) -> None:
+def test_a_transition_that_the_table_lacks_is_an_error(phase: Phase, happening: Happening) -> None:
     with pytest.raises(ServerFault, match=f"{happening.value} cannot happen to a server that is {phase.value}"):
         next_state(DrainState(phase), happening)
 
@@ -150,7 +150,7 @@ async def _stop_when_blocked(drain: Drain) -> None:
     drain.stop()
 
 
-async def test_two_stops_before_the_drain_runs_cut_too() -> None:
+async def test_two_stops_before_the_drain_runs_also_cut() -> None:
     drain, requests = Drain(30), Requests(1)
     drain.stop()
     drain.stop()
@@ -159,7 +159,7 @@ async def test_two_stops_before_the_drain_runs_cut_too() -> None:
 
 
 @pytest.mark.spec("LIFE-5")
-async def test_a_request_that_does_not_end_when_cut_holds_nobody_up(autojump_clock: MockClock) -> None:
+async def test_a_request_that_ignores_the_cut_does_not_delay_the_end(autojump_clock: MockClock) -> None:
     drain, requests = Drain(30), Requests(1, obeys_cut=False)
     begin = trio.current_time()
     drain.stop()
@@ -175,7 +175,7 @@ async def test_a_stop_after_the_end_does_nothing() -> None:
     assert drain.phase is Phase.ENDED
 
 
-async def test_whoever_waits_for_the_drain_is_told() -> None:
+async def test_a_task_that_waits_for_the_drain_is_woken() -> None:
     drain = Drain(30)
     drain.stop()
     await drain.wait_asked()

@@ -43,7 +43,7 @@ async def test_metrics_are_the_prometheus_text() -> None:
     assert b'tl_engine_kv_blocks{state="used"} 7.0\n' in answer.body
 
 
-async def test_no_answer_is_kept_by_a_cache() -> None:
+async def test_no_answer_can_be_cached() -> None:
     async with memory_server(handler_of([""])) as server:
         for path in ("/healthz", "/readyz", "/metrics"):
             assert (await server.request("GET", path)).headers.get("cache-control") == "no-store"

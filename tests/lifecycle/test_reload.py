@@ -43,9 +43,7 @@ def watched(tmp_path: Path) -> Watched:
 
 
 @pytest.mark.spec("LIFE-9")
-async def test_a_file_that_changes_is_read_again_and_one_that_does_not_is_not(
-    watched: Watched, autojump_clock: MockClock
-) -> None:
+async def test_only_a_changed_file_is_read_again(watched: Watched, autojump_clock: MockClock) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(watch_files, [watched.reloading()])
         await trio.sleep(3 * INTERVAL_S)
@@ -57,7 +55,7 @@ async def test_a_file_that_changes_is_read_again_and_one_that_does_not_is_not(
 
 
 @pytest.mark.spec("LIFE-9")
-async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watched, autojump_clock: MockClock) -> None:
+async def test_a_link_to_another_file_is_a_change(watched: Watched, autojump_clock: MockClock) -> None:
     new = watched.path.with_name("new")
     new.write_text("two", encoding="utf-8")
     stat = watched.path.stat()
@@ -76,7 +74,7 @@ async def test_a_link_that_is_turned_to_another_file_is_a_change(watched: Watche
 
 
 @pytest.mark.spec("LIFE-10")
-async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
+async def test_an_unusable_file_is_reported_once_and_the_watch_continues(
     watched: Watched, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "tlserve.lifecycle")
@@ -98,22 +96,20 @@ async def test_what_cannot_be_taken_over_is_told_once_and_the_watch_goes_on(
 
 
 @pytest.mark.spec("LIFE-11")
-async def test_without_files_nobody_is_woken_to_look(autojump_clock: MockClock) -> None:
+async def test_without_files_no_task_wakes_up(autojump_clock: MockClock) -> None:
     began = trio.current_time()
     await watch_files([])
     assert trio.current_time() == began
 
 
-def test_a_file_that_is_not_there_has_a_look_of_its_own(watched: Watched) -> None:
+def test_a_missing_file_has_its_own_state(watched: Watched) -> None:
     before = look_at([str(watched.path)])
     watched.path.unlink()
     assert look_at([str(watched.path)]) == (None,) != before
 
 
 @pytest.mark.spec("ACC-9")
-async def test_keys_that_are_added_and_taken_away_hold_without_a_restart(
-    tmp_path: Path, autojump_clock: MockClock
-) -> None:
+async def test_added_and_removed_keys_apply_without_a_restart(tmp_path: Path, autojump_clock: MockClock) -> None:
     path = tmp_path / "keys.toml"
     path.write_text(f'[[keys]]\nname = "a"\nkey = "{KEY}"\n', encoding="utf-8")
     settings = Settings(access=AccessSettings(keys_file=str(path)))

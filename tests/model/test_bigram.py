@@ -22,13 +22,13 @@ def test_hidden_state_of_a_row_is_its_table_row():
     assert np.array_equal(out.hidden, out.logits)
 
 
-def test_rows_asked_for_come_in_their_order():
+def test_requested_rows_are_in_their_order():
     model = succ_model()
     batch = step_batch(Rows([10, 11], 0, [0]), Rows([99], 0, [1]))
     assert model.forward(batch, model.new_kv_store(2, 16)).logits.argmax(axis=1).tolist() == [11, 12, 100]
 
 
-def test_it_remembers_nothing_and_takes_no_memory():
+def test_it_has_no_state_and_needs_no_memory():
     model = succ_model()
     assert model.spec.kv_bytes_per_token == 0
     kv = model.new_kv_store(10**9, 16)
@@ -36,7 +36,7 @@ def test_it_remembers_nothing_and_takes_no_memory():
     assert forward_rows(model, kv, Rows([7], 1000, [0]))[0].argmax() == 8
 
 
-def test_context_may_be_cut_but_not_lengthened():
+def test_the_context_can_be_shortened_but_not_lengthened():
     assert bigram_from_config(CONFIG, 50).spec.context_tokens == 50
     with pytest.raises(ModelRefused, match="101 is more"):
         bigram_from_config(CONFIG, 101)

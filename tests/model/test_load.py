@@ -29,7 +29,7 @@ def tiny_path(tmp_path):
 
 
 @pytest.mark.spec("MOD-12")
-def test_a_file_and_a_directory_that_holds_it_load_alike(tiny_path):
+def test_a_file_and_its_directory_load_the_same_model(tiny_path):
     by_file, by_directory = load_model(tiny_path), load_model(tiny_path.parent)
     assert by_file.model.spec == by_directory.model.spec
     assert by_file.name == "tiny"
@@ -40,7 +40,7 @@ def test_a_file_and_a_directory_that_holds_it_load_alike(tiny_path):
 @pytest.mark.spec("MOD-16")
 @pytest.mark.parametrize("kind", [KINDS.F32, KINDS.F16, KINDS.BF16, KINDS.Q8_0, KINDS.Q4_0, KINDS.Q4_1, KINDS.Q5_1])
 @pytest.mark.parametrize("tied", [False, True])
-def test_tensors_of_every_kind_hold_what_the_gguf_package_reads(tmp_path, kind, tied):
+def test_tensors_of_every_kind_equal_what_the_gguf_package_reads(tmp_path, kind, tied):
     path = write_tiny_gguf(tmp_path / "q.gguf", shape=SHAPE_FOR_BLOCKS, quantization=kind, tied=tied)
     with GgufFile(path) as file:
         for info in gguf.GGUFReader(path).tensors:
@@ -68,7 +68,7 @@ def spoken(front):
 
 
 @pytest.mark.parametrize("kind", ["gguf", "bigram", "bert", "hf"])
-def test_the_front_of_a_model_is_what_its_whole_says_of_how_to_speak_with_it(kind, tmp_path, tiny_path, minilm_path):
+def test_the_front_of_a_model_equals_that_of_the_whole_model(kind, tmp_path, tiny_path, minilm_path):
     hf = tmp_path / "hf"
     paths = {"gguf": tiny_path, "bigram": builtin_model_path("succ"), "bert": minilm_path, "hf": hf}
     if kind == "hf":
@@ -79,7 +79,7 @@ def test_the_front_of_a_model_is_what_its_whole_says_of_how_to_speak_with_it(kin
 
 
 @pytest.mark.spec("MOD-5", "MOD-18")
-def test_numerics_name_the_weights_and_the_context_may_be_cut(tmp_path):
+def test_numerics_name_the_weights_and_the_context_can_be_shortened(tmp_path):
     one, two = (load_model(write_tiny_gguf(tmp_path / f"{i}.gguf", seed=i)).model.spec for i in (1, 2))
     assert one.numerics != two.numerics
     assert load_model(tmp_path / "1.gguf").model.spec == one
@@ -122,7 +122,7 @@ def test_of_named_templates_the_default_one_is_taken(tiny_path):
         ('{"chat_template": 3}', "must be a string"),
     ],
 )
-def test_a_damaged_file_beside_the_weights_is_refused(tiny_path, text, reason):
+def test_a_damaged_file_next_to_the_weights_is_refused(tiny_path, text, reason):
     (tiny_path.parent / "generation_config.json").write_text(text)
     with pytest.raises(ModelRefused, match=reason):
         load_model(tiny_path)
@@ -145,7 +145,7 @@ def test_there_is_no_built_in_model_of_another_name():
 
 
 @pytest.mark.spec("MOD-13")
-def test_a_missing_model_is_told_with_the_remedy(tmp_path):
+def test_a_missing_model_is_reported_with_the_remedy(tmp_path):
     with pytest.raises(ModelMissing, match="tlserve pull smol-135m"):
         load_model(tmp_path / "nowhere")
     with pytest.raises(ModelMissing, match="holds no model"):
@@ -307,7 +307,7 @@ def test_a_damaged_file_is_loaded_or_refused_and_nothing_else(tiny_path, flips):
 
 
 @pytest.mark.real_model
-def test_the_real_model_says_what_it_is(smol_path):
+def test_the_real_model_describes_itself(smol_path):
     loaded = load_model(smol_path, kernels=KernelChoice(kv_precision="f16"))
     spec = loaded.model.spec
     assert (spec.architecture, spec.vocabulary_size, spec.hidden_size) == ("llama", 49152, 576)

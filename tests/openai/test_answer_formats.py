@@ -40,7 +40,7 @@ def placed(found: AnswerFormat | None) -> PlacedSchema:
         {"regex": "", "choice": [], "grammar": ""},
     ],
 )
-def test_nothing_is_asked_for_however_it_is_said(fields: dict[str, Any]) -> None:
+def test_every_way_to_ask_for_no_format_gives_none(fields: dict[str, Any]) -> None:
     assert chat(**fields) is None
     assert completion(**fields) is None
 
@@ -62,14 +62,14 @@ def test_nothing_is_asked_for_however_it_is_said(fields: dict[str, Any]) -> None
         ({"guided_json": SCHEMA}, SCHEMA, "guided_json"),
     ],
 )  # fmt: skip
-def test_json_is_held_to_its_schema_and_the_place_is_known(fields: Any, schema: Any, place: str) -> None:
+def test_a_json_schema_is_read_with_its_place(fields: Any, schema: Any, place: str) -> None:
     assert placed(chat(**fields)) == PlacedSchema(place, schema)
     assert placed(completion(**fields)) == PlacedSchema(place, schema)
 
 
 @pytest.mark.spec("API-80")
 @pytest.mark.parametrize("kind", ["regex", "choice", "grammar"])
-def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
+def test_the_older_spellings_mean_the_same(kind: str) -> None:
     value = {"regex": "a+", "choice": ["a", "b"], "grammar": 'start: "a"'}[kind]
     found = chat(structured_outputs={kind: value})
     assert found is not None
@@ -89,7 +89,7 @@ def test_the_older_spellings_ask_for_the_same(kind: str) -> None:
         ({"disable_any_whitespace": True}, ""),
     ],
 )
-def test_blanks_may_be_chosen_within_bounds(members: Any, blanks: str) -> None:
+def test_white_space_can_be_chosen_within_bounds(members: Any, blanks: str) -> None:
     assert placed(chat(structured_outputs={"json": {}, **members})).blanks == blanks
 
 
@@ -125,7 +125,7 @@ FAULTS = [
 
 @pytest.mark.spec("API-80")
 @pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
-def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
+def test_a_wrong_format_is_400_and_an_unsupported_one_422(status: int, param: str, fields: dict[str, Any]) -> None:
     for ask in (chat, completion):
         with pytest.raises(ClientError) as refused:
             ask(**fields)
@@ -133,6 +133,6 @@ def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str
 
 
 @pytest.mark.spec("API-142")
-def test_names_inside_that_are_not_known_are_told() -> None:
+def test_unknown_names_inside_are_reported() -> None:
     body = {"model": "m", "prompt": "x", "structured_outputs": {"wibble": 1}}
     assert parse_completion(json.dumps(body).encode()).ignored == ("structured_outputs.wibble",)

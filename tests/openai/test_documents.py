@@ -38,7 +38,7 @@ ENTRY = LogprobEntry(TokenChoice(1, b"\xc3", -0.5), (TokenChoice(2, b"x", -1.5),
 @pytest.mark.spec("API-105")
 @pytest.mark.parametrize("finish", Finish)
 @pytest.mark.parametrize("with_logprobs", [True, False])
-def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_logprobs: bool) -> None:
+def test_the_official_type_accepts_a_chat_completion(finish: Finish, with_logprobs: bool) -> None:
     answer = Answer(content="hi", logprobs=(ENTRY,), finish=finish)
     parsed = ChatCompletion.model_validate_json(chat_document(HEAD, [answer], USAGE, with_logprobs), strict=True)
     choice = parsed.choices[0]
@@ -49,12 +49,12 @@ def test_a_chat_completion_is_what_the_official_type_takes(finish: Finish, with_
     assert (choice.logprobs is not None) == with_logprobs
 
 
-def test_logprobs_that_were_asked_for_are_there_even_without_a_token() -> None:
+def test_requested_logprobs_are_present_even_without_a_token() -> None:
     document = json.loads(chat_document(HEAD, [Answer(finish=Finish.STOP)], USAGE, True))
     assert document["choices"][0]["logprobs"] == {"content": [], "refusal": None}
 
 
-def test_a_completion_is_what_the_official_type_takes() -> None:
+def test_the_official_type_accepts_a_completion() -> None:
     answer = Answer(content="hi", finish=Finish.LENGTH)
     parsed = Completion.model_validate_json(completion_document(HEAD, [answer, answer], USAGE), strict=True)
     assert (parsed.choices[1].text, parsed.choices[1].finish_reason) == ("hi", "length")
@@ -63,7 +63,7 @@ def test_a_completion_is_what_the_official_type_takes() -> None:
 
 @pytest.mark.spec("API-105")
 @given(st.text(), st.sampled_from([None, *Finish]), st.booleans())
-def test_every_chat_chunk_is_one_line_of_json_that_the_official_type_takes(
+def test_every_chat_chunk_is_one_line_that_the_official_type_accepts(
     text: str, finish: Finish | None, include_usage: bool
 ) -> None:
     chunks = chat_chunks(HEAD, include_usage)
@@ -97,7 +97,7 @@ def test_a_completion_has_chunks_of_text_and_no_role() -> None:
 EXTRAS = Extras(token_ids=(5, 6), prompt_token_ids=(7,), prompt_logprobs=(ENTRY,))
 
 
-def test_what_is_said_beyond_the_public_api_stands_in_the_chat_and_its_choices() -> None:
+def test_fields_beyond_the_public_api_are_in_the_chat_and_its_choices() -> None:
     answer = Answer(content="hi", finish=Finish.STOP)
     document = json.loads(chat_document(HEAD, [answer, answer], USAGE, False, [EXTRAS, EXTRAS]))
     assert [choice["token_ids"] for choice in document["choices"]] == [[5, 6], [5, 6]]
@@ -107,7 +107,7 @@ def test_what_is_said_beyond_the_public_api_stands_in_the_chat_and_its_choices()
     ChatCompletion.model_validate(document)
 
 
-def test_what_is_said_beyond_the_public_api_stands_in_the_choices_of_completions() -> None:
+def test_fields_beyond_the_public_api_are_in_the_choices_of_completions() -> None:
     answer = Answer(content="hi", finish=Finish.STOP, logprobs=(ENTRY,))
     document = json.loads(completion_document(HEAD, [answer], USAGE, True, [EXTRAS]))
     (choice,) = document["choices"]
@@ -117,7 +117,7 @@ def test_what_is_said_beyond_the_public_api_stands_in_the_choices_of_completions
 
 
 @pytest.mark.parametrize("include_usage", [True, False])
-def test_a_chunk_may_carry_ids_and_what_the_request_cost_so_far(include_usage: bool) -> None:
+def test_a_chunk_can_have_ids_and_the_usage_so_far(include_usage: bool) -> None:
     extras = Extras(token_ids=(5,), prompt_token_ids=(7, 8))
     chat, text = chat_chunks(HEAD, include_usage), completion_chunks(HEAD, include_usage)
     opening = json.loads(chat.opening(0, extras, USAGE) or b"")

@@ -43,7 +43,7 @@ def test_every_error_of_a_request_has_a_row_of_its_own() -> None:
     assert set(of_requests) <= set(TABLE)
 
 
-def test_a_new_kind_of_error_answers_as_the_kind_it_is_a_kind_of() -> None:
+def test_a_new_error_class_answers_like_its_base_class() -> None:
     class Narrower(errors.ModelNotFound):
         pass
 
@@ -51,7 +51,7 @@ def test_a_new_kind_of_error_answers_as_the_kind_it_is_a_kind_of() -> None:
 
 
 @pytest.mark.spec("API-32")
-def test_waiting_is_advised_by_every_429_and_503_and_by_nothing_else() -> None:
+def test_every_429_and_503_and_nothing_else_has_retry_after() -> None:
     answers = [describe_error(error) for error, *_ in ROWS] + [describe_http_fault(status, "x") for status in FAULTS]
     advised = {answer.status for answer in answers if answer.retry_after_s is not None}
     assert advised == {429, 503}

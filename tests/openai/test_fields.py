@@ -30,7 +30,7 @@ def test_served_fields_are_given_and_the_others_are_not() -> None:
     assert values.unknown == ("other",)
 
 
-def test_a_later_field_is_refused_unless_its_value_asks_for_nothing() -> None:
+def test_a_later_field_is_refused_unless_its_value_has_no_effect() -> None:
     with pytest.raises(Refusal) as refused:
         read(kept=1, off=True)
     assert refused.value.param == "off"
@@ -61,13 +61,13 @@ ALL_TABLES = {
 
 
 @pytest.mark.parametrize("name", ALL_TABLES)
-def test_every_field_says_what_it_takes_or_can_only_be_left_out(name: str) -> None:
+def test_every_field_names_its_values_or_can_only_be_left_out(name: str) -> None:
     assert all(field.takes or field.kind is FieldKind.LATER for field in ALL_TABLES[name].values())
 
 
 @pytest.mark.spec("API-4")
 @pytest.mark.parametrize("name", ALL_TABLES)
-def test_what_a_later_field_says_to_send_is_served(name: str) -> None:
+def test_the_values_that_a_later_field_recommends_are_served(name: str) -> None:
     for field in ALL_TABLES[name].values():
         found = re.search(r'^(\{\}|\[.*\]|\d|true|false|"\w+")|\{"type": "text"\}', field.takes)
         if field.kind is FieldKind.LATER and found:
@@ -77,7 +77,7 @@ def test_what_a_later_field_says_to_send_is_served(name: str) -> None:
 # --- X-TL-Ignored -------------------------------------------------------------------------------------------------
 
 
-def test_ignored_names_are_listed_whole_and_the_rest_is_counted() -> None:
+def test_ignored_names_are_listed_completely_and_the_rest_is_counted() -> None:
     assert ignored_header(["a", "b.c", "messages[].d"]) == "a, b.c, messages[].d"
     value = ignored_header([f"name_{number}" for number in range(1000)])
     assert re.fullmatch(r"(name_\d+, )+\+(\d+) more", value)
@@ -102,7 +102,7 @@ def test_a_name_cannot_break_its_header_and_is_cut_between_characters(name: str,
 
 @pytest.mark.spec("API-102")
 @given(st.lists(st.text(), max_size=60))
-def test_the_header_is_always_ascii_within_its_bytes_and_never_ends_inside_an_escape(names: list[str]) -> None:
+def test_the_header_is_short_ascii_and_never_ends_inside_an_escape(names: list[str]) -> None:
     value = ignored_header(names)
     assert value.isascii()
     assert value.isprintable()

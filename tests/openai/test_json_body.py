@@ -116,7 +116,7 @@ JSON = st.recursive(
 
 
 @given(st.dictionaries(st.text(), JSON, max_size=5), st.booleans())
-def test_every_object_that_json_writes_is_read_back_the_same(value: dict[str, object], ascii_only: bool) -> None:
+def test_every_object_that_json_writes_is_read_the_same(value: dict[str, object], ascii_only: bool) -> None:
     body = json.dumps(value, ensure_ascii=ascii_only).encode()
     assert {name: json.loads(bytes(raw)) for name, raw in parse_object(body).items()} == value
 

@@ -14,7 +14,7 @@ WHOLE = LogprobEntry(TokenChoice(8, "é".encode(), -2.0), (TokenChoice(9, b"a", 
 PART = LogprobEntry(TokenChoice(1, b"\xf0\x9f", -0.25), (TokenChoice(1, b"\xf0\x9f", -0.25),), 5)
 
 
-def test_chat_has_raw_bytes_and_the_likeliest_beside_each() -> None:
+def test_chat_has_raw_bytes_and_the_likeliest_tokens_of_each() -> None:
     document = chat_logprobs([WHOLE, PART])
     parsed = ChoiceLogprobs.model_validate_json(json.dumps(document), strict=True)
     assert parsed.content is not None
@@ -24,7 +24,7 @@ def test_chat_has_raw_bytes_and_the_likeliest_beside_each() -> None:
 
 
 @pytest.mark.spec("API-65", "API-132")
-def test_completions_have_lists_with_the_token_itself_among_the_likeliest() -> None:
+def test_completions_have_lists_with_the_token_among_the_likeliest() -> None:
     document = completion_logprobs([WHOLE, PART])
     assert document == {
         "tokens": ["é", r"bytes:\xf0\x9f"],
@@ -43,7 +43,7 @@ def test_the_first_token_of_an_echoed_prompt_has_null() -> None:
 
 
 @pytest.mark.spec("API-132")
-def test_of_tokens_that_are_written_alike_the_likelier_is_told() -> None:
+def test_of_tokens_with_the_same_text_the_likelier_is_given() -> None:
     entry = LogprobEntry(TokenChoice(5, b"a", -3.0), (TokenChoice(9, b"a", -0.5), TokenChoice(6, b"a", -1.0)))
     document = completion_logprobs([entry])
     assert document is not None
@@ -64,5 +64,5 @@ def test_a_prompt_has_null_first_and_then_the_likelihoods_by_id_with_ranks() -> 
 
 
 @pytest.mark.parametrize("form", [chat_logprobs, completion_logprobs])
-def test_what_was_not_asked_for_is_null(form) -> None:
+def test_fields_that_were_not_requested_are_null(form) -> None:
     assert form(None) is None

@@ -88,7 +88,7 @@ def test_every_served_chat_field_arrives() -> None:
     assert request.ignored == ()
 
 
-def test_sampling_that_the_request_does_not_give_is_the_models_own() -> None:
+def test_sampling_without_a_value_is_the_models_own() -> None:
     defaults = SamplingParams(temperature=0.2, top_k=5)
     assert chat(temperature=0).options.sampling_over(defaults) == SamplingParams(temperature=0, top_k=5)
     assert chat().options.sampling_over(defaults) == defaults
@@ -100,7 +100,7 @@ def test_top_k_of_minus_one_means_all() -> None:
 
 
 @pytest.mark.spec("API-61")
-def test_penalties_and_biases_arrive_biases_by_id_without_those_that_change_nothing() -> None:
+def test_penalties_and_effective_biases_arrive() -> None:
     asked = {"frequency_penalty": -0.5, "presence_penalty": 2, "repetition_penalty": 1.25}
     request = chat(**asked, logit_bias={"10": 1, "9": -100, "0": 100, "3": 0})
     assert request.options.sampling == {**asked, "logit_bias": ((0, 100.0), (9, -100.0), (10, 1.0))}
@@ -124,7 +124,7 @@ def test_the_repetition_penalty_has_two_names(given: dict[str, Any], expected: f
 
 @pytest.mark.spec("API-126")
 @pytest.mark.parametrize("given", [{"repeat_penalty": 0.001}, {"repeat_penalty": 2, "repetition_penalty": 1}])
-def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given: dict[str, Any]) -> None:
+def test_two_different_penalties_and_one_near_zero_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:
         chat(**given)
     assert (refused.value.param, isinstance(refused.value, Refusal)) == ("repeat_penalty", False)
@@ -132,7 +132,7 @@ def test_two_penalties_that_differ_are_refused_and_so_is_one_near_nothing(given:
 
 @pytest.mark.spec("API-62")
 @pytest.mark.parametrize("name", ["", "-1", "05", "1.0", "1e3", "٣", "+5", " 5", "5\n", "<|im_end|>", "9" * 11])
-def test_a_bias_of_what_is_no_decimal_id_is_refused(name: str) -> None:
+def test_a_bias_whose_key_is_not_a_decimal_id_is_refused(name: str) -> None:
     with pytest.raises(ClientError) as refused:
         chat(logit_bias={name: 1})
     assert refused.value.param == "logit_bias"
@@ -149,13 +149,13 @@ def test_a_bias_of_what_is_no_decimal_id_is_refused(name: str) -> None:
         ({"include_usage": None, "continuous_usage_stats": None}, False, False),
     ],
 )
-def test_usage_may_come_at_the_end_and_on_every_chunk(given: dict[str, Any], usage: bool, continuous: bool) -> None:
+def test_usage_can_come_at_the_end_and_on_every_chunk(given: dict[str, Any], usage: bool, continuous: bool) -> None:
     options = chat(stream=True, stream_options=given).options
     assert (options.include_usage, options.continuous_usage) == (usage, continuous)
 
 
 @pytest.mark.parametrize(("given", "expected"), [(0, 0), (20, 20), (None, None)])
-def test_completions_say_how_many_logprobs_they_want_by_a_number(given: Any, expected: Any) -> None:
+def test_completions_request_logprobs_by_a_number(given: Any, expected: Any) -> None:
     assert completion(logprobs=given).options.logprobs == expected
 
 
@@ -177,7 +177,7 @@ def test_prompt_logprobs_do_not_go_with_a_stream() -> None:
 
 @pytest.mark.spec("API-60")
 @pytest.mark.parametrize(("n", "best_of", "served"), [(1, 1, True), (3, 3, True), (1, 2, False), (2, 1, None)])
-def test_the_best_of_more_answers_than_are_asked_for_is_422_and_of_fewer_400(n: int, best_of: int, served: Any) -> None:
+def test_best_of_above_n_is_422_and_below_n_400(n: int, best_of: int, served: Any) -> None:
     if served:
         assert chat(n=n, best_of=best_of).options.n == n
         return
@@ -198,7 +198,7 @@ def test_a_stop_is_a_string_or_a_list_and_an_empty_list_is_none() -> None:
 
 
 @pytest.mark.parametrize("fields", [{}, {"logprobs": False}, {"logprobs": False, "top_logprobs": 0}])
-def test_no_logprobs_are_asked_for_by_default(fields: dict[str, Any]) -> None:
+def test_no_logprobs_are_requested_by_default(fields: dict[str, Any]) -> None:
     assert chat(**fields).options.logprobs is None
 
 
@@ -218,26 +218,24 @@ INPUTS = [
 
 @pytest.mark.spec("API-11")
 @pytest.mark.parametrize(("given", "expected", "places"), INPUTS)
-def test_completions_and_embeddings_take_texts_and_token_ids_one_or_many(
-    given: Any, expected: Any, places: Any
-) -> None:
+def test_completions_and_embeddings_accept_texts_and_ids_one_or_many(given: Any, expected: Any, places: Any) -> None:
     for field, inputs in (("prompt", completion(prompt=given).prompts), ("input", embeddings(input=given).inputs)):
         assert contents(inputs) == expected
         assert [item.place for item in inputs] == [place.replace("@", field) for place in places]
 
 
-def test_a_completion_may_ask_for_its_prompt_to_be_echoed() -> None:
+def test_a_completion_can_echo_its_prompt() -> None:
     assert completion(echo=True).echo
     assert not completion().echo
 
 
-def test_embeddings_take_their_options() -> None:
+def test_embeddings_accept_their_options() -> None:
     request = embeddings(input=["a", "b"], encoding_format="base64", dimensions=4)
     assert (request.as_base64, request.dimensions) == (True, 4)
     assert (embeddings().as_base64, embeddings().dimensions) == (False, None)
 
 
-def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> None:
+def test_tokenize_accepts_text_and_adds_special_tokens_by_default() -> None:
     assert parse_tokenize(b'{"model":"m","text":""}') == TokenizeRequest(model="m", text="")
     request = parse_tokenize(b'{"model":"m","text":"a","add_special_tokens":false}')
     assert request == TokenizeRequest(model="m", text="a", add_special_tokens=False)
@@ -247,7 +245,7 @@ def test_tokenize_takes_text_and_adds_special_tokens_unless_told_otherwise() -> 
 
 
 @pytest.mark.spec("CASE-20", "API-9")
-def test_text_parts_are_joined_in_order_and_give_the_same_turn_as_the_string() -> None:
+def test_text_parts_joined_in_order_give_the_same_turn_as_a_string() -> None:
     parts = [{"type": "text", "text": "Say "}, {"type": "text", "text": "hi"}]
     for role in ("system", "user", "assistant"):
         assert turns({"role": role, "content": parts}) == turns({"role": role, "content": "Say hi"})
@@ -264,7 +262,7 @@ def test_a_tool_turn_keeps_its_call_id_and_name() -> None:
 
 
 @pytest.mark.spec("API-10")
-def test_what_a_client_echoes_of_an_assistant_turn_is_accepted() -> None:
+def test_the_fields_of_a_returned_assistant_turn_are_accepted() -> None:
     echoed: dict[str, Any] = {
         "role": "assistant",
         "content": "x",
@@ -285,7 +283,7 @@ PLAIN = st.fixed_dictionaries(
 
 @pytest.mark.spec("API-119")
 @given(st.lists(PLAIN, min_size=1, max_size=5))
-def test_plain_messages_in_one_pass_are_the_turns_that_each_gives_by_its_table(messages: list[dict[str, Any]]) -> None:
+def test_plain_messages_in_one_pass_give_the_turns_of_the_tables(messages: list[dict[str, Any]]) -> None:
     members = msgspec.json.decode(json.dumps(messages), type=list[dict[str, msgspec.Raw]])
     assert (turns(*messages), ()) == read_turns(members)
 
@@ -391,7 +389,7 @@ WRONG: dict[str, list[Any]] = {
 
 @pytest.mark.spec("API-2", "API-8", "CASE-48", "API-101")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in WRONG.items() for value in values])
-def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str, value: Any) -> None:
+def test_a_wrong_value_is_refused_by_field_with_the_right_form(field: str, value: Any) -> None:
     with pytest.raises(ClientError) as refused:
         chat(**{field: value})
     assert not isinstance(refused.value, Refusal)
@@ -405,7 +403,7 @@ def test_a_wrong_value_is_refused_by_its_field_and_says_what_to_send(field: str,
 @pytest.mark.parametrize(
     "field", ["temperature", "top_p", "max_completion_tokens", "top_k", "seed", "n", "min_tokens", "timeout"]
 )
-def test_a_number_past_every_range_is_refused_by_its_field(field: str, number: str) -> None:
+def test_a_number_beyond_every_range_is_refused_by_field(field: str, number: str) -> None:
     body = json.dumps(CHAT)[:-1] + f', "{field}": {number}}}'
     if field == "max_completion_tokens" and number == "9" * 5000:
         body = body.replace("9" * 5000, "-" + "9" * 5000)
@@ -475,7 +473,7 @@ NOOPS: dict[str, list[Any]] = {
 
 @pytest.mark.spec("API-4")
 @pytest.mark.parametrize(("field", "value"), [(name, value) for name, values in NOOPS.items() for value in values])
-def test_a_value_that_asks_for_nothing_is_served(field: str, value: Any) -> None:
+def test_a_value_without_effect_is_served(field: str, value: Any) -> None:
     assert chat(**{field: value}) == chat()
 
 
@@ -518,7 +516,7 @@ WRONG_INPUTS = [
 
 @pytest.mark.spec("API-104")
 @pytest.mark.parametrize(("given", "param"), WRONG_INPUTS)
-def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param: str) -> None:
+def test_an_unreadable_input_is_refused_by_place(given: Any, param: str) -> None:
     for field, parse in (("prompt", completion), ("input", embeddings)):
         with pytest.raises(ClientError) as refused:
             parse(**{field: given})
@@ -527,7 +525,7 @@ def test_an_input_that_cannot_be_read_is_refused_by_its_place(given: Any, param:
 
 
 @pytest.mark.parametrize("fields", [{"suffix": "x"}, {"best_of": 2}, {"use_beam_search": True}])
-def test_what_completions_do_not_serve_is_422_by_name(fields: dict[str, Any]) -> None:
+def test_a_field_that_completions_do_not_serve_is_422_by_name(fields: dict[str, Any]) -> None:
     with pytest.raises(Refusal) as refused:
         completion(**fields)
     assert [refused.value.param] == list(fields)
@@ -541,7 +539,7 @@ def test_a_wrong_option_of_embeddings_is_refused_by_field(field: str, value: Any
 
 
 @pytest.mark.parametrize(("tokens", "param"), [(None, "tokens"), ("a", "tokens"), ([-1], "tokens"), ([True], "tokens")])
-def test_detokenize_takes_token_ids_alone(tokens: Any, param: str) -> None:
+def test_detokenize_accepts_only_token_ids(tokens: Any, param: str) -> None:
     assert parse_detokenize(b'{"model":"m","tokens":[]}') == DetokenizeRequest(model="m", tokens=())
     with pytest.raises(ClientError) as refused:
         parse_detokenize(json.dumps({"model": "m", "tokens": tokens}).encode())
@@ -562,7 +560,7 @@ def test_unknown_fields_are_ignored_and_named_with_their_place() -> None:
     assert request.ignored == ("temprature", "stream_options.include_usge", "messages[].mood")
 
 
-def test_unknown_fields_may_hold_anything() -> None:
+def test_unknown_fields_can_have_any_value() -> None:
     assert chat(zz={"a": [None, 1e300]}, zy=None).ignored == ("zz", "zy")
 
 
@@ -588,7 +586,7 @@ NAMES = st.sampled_from([*WRONG, *LATER, "messages", "prompt", "input", "text", 
 @pytest.mark.spec("API-2")
 @pytest.mark.parametrize("parse", PARSERS)
 @given(fields=st.dictionaries(NAMES, VALUES, max_size=4))
-def test_any_fields_give_a_typed_request_or_a_client_error_that_names_one(parse: Any, fields: dict[str, Any]) -> None:
+def test_any_fields_give_a_typed_request_or_a_client_error_with_a_field(parse: Any, fields: dict[str, Any]) -> None:
     body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], **fields}).encode()
     try:
         named = parse(body).model

@@ -29,7 +29,7 @@ def turn(**fields: Any) -> Turn:
 
 
 @pytest.mark.spec("API-48")
-def test_tools_go_to_the_prompt_as_they_were_sent_and_to_the_reader_by_name() -> None:
+def test_tools_reach_the_prompt_as_sent_and_the_reader_by_name() -> None:
     tools = chat(tools=[F, G], tool_choice="auto").tools
     assert tools.shown == (F, G)
     assert tools.use == ToolUse(schemas={"f": SCHEMA, "g": {}})
@@ -47,21 +47,21 @@ def test_tools_go_to_the_prompt_as_they_were_sent_and_to_the_reader_by_name() ->
         {"parallel_tool_calls": False},
     ],
 )
-def test_no_tools_are_no_tools_however_they_are_said(fields: dict[str, Any]) -> None:
+def test_every_way_to_send_no_tools_gives_none(fields: dict[str, Any]) -> None:
     assert chat(**fields) == chat()
     assert chat().tools == NO_TOOLS
 
 
 @pytest.mark.spec("API-120")
 @pytest.mark.parametrize("tools", [None, [], [F]])
-def test_none_shows_no_tool_and_lets_no_call_out(tools: Any) -> None:
+def test_tool_choice_none_shows_no_tool_and_allows_no_call(tools: Any) -> None:
     found = chat(tools=tools, tool_choice="none").tools
     assert found.shown == ()
     assert found.use is not None
     assert found.use.hidden
 
 
-def test_one_call_at_a_time_can_be_asked_for() -> None:
+def test_one_call_at_a_time_can_be_requested() -> None:
     use = chat(tools=[F], parallel_tool_calls=False).tools.use
     assert use is not None
     assert not use.parallel
@@ -77,7 +77,7 @@ def enforced(**fields: Any) -> dict[str, Any]:
 
 
 @pytest.mark.spec("API-85")
-def test_required_calls_are_of_the_tools_alone_with_their_schemas() -> None:
+def test_required_calls_are_only_of_the_tools_with_their_schemas() -> None:
     use = chat(tools=[G, F], tool_choice="required").tools.use
     assert use is not None
     assert (use.required, use.named, use.parallel) == (True, False, True)
@@ -131,7 +131,7 @@ def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
         ),
     ],
 )
-def test_of_a_tool_that_is_not_strict_as_much_is_enforced_as_can_be(parameters: Any, kept: Any) -> None:
+def test_a_tool_that_is_not_strict_is_enforced_as_far_as_possible(parameters: Any, kept: Any) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": parameters}}
     assert enforced(tools=[tool], tool_choice="required")["f"][1] == kept
 
@@ -177,7 +177,7 @@ FAULTS = [
 
 @pytest.mark.spec("API-48", "CASE-50")
 @pytest.mark.parametrize(("status", "param", "fields"), FAULTS)
-def test_what_is_wrong_is_400_and_what_is_not_served_422(status: int, param: str, fields: dict[str, Any]) -> None:
+def test_a_wrong_tool_is_400_and_an_unsupported_one_422(status: int, param: str, fields: dict[str, Any]) -> None:
     with pytest.raises(ClientError) as refused:
         chat(**fields)
     assert (refused.value.param, isinstance(refused.value, Refusal)) == (param, status == 422)
@@ -209,7 +209,7 @@ def test_arguments_of_earlier_calls_are_text_or_an_object(arguments: Any, expect
 
 
 @pytest.mark.spec("API-51")
-def test_an_answer_can_be_handed_back_as_it_came() -> None:
+def test_an_answer_can_be_returned_unchanged_in_the_next_request() -> None:
     call = {"index": 0, "id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}
     given = turn(content=None, refusal=None, tool_calls=[call], reasoning_content="hm", reasoning="hm")
     assert given == Turn(Role.ASSISTANT, "", reasoning="hm", calls=(TurnCall("c", "f", {}),))
@@ -217,7 +217,7 @@ def test_an_answer_can_be_handed_back_as_it_came() -> None:
 
 @pytest.mark.spec("API-122")
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
-def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name: str) -> None:
+def test_reasoning_is_read_under_both_names_only_for_an_assistant(name: str) -> None:
     assert turn(content="x", **{name: "hm"}).reasoning == "hm"
     request = chat([{"role": "user", "content": "x", name: "not mine"}])
     assert request.messages[0].reasoning is None
@@ -225,7 +225,7 @@ def test_reasoning_is_read_under_both_names_in_an_assistants_message_alone(name:
 
 
 @pytest.mark.spec("API-53")
-def test_what_is_said_of_thinking_and_the_template_is_kept() -> None:
+def test_the_options_for_thinking_and_the_template_are_kept() -> None:
     request = chat(
         [{"role": "user", "content": "x"}, ASSISTANT],
         enable_thinking=False,

@@ -14,24 +14,24 @@ def grammar_of(rules: str) -> CompiledGrammar:
     return compiled(GrammarSource(field="f", rules=rules).grammar(), TOKENIZER)
 
 
-def test_a_walk_comes_by_everything_that_is_allowed() -> None:
+def test_walks_reach_every_allowed_token() -> None:
     grammar, rng = grammar_of('start: "a" | "b"'), random.Random(3)
     texts = {spell(TOKENIZER, walk(grammar.start(), TOKENIZER, STOPS, rng)) for _ in range(40)}
     assert texts == {b"a", b"b"}
 
 
-def test_a_walk_that_does_not_end_is_none() -> None:
+def test_a_walk_without_an_end_is_none() -> None:
     assert walk(grammar_of("start: /a{50}/").start(), TOKENIZER, STOPS, random.Random(1), limit=5) is None
 
 
-def test_a_walk_says_its_phrases() -> None:
+def test_a_walk_contains_its_phrases() -> None:
     lark = 'start: end\nend[lazy]: TEXT "</rare>"\nTEXT: /(?s:.*)/'
     rng = random.Random(2)
     tokens = walk(grammar_of(lark).start(), TOKENIZER, STOPS, rng, phrases=("</rare>",))
     assert spell(TOKENIZER, tokens).endswith(b"</rare>")
 
 
-def test_a_text_is_taken_as_far_as_it_is_allowed_special_tokens_as_themselves() -> None:
+def test_a_text_is_accepted_as_far_as_allowed_with_special_tokens() -> None:
     (special,) = {TOKENIZER.special_tokens["<x>"]}
     grammar = grammar_of(f'start: "ab" <[{special}]>')
     assert take_text(grammar.start(), TOKENIZER, "ab<x>")

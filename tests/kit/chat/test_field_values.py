@@ -34,10 +34,10 @@ def test_every_field_gets_something_other_than_its_default() -> None:
     assert [name for name in fields if all(getattr(given, name) == getattr(plain, name) for given in requests)] == []
 
 
-def test_every_member_of_an_enumeration_comes() -> None:
+def test_every_member_of_an_enumeration_occurs() -> None:
     assert set(seen(Finish)) == set(Finish)
 
 
-def test_a_type_that_is_not_known_is_told_at_once() -> None:
+def test_an_unknown_type_is_reported_at_once() -> None:
     with pytest.raises(TypeError, match="no values are known"):
         values_of(Odd)

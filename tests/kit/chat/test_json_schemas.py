@@ -16,10 +16,10 @@ from tests.kit.chat.json_schemas import faults
         ({"$ref": "#/$defs/a", "$defs": {"a": {"maxLength": 1}}}, '"\u00e9"', '"ab"'),
     ],
 )
-def test_the_judge_tells_right_from_wrong(schema: dict[str, Any], right: str, wrong: str) -> None:
+def test_the_validator_distinguishes_right_from_wrong(schema: dict[str, Any], right: str, wrong: str) -> None:
     assert faults(schema, right) == []
     assert faults(schema, wrong) != []
 
 
-def test_an_exponent_that_nothing_holds_is_not_judged() -> None:
+def test_an_exponent_beyond_every_number_is_not_validated() -> None:
     assert faults({"maximum": 1}, "1e99999999999999999999") == []

@@ -23,7 +23,7 @@ def ask(url: str, **headers: str) -> tuple[int, bytes]:
         return answer.status, answer.read()
 
 
-def test_a_repository_is_described_and_its_files_come_whole_or_from_an_offset() -> None:
+def test_a_repository_is_listed_and_its_files_served_from_any_offset() -> None:
     with open_hub_stand_in() as hub:
         hub.repositories["org/x"] = [Repository(COMMIT, {"a": b"hello", "b": b""}, lfs=frozenset({"a"}))]
         document = json.loads(ask(f"{hub.url}/api/models/org/x")[1])
@@ -51,7 +51,7 @@ def test_a_golden_checkpoint_has_the_same_numbers_in_both_forms(tmp_path: Path) 
     assert np.array_equal(rows, tensors["model.layers.1.self_attn.k_proj.weight"])
 
 
-def test_safetensors_by_hand_begin_with_the_length_of_their_header() -> None:
+def test_handmade_safetensors_begin_with_the_length_of_their_header() -> None:
     assert safetensors_bytes({}, b"x")[:10] == b"\x02" + bytes(7) + b"{}"
     assert safetensors_bytes(b"", size=5)[:8] == b"\x05" + bytes(7)
     assert entry()["shape"] == (2,)

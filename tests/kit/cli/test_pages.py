@@ -23,13 +23,13 @@ def test_blocks_are_found_in_order_and_drawings_are_not() -> None:
     assert list(blocks(page)) == [Block("sh", "a\n"), Block("python x.py", "b\n")]
 
 
-def test_what_is_printed_must_be_what_the_page_shows(tmp_path: Path) -> None:
+def test_the_output_must_be_that_of_the_page(tmp_path: Path) -> None:
     follow(tmp_path, Block("sh", "echo a"), Block("text", "a\n"))
     with pytest.raises(AssertionError):
         follow(tmp_path, Block("sh", "echo a"), Block("text", "b\n"))
 
 
-def test_a_command_that_fails_and_a_block_that_is_not_known_are_seen(tmp_path: Path) -> None:
+def test_a_failing_command_and_an_unknown_block_are_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         follow(tmp_path, Block("sh", "false | true"))
     with pytest.raises(AssertionError, match="no block is known as 'ruby'"):
@@ -45,7 +45,7 @@ def test_a_file_is_written_and_a_test_is_run(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_a_server_is_found_at_its_addresses_whatever_its_log_looks_like(tmp_path: Path, form: str) -> None:
+def test_a_server_is_found_at_its_addresses_with_any_log_format(tmp_path: Path, form: str) -> None:
     follow(
         tmp_path,
         Block("sh server", f"tlserve --model succ --set log.format={form}"),
@@ -54,6 +54,6 @@ def test_a_server_is_found_at_its_addresses_whatever_its_log_looks_like(tmp_path
     )
 
 
-def test_a_server_that_does_not_start_is_seen(tmp_path: Path) -> None:
+def test_a_server_that_does_not_start_is_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="there is no model"):
         follow(tmp_path, Block("sh server", "tlserve --model nowhere"))

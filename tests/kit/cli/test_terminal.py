@@ -6,7 +6,7 @@ ECHO = "import sys\nfor line in sys.stdin: print('\\x1b[1mgot\\x1b[0m', line.str
 WAIT = "import sys\nprint('ready', flush=True)\nsys.stdin.read()"
 
 
-def test_what_is_typed_arrives_and_what_is_shown_is_seen_without_colours() -> None:
+def test_typed_text_arrives_and_output_is_read_without_colours() -> None:
     with terminal_program("-c", ECHO) as program:
         program.type("one\n")
         assert program.wait_for("got one\n").endswith("got one\n")

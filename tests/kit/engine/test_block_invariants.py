@@ -53,7 +53,7 @@ def keep_an_old_array(engine: Engine) -> None:
     "damage",
     [leak, share_without_counting, forget_a_cached_block, free_a_held_block, evict_a_parent_first, keep_an_old_array],
 )
-def test_a_broken_rule_is_seen(engine: Engine, damage: Callable[[Engine], None]) -> None:
+def test_a_broken_rule_is_detected(engine: Engine, damage: Callable[[Engine], None]) -> None:
     damage(engine)
     with pytest.raises(AssertionError):
         check_blocks(engine)

@@ -42,17 +42,17 @@ class NeighbourlyModel(HashModel):
         return output
 
 
-def test_a_model_whose_rows_depend_on_their_neighbours_is_seen() -> None:
+def test_a_model_whose_rows_depend_on_their_neighbours_is_detected() -> None:
     assert any(RandomRun(seed, NeighbourlyModel()).play().wrong for seed in range(10))
 
 
-def test_every_kind_of_request_comes_up() -> None:
+def test_every_kind_of_request_occurs() -> None:
     rng = random.Random(0)
     kinds = {random_request(rng, [[1, 2, 3]]).request_id for _ in range(100)}
     assert kinds == {"plain", "resumed", "constrained"}
 
 
-def test_every_parameter_of_sampling_comes_up() -> None:
+def test_every_parameter_of_sampling_occurs() -> None:
     rng = random.Random(0)
     requests = [random_request(rng, [[1, 2, 3]]) for _ in range(200)]
     defaults = {field.name: field.default for field in attrs.fields(SamplingParams)}
@@ -68,14 +68,14 @@ def test_every_parameter_of_sampling_comes_up() -> None:
 TOLD = [PromptLogprobs(1, (PromptToken(5, -0.5), PromptToken(6, -0.5))), PromptLogprobs(3, (PromptToken(7, -0.5),))]
 
 
-def test_what_was_told_of_a_prompt_is_joined_and_a_gap_or_a_wrong_order_is_seen() -> None:
+def test_prompt_events_are_joined_and_gaps_or_wrong_order_are_detected() -> None:
     assert [token.token for token in prompt_tokens_of([*TOLD, TokenEvent(0, 1)])] == [5, 6, 7]
     for wrong in ([TOLD[1]], [*TOLD, TOLD[1]], [TOLD[0], TokenEvent(0, 1), TOLD[1]]):
         with pytest.raises(AssertionError):
             prompt_tokens_of(wrong)
 
 
-def test_progress_that_repeats_itself_or_comes_late_or_unasked_is_seen() -> None:
+def test_repeated_late_or_unrequested_progress_is_detected() -> None:
     asked = GenerationRequest(prompt=(1, 2), max_tokens=1, seed=0, progress=True)
     good = [Progress(ahead=1), Progress(ahead=0), PrefillStarted(), Progress(done=2), TokenEvent(0, 1)]
     check_progress(asked, good)
@@ -97,7 +97,7 @@ def test_a_constraint_is_never_shared() -> None:
     assert constraint_of(request) is not constraint_of(request)
 
 
-def test_the_alternating_constraint_refuses_what_it_does_not_allow() -> None:
+def test_the_alternating_constraint_refuses_forbidden_tokens() -> None:
     constraint = Alternating()
     constraint.accept(4)
     assert constraint.mask()[0] == 0b10101010_10101010_10101010_10101010
@@ -109,7 +109,7 @@ def test_the_alternating_constraint_refuses_what_it_does_not_allow() -> None:
         Alternating(fail_at=0).mask()
 
 
-def test_the_naive_sampler_stands_on_the_true_functions() -> None:
+def test_the_naive_sampler_uses_the_exact_functions() -> None:
     for x in (-0.1, -1.0, -10.0, -300.0):
         assert naive.exp(x) == pytest.approx(math.exp(x), rel=1e-15)
     key = 5 | 7 << 64

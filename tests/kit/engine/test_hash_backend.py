@@ -20,7 +20,7 @@ async def running(nursery: trio.Nursery, **settings: Any) -> HashBackend:
     return backend
 
 
-async def test_the_engine_gives_the_answer_beside_others_as_alone(autojump_clock: trio.testing.MockClock) -> None:
+async def test_the_engine_gives_the_same_answer_alone_and_with_others(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, prefill_tokens=8)
         answers = {}
@@ -56,7 +56,7 @@ def test_no_other_field_does(changes: dict[str, Any]) -> None:
     assert answer(attrs.evolve(REQUEST, **changes)) == answer(REQUEST)
 
 
-def test_an_answer_goes_on_from_what_was_emitted_and_from_nothing_else() -> None:
+def test_an_answer_continues_from_its_emitted_tokens_only() -> None:
     truth = answer(REQUEST)
     for count in range(8):
         emitted = tuple(event.token for event in truth[:count])
@@ -65,7 +65,7 @@ def test_an_answer_goes_on_from_what_was_emitted_and_from_nothing_else() -> None
     assert answer(attrs.evolve(REQUEST, emitted=swapped)) != truth[2:]
 
 
-def test_stops_lengths_and_least_lengths_hold() -> None:
+def test_stops_and_length_limits_are_respected() -> None:
     truth = answer(REQUEST)
     stop = attrs.evolve(REQUEST, stop_ids=frozenset(range(251)))
     assert [event.finish for event in answer(stop)] == [Finish.STOP]
@@ -74,7 +74,7 @@ def test_stops_lengths_and_least_lengths_hold() -> None:
     assert len(answer(REQUEST, context_tokens=43)) == 3
 
 
-async def test_prompts_take_steps_and_cached_ones_fewer(autojump_clock: trio.testing.MockClock) -> None:
+async def test_prompts_need_steps_and_cached_ones_fewer(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, prefill_tokens=8)
         asked = attrs.evolve(REQUEST, progress=True, prompt_logprobs=0)
@@ -87,7 +87,7 @@ async def test_prompts_take_steps_and_cached_ones_fewer(autojump_clock: trio.tes
         nursery.cancel_scope.cancel()
 
 
-async def test_it_refuses_what_a_backend_refuses_and_counts_aborts(autojump_clock: trio.testing.MockClock) -> None:
+async def test_it_refuses_like_a_backend_and_counts_aborts(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery, slots=1, queue=0, context_tokens=50)
         with pytest.raises(ContextLengthExceeded):
@@ -102,7 +102,7 @@ async def test_it_refuses_what_a_backend_refuses_and_counts_aborts(autojump_cloc
         nursery.cancel_scope.cancel()
 
 
-async def test_it_stands_still_and_dies_as_it_is_told(autojump_clock: trio.testing.MockClock) -> None:
+async def test_it_stalls_and_dies_on_request(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         backend = await running(nursery)
         async with backend.generate(REQUEST) as tokens:

@@ -33,7 +33,7 @@ def test_a_run_replays_from_its_seed_and_reaches_every_part_of_the_engine() -> N
     assert kinds == {"plain", "resumed", "constrained", CONTINUED, "embedding"}
 
 
-def test_a_continued_request_brings_the_beginning_of_its_own_answer() -> None:
+def test_a_continued_request_has_the_beginning_of_its_own_answer() -> None:
     runs = [RealRun(seed, HashModel(), words=WORDS).play() for seed in range(20)]
     items = [item for run in runs for item in run.requests.values() if isinstance(item, GenerationRequest)]
     assert any(item.request_id == CONTINUED and item.emitted for item in items)
@@ -51,7 +51,7 @@ class Neighbourly:
         return output
 
 
-def test_a_last_bit_that_depends_on_the_neighbours_is_seen() -> None:
+def test_a_last_bit_that_depends_on_the_neighbours_is_detected() -> None:
     models = tiny_models()
     broken = Models(tuple(map(Neighbourly, models.all)), Neighbourly(models.truth), models.words)
     with pytest.raises(AssertionError, match="seed"):

@@ -13,7 +13,7 @@ def test_a_random_schedule_runs_every_token_of_every_sequence_once_and_in_order(
     assert [logits.argmax(axis=1).tolist() for logits in got] == [(tokens + 1).tolist() for tokens in sequences]
 
 
-def test_same_bits_tells_zeros_apart() -> None:
+def test_same_bits_distinguishes_zeros() -> None:
     assert same_bits(np.zeros(1, np.float32), np.zeros(1, np.float32))
     assert not same_bits(np.zeros(1, np.float32), -np.zeros(1, np.float32))
     assert not same_bits(np.zeros(2, np.float32), np.zeros(3, np.float32))

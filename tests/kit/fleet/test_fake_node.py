@@ -68,7 +68,7 @@ async def test_polls_are_doubled_lack_events_or_hang_once(autojump_clock: trio.t
         nursery.cancel_scope.cancel()
 
 
-async def test_late_messages_of_old_placements_are_said_again(autojump_clock: trio.testing.MockClock) -> None:
+async def test_late_messages_of_old_placements_are_sent_again(autojump_clock: trio.testing.MockClock) -> None:
     async with trio.open_nursery() as nursery:
         node = await started(nursery)
         await node.link.place(KEY, REQUEST, 10)
@@ -80,7 +80,7 @@ async def test_late_messages_of_old_placements_are_said_again(autojump_clock: tr
         nursery.cancel_scope.cancel()
 
 
-async def test_a_killed_node_breaks_its_calls_and_lives_again_as_another(
+async def test_a_killed_node_fails_its_calls_and_returns_as_another_one(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -115,7 +115,7 @@ async def test_a_frozen_node_answers_when_it_thaws(autojump_clock: trio.testing.
         nursery.cancel_scope.cancel()
 
 
-async def test_a_directory_tells_every_head_what_is_there_and_what_changes(
+async def test_a_directory_reports_nodes_and_changes_to_every_head(
     autojump_clock: trio.testing.MockClock,
 ) -> None:
     async with fake_fleet(1, heads=0) as fleet:

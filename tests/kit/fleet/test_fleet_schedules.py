@@ -24,7 +24,7 @@ def wrong(events: Sequence[Any], error: Any = None, must_finish: bool = True) ->
     return list(faults_of(CLIENT, Outcome(list(events), error), must_finish=must_finish))
 
 
-def test_the_truth_is_not_found_wrong() -> None:
+def test_a_correct_answer_is_accepted() -> None:
     assert wrong(GOOD) == []
     assert wrong(GOOD[:6], NodeLost("gone"), must_finish=False) == []
     assert wrong([], NodeLost("gone")) == []
@@ -45,17 +45,17 @@ def test_the_truth_is_not_found_wrong() -> None:
         [*GOOD[:-1], attrs.evolve(GOOD[-1], token=GOOD[-1].token ^ 1)],
     ],
 )
-def test_whatever_is_lost_doubled_reordered_or_changed_is_seen(events: list[Any]) -> None:
+def test_lost_doubled_reordered_or_changed_events_are_detected(events: list[Any]) -> None:
     assert wrong(events)
 
 
-def test_errors_that_should_not_be_are_seen() -> None:
+def test_unexpected_errors_are_detected() -> None:
     assert wrong(GOOD[:6], NodeLost("gone"), must_finish=True)
     assert wrong(GOOD, NodeLost("gone"), must_finish=False)
     assert wrong(GOOD[:6], ClientError("what"), must_finish=False)
 
 
-def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_head_that_repeats_a_token_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     def forgetful(self: Any) -> Any:
         emitted = self.emitted[:-1] if len(self.emitted) > 3 else self.emitted
         return attrs.evolve(self.request, emitted=emitted)
@@ -64,7 +64,7 @@ def test_a_head_that_gives_a_token_twice_is_seen(monkeypatch: pytest.MonkeyPatch
     assert any(FleetSchedule(seed).play().wrong for seed in range(40))
 
 
-def test_every_fault_comes_up() -> None:
+def test_every_fault_occurs() -> None:
     faults = [fault for seed in range(300) for fault in FleetSchedule(seed).faults]
     assert {fault.kind for fault in faults} == {*HARM, "link"}
     assert {fault.link for fault in faults if fault.kind == "link"} == {

@@ -19,6 +19,6 @@ class Skipping:
         return attrs.evolve(reply, sessions=(attrs.evolve(first, start=first.start + 1),))
 
 
-async def test_an_event_that_is_missing_is_noticed() -> None:
+async def test_a_missing_event_is_detected() -> None:
     with pytest.raises(AssertionError, match="events from 1 on, and 0 are here"):
         await poll_once(Skipping(), fresh_key(), 0)  # type: ignore[arg-type]

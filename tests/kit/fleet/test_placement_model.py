@@ -8,14 +8,14 @@ def test_conversations_repeat_from_their_seed() -> None:
     assert Conversations(1).hit_rate(at_random(1)) != Conversations(2).hit_rate(at_random(1))
 
 
-def test_one_node_with_room_for_all_finds_all_but_what_is_new() -> None:
+def test_one_large_node_finds_everything_that_is_not_new() -> None:
     everything = Conversations(0, cache_blocks=100_000).hit_rate(lambda chain, load: "a")
     nothing = Conversations(0, cache_blocks=1).hit_rate(lambda chain, load: "a")
     assert everything > 0.9
     assert nothing < 0.1
 
 
-def test_heads_are_asked_in_turn() -> None:
+def test_heads_are_used_in_turn() -> None:
     asked = in_turn(lambda chain, load: "a", lambda chain, load: "b")
     assert [asked((), len) for _ in range(4)] == ["a", "b", "a", "b"]
     assert ByAffinity()((), lambda node: "abc".index(node)) in "abc"

@@ -6,7 +6,7 @@ import socket
 from tests.kit.fleet.ray_cluster import listening_addresses, token_file
 
 
-def test_the_addresses_on_which_this_process_listens_are_seen() -> None:
+def test_the_listening_addresses_of_this_process_are_found() -> None:
     before = listening_addresses([os.getpid()])
     with socket.create_server(("127.0.0.1", 0)):
         assert listening_addresses([os.getpid()]) == before | {"0100007F"}
@@ -14,7 +14,7 @@ def test_the_addresses_on_which_this_process_listens_are_seen() -> None:
         assert "00000000000000000000000001000000" in listening_addresses([os.getpid()])
 
 
-def test_a_socket_that_does_not_listen_is_not_seen() -> None:
+def test_a_socket_that_does_not_listen_is_not_found() -> None:
     with socket.socket() as idle:
         before = listening_addresses([os.getpid()])
         idle.bind(("127.0.0.1", 0))

@@ -15,7 +15,7 @@ def test_the_files_belong_together_before_and_after_a_renewal(tmp_path: Path) ->
     assert made.certificate.read_bytes() != first
 
 
-def test_a_client_trusts_this_authority_alone(tmp_path: Path) -> None:
+def test_a_client_trusts_only_this_authority(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     own, other = Certificates(tmp_path).client_context(), Certificates(tmp_path / "other").client_context()
     assert own.get_ca_certs(True)[-1:] != other.get_ca_certs(True)[-1:]

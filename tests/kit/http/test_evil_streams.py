@@ -6,7 +6,7 @@ import trio
 from tests.kit.http.evil_streams import BrittleStream, DeafStream, TricklingStream
 
 
-async def test_a_trickling_stream_gives_its_pieces_then_the_end_and_keeps_what_is_sent() -> None:
+async def test_a_trickling_stream_gives_its_pieces_and_records_sent_bytes() -> None:
     stream = TricklingStream([b"a", b"", b"bc"])
     assert [await stream.receive_some() for _ in range(4)] == [b"a", b"bc", b"", b""]
     await stream.send_all(b"x")
@@ -41,7 +41,7 @@ async def test_a_brittle_stream_breaks_at_its_operation_and_stays_broken() -> No
         await stream.send_all(b"y")
 
 
-async def test_a_deaf_stream_says_its_words_and_never_reads(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_deaf_stream_sends_its_bytes_and_never_reads(autojump_clock: trio.testing.MockClock) -> None:
     stream = DeafStream(b"abc")
     assert await stream.receive_some(2) == b"ab"
     assert await stream.receive_some() == b"c"

@@ -50,11 +50,11 @@ def test_random_splits_repeat_with_their_seed() -> None:
     assert list(random_splits("abcdef", seed=3, count=5)) == list(random_splits("abcdef", seed=3, count=5))
 
 
-def test_an_object_that_does_not_mind_the_cuts_passes() -> None:
+def test_an_object_that_ignores_the_splits_passes() -> None:
     assert assert_same_at_every_split("abc", run_text(Echo)) == "abc."
 
 
-def test_an_object_that_minds_the_cuts_is_found() -> None:
+def test_an_object_that_depends_on_the_splits_is_detected() -> None:
     with pytest.raises(AssertionError, match="fed as"):
         assert_same_at_every_split("abc", run_text(PartCounter))
 

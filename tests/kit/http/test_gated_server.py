@@ -22,13 +22,13 @@ async def test_nothing_is_computed_before_a_step_is_let_through() -> None:
         assert content_of(await talk.events()) == "bc"
 
 
-async def test_settings_are_of_the_engine_or_of_the_table_before_the_underscores() -> None:
+async def test_settings_are_in_the_engine_table_or_the_one_before_underscores() -> None:
     async with gated_server(max_num_seqs=3, http__idle_timeout_ms=7) as host:
         settings = host.server.running.assembled.settings
         assert (settings.engine.max_num_seqs, settings.http.idle_timeout_ms) == (3, 7)
 
 
-def test_a_series_or_a_help_that_comes_twice_is_seen() -> None:
+def test_a_repeated_series_or_help_is_detected() -> None:
     assert parse_metrics('# HELP a b\n# TYPE a gauge\na{x="1"} 2\n') == {"a{x='1'}": 2}
     with pytest.raises(AssertionError, match="HELP"):
         parse_metrics("# HELP a b\n# HELP a b\n# TYPE a gauge\na 2\n")

@@ -3,7 +3,7 @@
 from tests.kit.http.guarded_api import guarded
 
 
-async def test_the_key_opens_and_nothing_else_does() -> None:
+async def test_only_the_key_gives_access() -> None:
     async with guarded() as api:
         assert (await api.chat()).status == 200
         assert (await api.ask("GET", "/v1/models")).status == 401

@@ -21,7 +21,7 @@ async def test_requests_of_the_client_share_one_connection() -> None:
         assert server.listener.accepted == 1
 
 
-async def test_every_connect_is_a_connection_of_its_own() -> None:
+async def test_every_connect_opens_a_new_connection() -> None:
     async with memory_server(echo) as server:
         assert (await server.request("POST", "/", body=b"a")).body == b"a"
         assert (await server.request("POST", "/", body=b"b")).body == b"b"
@@ -70,7 +70,7 @@ async def test_leaving_cancels_the_handler(leave: str) -> None:
         await cancelled.wait()
 
 
-async def test_exchange_returns_what_came_before_the_server_waits_again() -> None:
+async def test_exchange_returns_the_bytes_before_the_server_waits_again() -> None:
     async with memory_server(echo) as server:
         answer = await server.exchange([b"GET / HT", b"TP/1.1\r\nHost: x\r\n\r\n"])
         assert answer.startswith(b"HTTP/1.1 200 OK\r\n")

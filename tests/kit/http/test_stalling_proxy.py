@@ -26,7 +26,7 @@ def echo() -> Iterator[str]:
         thread.join()
 
 
-def test_it_forwards_both_ways_holds_what_comes_while_it_stalls_and_gives_it_later(echo: str) -> None:
+def test_it_forwards_both_ways_and_delays_bytes_while_it_stalls(echo: str) -> None:
     with StallingProxy(echo) as proxy:
         host, _, port = proxy.address.rpartition(":")
         with socket.create_connection((host, int(port)), timeout=10) as client:

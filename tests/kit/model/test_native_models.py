@@ -20,7 +20,7 @@ def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for() -> None:
     assert np.array_equal(one.layers[0].gate.rows, two.layers[0].gate.rows)
 
 
-def test_native_and_ordered_models_run_alike_and_multiply_is_their_product() -> None:
+def test_native_and_ordered_models_agree_and_multiply_is_their_product() -> None:
     shape = block_shape(layers=1)
     tensors = stored(shape)
     assert same_bits(

@@ -18,7 +18,7 @@ def test_the_types_of_q4_k_m_are_those_that_llama_cpp_chooses() -> None:
     assert kind("blk.5.attn_q.weight", 896) == Q5_0
 
 
-def test_a_file_of_one_kind_has_it_everywhere_but_in_vectors(tmp_path: Path) -> None:
+def test_a_file_of_one_kind_has_it_in_all_matrices(tmp_path: Path) -> None:
     path = write_stored_gguf(
         tmp_path / "one.gguf", tiny_shape(hidden=256, intermediate=512, head_size=64, rotated=64), one_kind(Q4_K, Q6_K)
     )

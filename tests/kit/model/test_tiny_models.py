@@ -21,7 +21,7 @@ def test_tiny_llama_is_the_same_for_the_same_seed_and_another_for_another() -> N
     assert not np.array_equal(first, other)
 
 
-def test_tiny_llama_does_not_always_say_the_same_token() -> None:
+def test_tiny_llama_does_not_always_give_the_same_token() -> None:
     assert len(set(run_whole(tiny_llama(), range(64)).logits.argmax(axis=1).tolist())) > 8
 
 

@@ -93,7 +93,7 @@ def test_a_sequence_of_nans_does_not_reach_its_neighbours():
     assert after.tobytes() == hidden_of(tiny_bert(), [2, 6, 7, 3])[0].tobytes()
 
 
-def test_only_the_rows_that_are_asked_for_come_back():
+def test_only_the_requested_rows_are_returned():
     model = tiny_bert()
     batch = attrs.evolve(step_batch(Rows([2, 5, 6, 3], 0, (0,))), logit_rows=NOTHING)
     whole = model.forward(batch, model.new_kv_store(1, 16)).hidden
@@ -109,7 +109,7 @@ def test_logits_and_parts_of_a_sequence_are_refused():
         model.forward(attrs.evolve(step_batch(Rows([5], 3, (0,))), logit_rows=NOTHING), model.new_kv_store(1, 16))
 
 
-def test_the_spec_says_what_it_is_and_numerics_name_weights_and_pooling(tmp_path):
+def test_the_spec_describes_the_encoder_and_numerics_name_its_parts(tmp_path):
     spec = load_model(write_tiny_bert(tmp_path), threads=1).model.spec
     assert (spec.architecture, spec.bidirectional, spec.kv_bytes_per_token) == ("bert", True, 0)
     assert (spec.context_tokens, spec.hidden_size, spec.vocabulary_size) == (MAX_SEQ_LENGTH, 32, len(VOCABULARY))
@@ -150,7 +150,7 @@ def test_weights_in_half_precision_are_read(tmp_path):
     assert hidden_of(loaded.model, [2, 9, 3])[0].tobytes() == hidden_of(tiny_bert(widened), [2, 9, 3])[0].tobytes()
 
 
-def test_numbers_of_positions_and_a_pooler_may_lie_in_the_file(tmp_path):
+def test_position_ids_and_a_pooler_in_the_file_are_ignored(tmp_path):
     more = {"embeddings.position_ids": np.arange(96)[None], "pooler.dense.weight": np.zeros((32, 32), np.float32)}
     load_model(write_tiny_bert(tmp_path, {**TENSORS, **more}), threads=1)
 
@@ -189,7 +189,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_names(tmp_pa
         ({"max_position_embeddings": 95}, r"position_embeddings.weight has the shape \[96, 32\], not \[95, 32\]"),
     ],
 )
-def test_what_is_not_served_of_a_config_is_refused_by_name(tmp_path, change, words):
+def test_an_unsupported_config_is_refused_by_name(tmp_path, change, words):
     with pytest.raises(ModelRefused, match=words):
         load_model(write_tiny_bert(tmp_path, **change))
 
@@ -210,7 +210,7 @@ def test_native_kernels_and_a_longer_context_are_refused(tmp_path):
         load_model(tmp_path, context_tokens=65)
 
 
-def test_the_context_may_be_cut(tmp_path):
+def test_the_context_can_be_shortened(tmp_path):
     assert load_model(write_tiny_bert(tmp_path), context_tokens=20).model.spec.context_tokens == 20
 
 
@@ -231,7 +231,7 @@ def test_the_context_may_be_cut(tmp_path):
         ({"1_Pooling/config.json": {"pooling_mode": "mean", "include_prompt": True}}, Pooling()),
     ],
 )
-def test_pooling_and_length_are_what_the_files_say(tmp_path, files, pooling):
+def test_pooling_and_length_come_from_the_files(tmp_path, files, pooling):
     write_tiny_bert(tmp_path)
     for name, document in files.items():
         (tmp_path / name).unlink() if document is None else put(tmp_path, name, document)
@@ -256,7 +256,7 @@ def test_pooling_and_length_are_what_the_files_say(tmp_path, files, pooling):
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length"),
     ],
 )
-def test_what_is_not_served_of_a_sentence_encoder_is_refused_by_file(tmp_path, name, document, words):
+def test_an_unsupported_sentence_encoder_is_refused_by_file(tmp_path, name, document, words):
     write_tiny_bert(tmp_path)
     put(tmp_path, name, document)
     with pytest.raises(ModelRefused, match=words):
@@ -265,13 +265,13 @@ def test_what_is_not_served_of_a_sentence_encoder_is_refused_by_file(tmp_path, n
 
 @pytest.mark.spec("MOD-37")
 @pytest.mark.parametrize(("said", "context"), [({}, 96), ({"max_seq_length": None}, 96), ({"max_seq_length": 500}, 96)])
-def test_the_positions_bound_the_length_where_the_files_do_not(tmp_path, said, context):
+def test_the_positions_bound_the_length_if_the_files_do_not(tmp_path, said, context):
     write_tiny_bert(tmp_path)
     put(tmp_path, "sentence_bert_config.json", said)
     assert load_model(tmp_path).model.spec.context_tokens == context
 
 
-def test_a_prompt_that_is_asked_for_before_every_text_is_noted(tmp_path):
+def test_a_default_prompt_in_the_files_is_logged(tmp_path):
     write_tiny_bert(tmp_path)
     put(
         tmp_path, "config_sentence_transformers.json", {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
@@ -280,7 +280,7 @@ def test_a_prompt_that_is_asked_for_before_every_text_is_noted(tmp_path):
     assert "asks for a prompt before every text" in note
 
 
-def test_the_tokenizer_must_be_there(tmp_path):
+def test_the_tokenizer_must_exist(tmp_path):
     write_tiny_bert(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     put(tmp_path, "vocab.txt", "\n".join(VOCABULARY))

@@ -93,7 +93,7 @@ NASTY_JSON = {
 
 @pytest.mark.spec("MOD-31")
 @pytest.mark.parametrize("name", NASTY_JSON)
-def test_nasty_json_in_the_place_of_any_file_is_refused_or_harmless(directory, name):
+def test_hostile_json_in_place_of_any_file_is_refused_or_harmless(directory, name):
     whole = {path: path.read_bytes() for path in directory.glob("*.json")}
     for path, data in whole.items():
         path.write_bytes(NASTY_JSON[name])

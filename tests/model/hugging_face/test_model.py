@@ -64,7 +64,7 @@ def test_begin_and_end_are_named_by_their_spelling(llama, name, spell):
 
 
 @pytest.mark.spec("MOD-29")
-def test_without_a_spelling_the_numbers_of_the_config_hold(llama):
+def test_without_a_spelling_the_ids_of_the_config_apply(llama):
     loaded = load_model(llama, threads=1)
     assert (loaded.bos_id, loaded.eos_ids) == (1, {2})
 
@@ -78,11 +78,11 @@ def test_generation_config_wins_over_config_about_what_ends_an_answer(llama):
 
 
 @pytest.mark.spec("MOD-29")
-def test_a_config_may_name_several_ends(tmp_path):
+def test_a_config_can_name_several_ends(tmp_path):
     assert load_model(write_kin(tmp_path, LLAMA, eos_token_id=[3, 4]), threads=1).eos_ids == {3, 4}
 
 
-def test_add_bos_token_is_handed_on_where_it_is_said(llama):
+def test_add_bos_token_is_passed_on_if_it_is_set(llama):
     assert "tokenizer.ggml.add_bos_token" not in load_model(llama, threads=1).metadata
     put(llama, "tokenizer_config.json", {"add_bos_token": False})
     assert load_model(llama, threads=1).metadata["tokenizer.ggml.add_bos_token"] is False
@@ -95,7 +95,7 @@ def test_a_template_of_its_own_file_wins_over_tokenizer_config(llama):
     assert load_model(llama, threads=1).chat_template == "from file: ü\n"
 
 
-def test_a_directory_without_a_template_says_none(llama):
+def test_a_directory_without_a_template_has_none(llama):
     assert load_model(llama, threads=1).chat_template is None
 
 
@@ -125,7 +125,7 @@ def test_the_makers_sampling_is_the_default(llama, document, sampling):
 
 
 @pytest.mark.spec("MOD-51")
-def test_wishes_that_are_not_served_are_noted_and_harmless_ones_are_not(llama):
+def test_unsupported_defaults_are_logged_except_harmless_ones(llama):
     wishes = {
         "encoder_repetition_penalty": 1.1,
         "no_repeat_ngram_size": 0,
@@ -178,7 +178,7 @@ def test_sampling_out_of_bounds_is_refused_by_name(llama, name, value):
         ("llama yarn, every number", 256, 256),
     ],
 )
-def test_scaling_says_how_long_a_context_may_be_asked_for(name, trained, longest):
+def test_scaling_determines_the_longest_context(name, trained, longest):
     assert shape_of(CASES[name]).context_tokens == trained
     assert shape_of(CASES[name], longest).context_tokens == longest
     with pytest.raises(ModelRefused, match=f"is more than the model's {longest}"):
@@ -186,7 +186,7 @@ def test_scaling_says_how_long_a_context_may_be_asked_for(name, trained, longest
 
 
 @pytest.mark.spec("MOD-24")
-def test_both_ways_to_write_a_rotation_mean_the_same():
+def test_both_ways_to_write_rotation_scaling_mean_the_same():
     numbers = {"rope_type": "linear", "factor": 2.0}
     old = shape_of(LLAMA, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
     assert shape_of(LLAMA, rope_parameters={**numbers, "rope_theta": 500.0}) == old
@@ -219,19 +219,19 @@ def test_windows_are_read_as_each_architecture_writes_them(case, changes, window
 
 
 @pytest.mark.spec("MOD-26")
-def test_a_mistral_that_leaves_its_window_out_has_the_one_of_its_class():
+def test_a_mistral_without_a_window_has_the_default_one_of_its_class():
     config = {name: value for name, value in MISTRAL.config.items() if name != "sliding_window"}
     assert hf_shape(config).windows == (4096, 4096)
 
 
 @pytest.mark.spec("MOD-26")
-def test_layers_that_do_not_turn_are_listed_or_every_fourth():
+def test_layers_without_rotation_are_listed_or_every_fourth():
     assert shape_of(SMOLLM3, no_rope_layers=[0, 1]).unrotated_layers == (0,)
     assert shape_of(SMOLLM3, no_rope_layer_interval=4, num_hidden_layers=9).unrotated_layers == (3, 7)
 
 
 @pytest.mark.spec("MOD-23")
-def test_features_name_what_other_kernels_must_know():
+def test_features_name_what_other_kernels_must_support():
     assert shape_of(LLAMA).features == frozenset()
     assert shape_of(LLAMA, attention_bias=True).features == {"qkv_bias", "output_bias"}
     assert shape_of(MISTRAL).features == {"sliding_window"}
@@ -357,7 +357,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_own_names(ll
         load_model(rewritten(llama, change), threads=1)
 
 
-def test_old_copies_of_the_rotation_and_a_second_tied_embedding_are_left_alone(tmp_path):
+def test_old_rotation_tables_and_a_second_tied_embedding_are_ignored(tmp_path):
     plain = load_model(write_kin(tmp_path / "a", CASES["llama"]), threads=1)
     changed = rewritten(
         write_kin(tmp_path / "b", CASES["llama"]),
@@ -392,7 +392,7 @@ def test_every_byte_of_every_shard_is_in_the_numerics(tmp_path):
         ("{", "cannot be read"),
     ],
 )
-def test_an_index_that_lies_is_refused(tmp_path, index, reason):
+def test_an_inconsistent_index_is_refused(tmp_path, index, reason):
     directory = write_kin(tmp_path, MISTRAL)
     put(directory, "model.safetensors.index.json", index)
     with pytest.raises(ModelRefused, match=reason):
@@ -446,7 +446,7 @@ def test_weights_that_are_only_a_pickle_are_refused_and_not_opened(llama):
         ({"tokenizer.json": TOKENIZER, "generation_config.json": {"eos_token_id": 320}}, "ids below 320"),
     ],
 )
-def test_files_about_text_that_are_missing_or_lying_are_refused(llama, files, reason):
+def test_missing_or_inconsistent_text_files_are_refused(llama, files, reason):
     (llama / "tokenizer.json").unlink()
     for name, document in files.items():
         put(llama, name, document)

@@ -51,7 +51,7 @@ def test_rows_are_copies_that_outlive_the_file(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["I64", "F64", "BOOL"])
-def test_other_types_may_be_there_but_their_rows_are_refused(tmp_path, kind):
+def test_tensors_of_other_types_are_allowed_but_their_rows_are_refused(tmp_path, kind):
     size = {"I64": 8, "F64": 8, "BOOL": 1}[kind]
     (tmp_path / "x").write_bytes(safetensors_bytes({"ids": entry(kind, (2,), (0, 2 * size))}, bytes(2 * size)))
     with SafetensorsFile(tmp_path / "x") as file, pytest.raises(ModelRefused, match=f"type {kind}; read are F32"):
@@ -115,7 +115,7 @@ def test_a_hostile_header_is_refused_with_its_reason_in_little_memory(name):
         tracemalloc.stop()
 
 
-def test_what_we_refuse_the_safetensors_package_refuses_too_but_for_duplicates():
+def test_the_safetensors_package_also_refuses_all_but_duplicates():
     for name, (data, _) in REFUSED.items():
         with contextlib.suppress(safetensors.SafetensorError):
             safetensors.deserialize(data)
@@ -132,7 +132,7 @@ def test_every_truncation_is_refused():
 
 @pytest.mark.spec("MOD-49")
 @given(flips=st.lists(st.tuples(st.integers(0, len(GOOD) - 1), st.integers(0, 255)), min_size=1, max_size=8))
-def test_a_damaged_header_is_read_or_refused_and_what_is_read_lies_inside(flips):
+def test_a_damaged_header_is_refused_or_stays_inside_the_file(flips):
     damaged = bytearray(GOOD)
     for place, value in flips:
         damaged[place] = value
@@ -164,5 +164,5 @@ def test_a_file_that_cannot_be_opened_is_refused(tmp_path):
             SafetensorsFile(tmp_path / name)
 
 
-def test_the_metadata_of_a_file_is_no_tensor():
+def test_the_metadata_of_a_file_is_not_a_tensor():
     assert read_header(safetensors_bytes({"__metadata__": {"format": "pt"}}), "x") == {}

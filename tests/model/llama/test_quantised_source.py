@@ -25,7 +25,7 @@ def test_matrices_are_stored_in_blocks_and_vectors_stay(source):
     assert np.array_equal(source.rows(VECTOR, 0, 32), tiny_tensors(tiny_shape())[VECTOR])
 
 
-def test_rows_are_what_the_blocks_stand_for_and_near_the_files(source):
+def test_rows_are_the_values_of_the_blocks_and_near_the_files(source):
     given = tiny_tensors(tiny_shape())[MATRIX]
     rows = source.rows(MATRIX, 0, len(given))
     _, blocks = source.stored(MATRIX)
@@ -36,7 +36,7 @@ def test_rows_are_what_the_blocks_stand_for_and_near_the_files(source):
     assert np.array_equal(source.rows(MATRIX, 3, 9), rows[3:9])
 
 
-def test_a_matrix_whose_rows_are_no_whole_blocks_stays():
+def test_a_matrix_whose_rows_are_not_whole_blocks_stays():
     source = Q8Source(StoredArrays({"odd": np.ones((4, 33), np.float32)}))
     assert source.stored("odd")[0] == 0
     assert np.array_equal(source.rows("odd", 0, 4), np.ones((4, 33), np.float32))
