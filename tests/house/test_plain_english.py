@@ -27,7 +27,17 @@ INSTEAD = {
 # What is read. The list only gets longer.
 READ = (
     *("tlserve/access", "tlserve/admission", "tlserve/errors.py", "tlserve/generation.py", "tlserve/lifecycle"),
-    *("tlserve/testing", "tlserve/worker", "tests", "docs/README.md", "docs/changelog", "docs/make", "docs/tutorials"),
+    *(
+        "tlserve/testing",
+        "tlserve/worker",
+        "tests",
+        "docs/README.md",
+        "docs/changelog",
+        "docs/decisions",
+        "docs/explanation",
+    ),
+    *("docs/how-to", "docs/make", "docs/reference/glossary.md", "docs/reference/node-calls.md", "docs/style.md"),
+    *("docs/tutorials", "README.md"),
     *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "specs/engine.md", "specs/fleet.md", "specs/http.md"),
 )
 SUFFIXES = {".py", ".c", ".h", ".md"}
