@@ -17,24 +17,28 @@ from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.schemas import checked_schema
 from tlserve.errors import ClientError
 
+# Every repetition is possessive, and a quote, slash or bracket that is not closed is refused where it is found: so the walk takes
+# time linear in the text, whatever the text is.
 _PIECE = re.compile(
-    r"""(?P<string>"(?:\\.|[^"\\\n])*"i?)
-      | (?P<comment>//[^\n]*|\#[^\n]*)
-      | (?P<regex>/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n])+/[a-z]*)
-      | (?P<json>%json\s*(?=\{))
-      | (?P<options>%(?:llguidance|regex)\s*(?=\{))
-      | (?P<token><[^<>\s]+>)
-      | (?P<grammar>@[\w-]+)
-      | (?P<attribute>\b(?:max_tokens|temperature|stop)\s*=)
-      | (?P<other>.)""",
+    r"""(?P<string>"(?:\\.|[^"\\\n])*+"i?)
+      | (?P<comment>//[^\n]*+|\#[^\n]*+)
+      | (?P<regex>/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*+\]|[^/\\\n\[])++/[a-z]*+)
+      | (?P<open>["/])
+      | (?P<json>%json\s*+(?=\{))
+      | (?P<options>%(?:llguidance|regex)\s*+(?=\{))
+      | (?P<token><[^<>\s]++>)
+      | (?P<grammar>@[\w-]++)
+      | (?P<attribute>\b(?:max_tokens|temperature|stop)\s*+=)
+      | (?P<other>\w++|\s++|.)""",
     re.VERBOSE | re.DOTALL,
 )
 _REFUSED = {
+    "open": "starts a string or a regular expression that does not end on its line",
     "token": "asks for a control token, and answers are text",
     "grammar": "names another grammar, and there is none",
     "attribute": "has an attribute that is not served",
 }
-_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+_GBNF = re.compile(r"^[^\S\n]*+[\w-]++[^\S\n]*+::=", re.MULTILINE)
 _DECODER = json.JSONDecoder()
 
 
@@ -53,17 +57,23 @@ class _Reading:
             assert found is not None
             at, kind = found.end(), found.lastgroup
             if kind in _REFUSED:
-                raise ClientError(f"{self.field}: {found[0][:60]} {_REFUSED[kind]}; leave it out", param=self.field)
+                raise self._refusal(found)
             if kind in ("json", "options"):
                 value, at = self._value(at)
                 yield self._schema(value) if kind == "json" else found[0] + json.dumps(value, ensure_ascii=False)
             elif kind != "comment":
                 yield found[0]
 
+    def _refusal(self, found: re.Match[str]) -> ClientError:
+        line = self.text.count("\n", 0, found.start()) + 1
+        remedy = "close it" if found.lastgroup == "open" else "leave it out"
+        words = f"{self.field}: line {line}: {found[0][:60]} {_REFUSED[found.lastgroup or '']}; {remedy}"
+        return ClientError(words, param=self.field)
+
     def _value(self, at: int) -> tuple[object, int]:
         try:
             return _DECODER.raw_decode(self.text, at)
-        except ValueError as fault:
+        except (ValueError, RecursionError) as fault:
             raise ClientError(f"{self.field}: what follows % is no JSON: {fault}", param=self.field) from None
 
     def _schema(self, schema: object) -> str:
