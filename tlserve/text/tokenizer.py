@@ -16,13 +16,8 @@ MODEL = "tokenizer.ggml.model"
 HUGGINGFACE = "tokenizer.huggingface.json"
 
 
-class Tokenizer(Protocol):
-    """Text to token ids and back. Ids are below `vocabulary_size`. Safe for use by several threads at once.
-
-    `special_tokens` maps the spelling of each control token, and of each user-defined token that is more than whitespace or
-    one character, to its id, the longest spelling first. `add_bos` says that a prompt begins with `bos_id`,
-    `add_eos` that a text to be embedded ends with `eos_id`.
-    """
+class SpelledTokens(Protocol):
+    """The part of a tokenizer that masks need: what each token spells."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -31,6 +26,24 @@ class Tokenizer(Protocol):
     @property
     def special_tokens(self) -> Mapping[str, int]:
         """Return spelling -> id, the longest spelling first."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
+
+    def token_bytes(self, token: int) -> bytes:
+        """Return what `token` adds to the visible text: b"" for a control token. Raises IndexError."""
+
+    def token_spelling(self, token: int) -> bytes:
+        """Return the bytes that `token` is spelled with: those of its control token, too. Raises IndexError."""
+
+
+class Tokenizer(SpelledTokens, Protocol):
+    """Text to token ids and back. Ids are below `vocabulary_size`. Safe for use by several threads at once.
+
+    `special_tokens` maps the spelling of each control token, and of each user-defined token that is more than whitespace or
+    one character, to its id, the longest spelling first. `add_bos` says that a prompt begins with `bos_id`,
+    `add_eos` that a text to be embedded ends with `eos_id`.
+    """
 
     @property
     def bos_id(self) -> int | None:
@@ -48,21 +61,12 @@ class Tokenizer(Protocol):
     def add_eos(self) -> bool:
         """Say whether a text to be embedded ends with `eos_id`."""
 
-    def encode(self, text: str) -> list[int]:
-        """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
-
     def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
         """Return the ids of `text`, its special tokens among them where it spells them; no BOS.
 
         `mark` is a character that is no part of the text: a spelling with a mark inside is ordinary text, and marks are dropped
         before ordinary text is encoded.
         """
-
-    def token_bytes(self, token: int) -> bytes:
-        """Return what `token` adds to the visible text: b"" for a control token. Raises IndexError."""
-
-    def token_spelling(self, token: int) -> bytes:
-        """Return the bytes that spell `token`, control tokens too. Raises IndexError."""
 
 
 _BUILDERS: Mapping[str, str] = {

@@ -1,136 +1,198 @@
 """Grammars compiled beside the event loop and the engine, each once, and kept for the next request.
 
-Owns the time that a grammar may take, how many are compiled at once, and which are kept. Refuses to know their language. Lives on
-the event loop; the compiler runs in worker threads of its own limiter. A thread that takes too long is left behind, and its
-place in the limiter with it until it ends: it holds up other new grammars, and nothing else.
+Owns what a grammar may cost, how many are compiled at once and for whom, and which are kept. Knows nothing of their language.
+Lives on the event loop.
 
-The compiler goes as deep as a grammar does, and a stack that overflows in native code ends the process: so each compilation has
-a thread with a stack that grows with its text. Measured: chains of thousands of rules or references took some 3 kB a link, and
-a link is at least 14 bytes of text.
+A client's grammar is first compiled in another process (`tlserve.worker.grammar_checks`), where it can be ended at any moment and
+its costs are measured. Only what passed there is compiled here, in a worker thread, at the same cost.
 """
 
 from __future__ import annotations
 
-import threading
+import logging
 from collections import OrderedDict
-from collections.abc import Callable
 
 import attrs
 import trio
 
 from tlserve.errors import ClientError, Overloaded, Refusal
 from tlserve.generation import CompiledGrammar, Grammar, GrammarCompiler, TokenConstraint
+from tlserve.worker.check_messages import CheckReply, CheckRequest
+from tlserve.worker.deep_stack import run_with_deep_stack
+from tlserve.worker.fair_places import FairPlaces
+from tlserve.worker.grammar_checks import CheckProgram, GrammarChecks
+
+log = logging.getLogger("tlserve.worker")
 
 Key = tuple[str, frozenset[int]]
-Outcome = CompiledGrammar | ClientError
-_STACK_BYTES = 64 << 20
-_STACK_PER_BYTE = 1024
+_FREE_BYTES = 8 << 20
+_MEMORY_PER_BYTE = 400
+"""What a compiled grammar may take, in bytes for each byte of its source, beyond `_FREE_BYTES`. Measured: 260 for 5,000 required
+properties, 370 for as many optional ones; hostile ones take ten thousand."""
+
+_WALL_FACTOR = 4
+"""Wall time of a check for each second of CPU time: the engine's threads come first."""
 
 
 @attrs.frozen(kw_only=True)
 class GrammarLimits:
-    """`time_s` for one grammar; at most `kept` stay compiled, the latest ones; `at_once` are compiled side by side."""
+    """What compiling may cost.
+
+    `time_s` is the CPU time for one grammar, `mask_s` that of its slowest mask; `memory_bytes` is what all that are kept may take
+    together, and one may take a quarter of it. At most `kept` stay compiled, the latest ones. `at_once` are compiled at the same
+    time, one of them at most for each tenant while others may come.
+    """
 
     time_s: float = 2.0
+    mask_s: float = 0.1
+    memory_bytes: int = 256 << 20
     kept: int = 64
     at_once: int = 2
+
+    def check_of(self, grammar: Grammar, stop_ids: frozenset[int]) -> CheckRequest:
+        """Return the check of `grammar`: memory follows the bytes that were sent."""
+        allowed = _FREE_BYTES + _MEMORY_PER_BYTE * len(grammar.source.encode())
+        return CheckRequest(
+            number=0,
+            source=grammar.source,
+            stop_ids=sorted(stop_ids),
+            cpu_s=self.time_s,
+            wall_s=_WALL_FACTOR * self.time_s,
+            memory_bytes=min(allowed, self.memory_bytes // 4),
+        )
+
+
+@attrs.frozen
+class _Kept:
+    """A compiled grammar, and the memory that it takes, in bytes."""
+
+    compiled: CompiledGrammar
+    memory_bytes: int
+
+
+Outcome = _Kept | ClientError
 
 
 @attrs.define(eq=False)
 class _Compilation:
-    """One grammar under way; `outcome` None once it is `over`: the task that began it was cancelled."""
+    """One grammar under way. `outcome` is None once it is `over` if the request that began it was cancelled."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     outcome: Outcome | None = None
-    begun: bool = False
 
 
 class Grammars:
-    """The grammars of one backend. Without a compiler each is refused."""
+    """The grammars of one backend. Without a compiler each is refused; without a `program` they are compiled unchecked."""
 
-    def __init__(self, compiler: GrammarCompiler | None, limits: GrammarLimits) -> None:
+    def __init__(
+        self, compiler: GrammarCompiler | None, limits: GrammarLimits, program: CheckProgram | None = None
+    ) -> None:
         self._compiler = compiler
         self._limits = limits
-        self._places = trio.CapacityLimiter(limits.at_once)
-        self._kept: OrderedDict[Key, CompiledGrammar] = OrderedDict()
+        self._checks = None if program is None else GrammarChecks(program)
+        self._places = FairPlaces(limits.at_once)
+        self._threads = trio.CapacityLimiter(limits.at_once)
+        self._kept: OrderedDict[Key, _Kept] = OrderedDict()
+        self._refused: OrderedDict[Key, ClientError] = OrderedDict()
         self._under_way: dict[Key, _Compilation] = {}
 
-    async def start(self, grammar: Grammar, stop_ids: frozenset[int]) -> TokenConstraint:
-        """Return a fresh constraint; raises ClientError for a grammar that cannot be had, Overloaded if its turn did not come."""
+    async def run(self) -> None:
+        """Keep the program that checks grammars; returns at once where there is none."""
+        if self._checks is not None:
+            await self._checks.run()
+
+    async def start(self, grammar: Grammar, stop_ids: frozenset[int], tenant: str = "") -> TokenConstraint:
+        """Return a fresh constraint of `grammar`, for a request of `tenant`.
+
+        Raises ClientError for a grammar that is refused, and Overloaded if its turn did not come.
+        """
         if self._compiler is None:
             raise Refusal("this server has nothing that compiles grammars", param="structured_outputs")
         key = (grammar.source, stop_ids)
         while key not in self._kept:
+            _raise_again(self._refused.get(key))
             if key not in self._under_way:
-                await self._compile(self._compiler, key, grammar)
+                await self._compile(self._compiler, key, grammar, tenant)
                 continue
             under_way = self._under_way[key]
             await under_way.over.wait()
-            _raise_again(under_way)
+            _raise_again(under_way.outcome)
         self._kept.move_to_end(key)
-        return self._kept[key].start()
+        return self._kept[key].compiled.start()
 
-    async def _compile(self, compiler: GrammarCompiler, key: Key, grammar: Grammar) -> None:
+    async def _compile(self, compiler: GrammarCompiler, key: Key, grammar: Grammar, tenant: str) -> None:
         own = self._under_way[key] = _Compilation()
         try:
-            own.outcome = await self._outcome(compiler, key, grammar, own)
+            async with self._places.hold(tenant, patience_s=_WALL_FACTOR * self._limits.time_s):
+                own.outcome = await self._outcome(compiler, grammar, key[1])
         finally:
             del self._under_way[key]
             own.over.set()
-        _raise_again(own)
-        assert not isinstance(own.outcome, ClientError)
         self._keep(key, own.outcome)
+        _raise_again(own.outcome)
 
-    async def _outcome(self, compiler: GrammarCompiler, key: Key, grammar: Grammar, own: _Compilation) -> Outcome:
+    async def _outcome(self, compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int]) -> Outcome:
+        """Return `grammar` compiled, or why it is refused; raises Overloaded if the machine is too busy for its check."""
+        if self._checks is None:
+            return await self._compiled_here(compiler, grammar, stop_ids, self._limits.time_s, memory_bytes=0)
+        request = self._limits.check_of(grammar, stop_ids)
+        reply = await self._checks.check(request)
+        refusal = self._refusal(request, reply, compiler.field(grammar))
+        if refusal is not None:
+            return refusal
+        wall_s = _WALL_FACTOR * self._limits.time_s
+        return await self._compiled_here(compiler, grammar, stop_ids, wall_s, reply.memory_bytes)
+
+    def _refusal(self, request: CheckRequest, reply: CheckReply, field: str) -> ClientError | None:
+        """Return why a grammar that was checked is refused, or None; raises Overloaded where the check did not end."""
+        limits = self._limits
+        if reply.verdict == "died":
+            raise Overloaded(f"the server is too busy to compile {field}; retry in 1 s")
+        if reply.verdict == "refused":
+            return ClientError(reply.message, param=reply.param)
+        reason = ""
+        if reply.verdict == "time":
+            reason = f"takes more than {limits.time_s:g} s to compile"
+        elif reply.verdict == "memory":
+            reason = f"takes more than {request.memory_bytes >> 20} MB of memory to compile"
+        elif reply.mask_s > limits.mask_s:
+            reason = f"takes {1000 * reply.mask_s:.0f} ms to choose a token, and at most {1000 * limits.mask_s:.0f} ms are allowed"
+        if not reason:
+            return None
+        log.warning("a grammar of %d bytes is refused: it %s", len(request.source), reason)
+        return ClientError(f"{field} {reason}; send a simpler one", param=field)
+
+    async def _compiled_here(
+        self, compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int], wall_s: float, memory_bytes: int
+    ) -> Outcome:
         def compile_it() -> Outcome:
-            own.begun = True
-            return _deep_down(lambda: _compiled(compiler, grammar, key[1]), len(grammar.source))
+            text_bytes = len(grammar.source)
+            try:
+                return _Kept(run_with_deep_stack(lambda: compiler.compile(grammar, stop_ids), text_bytes), memory_bytes)
+            except ClientError as error:
+                return error
 
-        with trio.move_on_after(self._limits.time_s):
-            return await trio.to_thread.run_sync(compile_it, limiter=self._places, abandon_on_cancel=True)
-        if not own.begun:
-            raise Overloaded("too many grammars are being compiled; retry in 1 s")
+        with trio.move_on_after(wall_s):
+            return await trio.to_thread.run_sync(compile_it, limiter=self._threads, abandon_on_cancel=True)
         field = compiler.field(grammar)
-        return ClientError(f"{field} takes longer than {self._limits.time_s:g} s to compile; ask for less", param=field)
+        return ClientError(f"{field} takes longer than {wall_s:g} s to compile; send a simpler one", param=field)
 
-    def _keep(self, key: Key, compiled: CompiledGrammar | None) -> None:
-        assert compiled is not None
-        self._kept[key] = compiled
-        while len(self._kept) > self._limits.kept:
-            self._kept.popitem(last=False)
+    def _keep(self, key: Key, outcome: Outcome | None) -> None:
+        if isinstance(outcome, ClientError):
+            self._refused[key] = outcome
+            while len(self._refused) > self._limits.kept:
+                self._refused.popitem(last=False)
+        elif outcome is not None:
+            self._kept[key] = outcome
+            while len(self._kept) > 1 and self._is_over_limits():
+                self._kept.popitem(last=False)
 
-
-def _compiled(compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int]) -> Outcome:
-    try:
-        return compiler.compile(grammar, stop_ids)
-    except ClientError as error:
-        return error
-
-
-def _deep_down(work: Callable[[], Outcome], text_size: int) -> Outcome:
-    """Return what `work` returns in a thread with a deep stack; raises what it raises. Memory is taken as it is used."""
-    done: list[Outcome | BaseException] = []
-
-    def run() -> None:
-        try:
-            done.append(work())
-        except BaseException as error:  # it goes to the tasks that wait
-            done.append(error)
-
-    usual = threading.stack_size(_STACK_BYTES + _STACK_PER_BYTE * text_size)
-    try:
-        thread = threading.Thread(target=run, name="tlserve-grammar", daemon=True)
-        thread.start()
-    finally:
-        threading.stack_size(usual)
-    thread.join()
-    if isinstance(done[0], BaseException) and not isinstance(done[0], ClientError):
-        raise done[0]
-    return done[0]
+    def _is_over_limits(self) -> bool:
+        memory_bytes = sum(kept.memory_bytes for kept in self._kept.values())
+        return len(self._kept) > self._limits.kept or memory_bytes > self._limits.memory_bytes
 
 
-def _raise_again(compilation: _Compilation) -> None:
-    """Raise the error that is the outcome, as a new object for each task that waited for it."""
-    error = compilation.outcome
-    if isinstance(error, ClientError):
-        raise ClientError(error.message, param=error.param, code=error.code)
+def _raise_again(outcome: Outcome | None) -> None:
+    """Raise the error that is the outcome: a new one, for each request that waited for it."""
+    if isinstance(outcome, ClientError):
+        raise ClientError(outcome.message, param=outcome.param, code=outcome.code)

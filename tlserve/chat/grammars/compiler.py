@@ -16,11 +16,11 @@ from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.recursion import subschemas
 from tlserve.chat.grammars.source import GrammarSource, parse_source
 from tlserve.errors import ClientError
-from tlserve.generation import CompiledGrammar, Grammar
-from tlserve.text.tokenizer import Tokenizer
+from tlserve.generation import Grammar
+from tlserve.text.tokenizer import SpelledTokens
 
 if TYPE_CHECKING:
-    from tlserve.chat.grammars.masks import MaskMaker
+    from tlserve.chat.grammars.masks import LlguidanceGrammar, MaskMaker
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
 """How JSON is laid out: one line, with at most one space behind each comma and colon."""
@@ -32,7 +32,7 @@ _OUR_LINE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): ")
 class LlguidanceCompiler:
     """Compiles grammars for one tokenizer; any number of threads may at once."""
 
-    def __init__(self, tokenizer: Tokenizer, vocabulary_size: int, *, source_bytes: int) -> None:
+    def __init__(self, tokenizer: SpelledTokens, vocabulary_size: int, *, source_bytes: int) -> None:
         """`vocabulary_size` is that of the model's logits; grammars of more than `source_bytes` are refused."""
         self._tokenizer = tokenizer
         self._size = vocabulary_size
@@ -44,11 +44,15 @@ class LlguidanceCompiler:
 
         return MaskMaker(self._tokenizer, self._size)
 
+    def warm_up(self) -> None:
+        """Do what does not depend on a grammar; takes some tenths of a second once."""
+        self._fault({"type": "string"})
+
     def field(self, grammar: Grammar) -> str:
         """Return the field of the request that asked for `grammar`."""
         return parse_source(grammar).field
 
-    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> CompiledGrammar:
+    def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> LlguidanceGrammar:
         """Return `grammar` compiled, its first mask made; raises ClientError with the field, the place and the reason."""
         source = parse_source(grammar)
         self._check_size(source, grammar)

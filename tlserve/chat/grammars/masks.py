@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 import re
+import time
 from typing import Any
 
 import attrs
@@ -18,7 +19,7 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 
-from tlserve.text.tokenizer import Tokenizer
+from tlserve.text.tokenizer import SpelledTokens
 
 _LIMITS = LLParserLimits(verbose_errors=False, initial_lexer_fuel=250_000, max_lexer_states=100_000)
 """Less than the library's own: a hostile pattern is given up after some tenths of a second, and within some 100 MB."""
@@ -35,13 +36,13 @@ _REASON_CHARS = 300
 _REHEARSED_TOKENS = 64
 
 
-class _Vocabulary:
+class _LibraryVocabulary:
     """The tokens as `LLTokenizer` asks for them."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
 
-    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
+    def __init__(self, tokenizer: SpelledTokens, size: int) -> None:
         known = range(tokenizer.vocabulary_size)
         silent = {token for token in known if not tokenizer.token_bytes(token)}
         self._tokenizer = tokenizer
@@ -56,27 +57,35 @@ class _Vocabulary:
 class MaskMaker:
     """Compiles the library's texts for one tokenizer; `size` is that of the model's logits."""
 
-    def __init__(self, tokenizer: Tokenizer, size: int) -> None:
-        vocabulary: Any = _Vocabulary(tokenizer, size)
+    def __init__(self, tokenizer: SpelledTokens, size: int) -> None:
+        vocabulary: Any = _LibraryVocabulary(tokenizer, size)
         self._size = size
         self._library = LLTokenizer(vocabulary, n_vocab=size + 1, eos_token=size, slices=_SLICES)
 
     def make(self, text: str, stop_ids: frozenset[int]) -> LlguidanceGrammar | str:
-        """Return the compiled text, or why it cannot be used; what shows only as it runs is looked for, too."""
+        """Return the compiled text, or why it cannot be used; faults that only show as it runs are looked for as well."""
         matcher = LLMatcher(self._library, text, log_level=0, limits=_LIMITS)
         trial = matcher.deep_copy()
-        _rehearse(trial, self._size)
-        return _reason(trial) if trial.is_error() else LlguidanceGrammar(matcher, _Layout.of(self._size, stop_ids))
+        slowest_s = _rehearse(trial, self._size)
+        if trial.is_error():
+            return _reason(trial)
+        return LlguidanceGrammar(matcher, _Layout.of(self._size, stop_ids), slowest_s)
 
 
-def _rehearse(matcher: LLMatcher, size: int) -> None:
-    """Let `matcher` go through the beginning of one answer, always the same; trouble leaves it in its error state."""
-    choices = random.Random(0)
+def _rehearse(matcher: LLMatcher, size: int) -> float:
+    """Take `matcher` through the beginning of one answer, always the same; return the CPU time of the slowest mask.
+
+    A fault leaves it in its error state.
+    """
+    choices, slowest_s = random.Random(0), 0.0
     for _ in range(_REHEARSED_TOKENS):
+        began = time.thread_time()
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
+        slowest_s = max(slowest_s, time.thread_time() - began)
         going = np.flatnonzero(np.unpackbits(mask, bitorder="little")[:size])
         if not len(going) or not matcher.consume_token(int(choices.choice(going))):
-            return
+            break
+    return slowest_s
 
 
 def _reason(matcher: LLMatcher) -> str:
@@ -112,6 +121,7 @@ class LlguidanceGrammar:
 
     _matcher: LLMatcher
     _layout: _Layout
+    slowest_mask_s: float = 0.0
 
     def start(self) -> LlguidanceConstraint:
         """Return a fresh constraint."""
