@@ -104,6 +104,10 @@ class ServerFault(TlserveError):
     """Something here is broken; the client did nothing wrong."""
 
 
+class GrammarLimitExceeded(ServerFault):
+    """Finding the tokens that a request's grammar allows next takes more work than is allowed; only that request ends."""
+
+
 class EngineFailed(ServerFault):
     """The engine raised while it worked: every open request ends with this, and the process with a non-zero code."""
 

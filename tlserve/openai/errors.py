@@ -41,6 +41,7 @@ TABLE: dict[type[BaseException], ErrorRow] = {
     errors.Draining: ErrorRow(503, SERVER, "draining"),
     errors.DeadlineExceeded: ErrorRow(504, SERVER, "deadline_exceeded"),
     errors.ServerFault: ErrorRow(500, SERVER, "internal_error"),
+    errors.GrammarLimitExceeded: ErrorRow(400, INVALID_REQUEST, "grammar_limit_exceeded"),
     errors.EngineFailed: ErrorRow(500, SERVER, "engine_failed"),
     errors.DrainCut: ErrorRow(503, SERVER, "draining"),
     Exception: ErrorRow(500, SERVER, "internal_error"),

@@ -27,7 +27,7 @@ import msgspec
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.errors import ClientError
 from tlserve.generation import Grammar
-from tlserve.worker.check_messages import CheckReply, CheckRequest, CheckSetup, Frames, framed
+from tlserve.worker.check_messages import CheckReply, CheckRequest, CheckSetup, Frames, Verdict, framed
 from tlserve.worker.deep_stack import run_with_deep_stack, stack_bytes
 
 NICE = 5
@@ -126,7 +126,9 @@ def _reply(check: _Check, status: int, cpu_s: float) -> CheckReply:
         return CheckReply(number, "died", cpu_s=cpu_s)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGXCPU):
         return CheckReply(number, "time", cpu_s=cpu_s)
-    return CheckReply(number, "memory", cpu_s=cpu_s)  # an allocation failed: the library aborts, or Python has no memory left
+    return CheckReply(
+        number, "memory", cpu_s=cpu_s
+    )  # an allocation failed: the library aborts, or Python has no memory left
 
 
 # --- in the process of one grammar
@@ -145,6 +147,7 @@ def _compile_and_exit(compiler: LlguidanceCompiler, request: CheckRequest, answe
 def _limit(request: CheckRequest) -> None:
     """Bound what this process may use. A timer ends it at the millisecond, the kernel's own limit one second later."""
     os.nice(NICE)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # the library prints where it fails, and the reply says so
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, request.cpu_s)
@@ -162,7 +165,7 @@ def _measured(compiler: LlguidanceCompiler, request: CheckRequest) -> CheckReply
     except ClientError as refusal:
         return CheckReply(request.number, "refused", refusal.message, refusal.param)
     grown = max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
-    verdict = "memory" if grown > request.memory_bytes else "ok"
+    verdict: Verdict = "memory" if grown > request.memory_bytes else "ok"
     cpu_s = time.process_time() - began
     return CheckReply(request.number, verdict, cpu_s=cpu_s, mask_s=made.slowest_mask_s, memory_bytes=grown)
 

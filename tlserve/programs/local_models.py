@@ -23,6 +23,7 @@ from tlserve.generation import BackendInfo
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import ModelSpec
 from tlserve.model.load import LoadedModel, load_model
+from tlserve.programs.check_program import check_program
 from tlserve.programs.hosted_model import HostedModel, MakeModels, find_model_path, make_served
 from tlserve.text.tokenizer import build_tokenizer
 from tlserve.worker.grammars import GrammarLimits
@@ -73,7 +74,7 @@ def _make_model(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int
     tokenizer = build_tokenizer(loaded.metadata)
     compiler = LlguidanceCompiler(tokenizer, loaded.model.spec.vocabulary_size, source_bytes=settings.grammar_bytes)
     limits = _limits(settings, loaded)
-    backend = LocalBackend(engine, _info(settings, loaded, engine, limits), limits, compiler)
+    backend = LocalBackend(engine, _info(settings, loaded, engine, limits), limits, compiler, check_program(compiler))
     return HostedModel(
         served=make_served(settings, loaded, backend, tokenizer),
         backend=backend,

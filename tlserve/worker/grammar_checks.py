@@ -57,6 +57,11 @@ class GrammarChecks:
         self._ready = trio.Event()
         self._sending = trio.Lock()
 
+    @property
+    def pid(self) -> int | None:
+        """The program's process id, while it runs."""
+        return None if self._process is None else self._process.pid
+
     async def check(self, request: CheckRequest) -> CheckReply:
         """Return what became of one grammar; "died" if the program itself failed twice. `request.number` is set here."""
         for _ in range(2):
@@ -124,13 +129,14 @@ class GrammarChecks:
             self._kill()
             with trio.CancelScope(shield=True):
                 await process.wait()
-                await process.aclose()
+                await _close_pipes(process)
+            self._process = None
 
     async def _read(self, process: trio.Process) -> None:
         assert process.stdout is not None
         frames = Frames()
         async for data in process.stdout:
-            for body in frames.feed(data):
+            for body in frames.feed(bytes(data)):
                 reply = msgspec.msgpack.decode(body, type=CheckReply)
                 waiting = self._waiting.get(reply.number)
                 if waiting is not None:
@@ -145,3 +151,9 @@ class GrammarChecks:
     def _end_all(self) -> None:
         for waiting in self._waiting.values():
             waiting.over.set()
+
+
+async def _close_pipes(process: trio.Process) -> None:
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            await pipe.aclose()

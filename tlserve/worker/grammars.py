@@ -44,7 +44,7 @@ class GrammarLimits:
     """
 
     time_s: float = 2.0
-    mask_s: float = 0.1
+    mask_s: float = 0.05
     memory_bytes: int = 256 << 20
     kept: int = 64
     at_once: int = 2
@@ -89,12 +89,18 @@ class Grammars:
     ) -> None:
         self._compiler = compiler
         self._limits = limits
+        self.checks_made = 0
         self._checks = None if program is None else GrammarChecks(program)
         self._places = FairPlaces(limits.at_once)
         self._threads = trio.CapacityLimiter(limits.at_once)
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._refused: OrderedDict[Key, ClientError] = OrderedDict()
         self._under_way: dict[Key, _Compilation] = {}
+
+    @property
+    def checker_pid(self) -> int | None:
+        """The process id of the program that checks grammars, while it runs."""
+        return None if self._checks is None else self._checks.pid
 
     async def run(self) -> None:
         """Keep the program that checks grammars; returns at once where there is none."""
@@ -136,6 +142,7 @@ class Grammars:
         if self._checks is None:
             return await self._compiled_here(compiler, grammar, stop_ids, self._limits.time_s, memory_bytes=0)
         request = self._limits.check_of(grammar, stop_ids)
+        self.checks_made += 1
         reply = await self._checks.check(request)
         refusal = self._refusal(request, reply, compiler.field(grammar))
         if refusal is not None:
@@ -156,7 +163,8 @@ class Grammars:
         elif reply.verdict == "memory":
             reason = f"takes more than {request.memory_bytes >> 20} MB of memory to compile"
         elif reply.mask_s > limits.mask_s:
-            reason = f"takes {1000 * reply.mask_s:.0f} ms to choose a token, and at most {1000 * limits.mask_s:.0f} ms are allowed"
+            taken, most = 1000 * reply.mask_s, 1000 * limits.mask_s
+            reason = f"takes {taken:.0f} ms to choose a token, and at most {most:.0f} ms are allowed"
         if not reason:
             return None
         log.warning("a grammar of %d bytes is refused: it %s", len(request.source), reason)
@@ -165,8 +173,11 @@ class Grammars:
     async def _compiled_here(
         self, compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int], wall_s: float, memory_bytes: int
     ) -> Outcome:
+        begun = False
+
         def compile_it() -> Outcome:
-            text_bytes = len(grammar.source)
+            nonlocal begun
+            begun, text_bytes = True, len(grammar.source)
             try:
                 return _Kept(run_with_deep_stack(lambda: compiler.compile(grammar, stop_ids), text_bytes), memory_bytes)
             except ClientError as error:
@@ -175,6 +186,8 @@ class Grammars:
         with trio.move_on_after(wall_s):
             return await trio.to_thread.run_sync(compile_it, limiter=self._threads, abandon_on_cancel=True)
         field = compiler.field(grammar)
+        if not begun:  # every thread still compiles a grammar whose request has given up
+            raise Overloaded(f"the server is too busy to compile {field}; retry in 1 s")
         return ClientError(f"{field} takes longer than {wall_s:g} s to compile; send a simpler one", param=field)
 
     def _keep(self, key: Key, outcome: Outcome | None) -> None:

@@ -6,6 +6,7 @@ The nursery of `run`:
 
     run
     |- the engine's loop, in a thread          ends: Stop, cancellation, or its own failure
+    |- the program that checks grammars, once the first grammar comes
     `- _stop_when_cancelled                    wakes an idle engine, which is blocked on its mailbox
 """
 
@@ -49,6 +50,7 @@ from tlserve.worker.engine_thread import (
     Ticket,
     is_progress,
 )
+from tlserve.worker.grammar_checks import CheckProgram
 from tlserve.worker.grammars import GrammarLimits, Grammars
 from tlserve.worker.mailbox import Mailbox
 from tlserve.worker.token_stream import LocalTokenStream, OutcomeReader
@@ -82,10 +84,11 @@ class LocalBackend:
         info: BackendInfo,
         limits: BackendLimits,
         compiler: GrammarCompiler | None = None,
+        checks: CheckProgram | None = None,
     ) -> None:
         """Without a `compiler` requests that have a grammar are refused."""
         self._info = info
-        self._grammars = Grammars(compiler, limits.grammars)
+        self._grammars = Grammars(compiler, limits.grammars, checks)
         self._limits = limits
         self._admission = Admission(limits.admission, lambda: self._statistics.queue_depth)
         self._embedding_places = trio.CapacityLimiter(limits.embeddings)
@@ -195,6 +198,7 @@ class LocalBackend:
         """Run the engine until `stop` or cancellation; raises `EngineFailed`, after every open request got it."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._stop_when_cancelled)
+            nursery.start_soon(self._grammars.run)
             self._started = True
             task_status.started()
             try:

@@ -88,7 +88,7 @@ def test_a_schema_inside_a_grammar_is_enforced() -> None:
         (lambda: lark_format(" ", "structured_outputs"), "is empty"),
         (lambda: lark_format("start: other", "structured_outputs"), 'cannot be compiled: .*unknown name: "other"'),
         (lambda: lark_format('begin: "a"', "structured_outputs"), "cannot be compiled: no start rule found"),
-        (lambda: lark_format('start: "a', "structured_outputs"), "cannot be compiled: "),
+        (lambda: lark_format('start: "a', "structured_outputs"), "line 1: . starts a string or a regular expression"),
         (lambda: lark_format('start: "a" <|im_end|>', "structured_outputs"), "<.im_end.> asks for a control token"),
         (lambda: lark_format('start: "a" <[1]>', "structured_outputs"), "asks for a control token"),
         (lambda: lark_format("start: @other", "structured_outputs"), "@other names another grammar"),

@@ -34,15 +34,15 @@ class LlguidanceCompiler:
 
     def __init__(self, tokenizer: SpelledTokens, vocabulary_size: int, *, source_bytes: int) -> None:
         """`vocabulary_size` is that of the model's logits; grammars of more than `source_bytes` are refused."""
-        self._tokenizer = tokenizer
-        self._size = vocabulary_size
-        self._source_bytes = source_bytes
+        self.tokenizer = tokenizer
+        self.vocabulary_size = vocabulary_size
+        self.source_bytes = source_bytes
 
     @functools.cached_property
     def _maker(self) -> MaskMaker:
         from tlserve.chat.grammars.masks import MaskMaker
 
-        return MaskMaker(self._tokenizer, self._size)
+        return MaskMaker(self.tokenizer, self.vocabulary_size)
 
     def warm_up(self) -> None:
         """Do what does not depend on a grammar; takes some tenths of a second once."""
@@ -66,8 +66,8 @@ class LlguidanceCompiler:
 
     def _check_size(self, source: GrammarSource, grammar: Grammar) -> None:
         size = len(grammar.source.encode())
-        if size > self._source_bytes:
-            words = f"{source.field} makes a grammar of {size} bytes, and at most {self._source_bytes} are taken"
+        if size > self.source_bytes:
+            words = f"{source.field} makes a grammar of {size} bytes, and at most {self.source_bytes} are taken"
             raise ClientError(words, param=source.field)
 
     def _refusal(self, source: GrammarSource, reason: str) -> ClientError:

@@ -19,10 +19,14 @@ import numpy as np
 from llguidance import LLMatcher, LLParserLimits, LLTokenizer
 from numpy.typing import NDArray
 
+from tlserve.errors import GrammarLimitExceeded
 from tlserve.text.tokenizer import SpelledTokens
 
-_LIMITS = LLParserLimits(verbose_errors=False, initial_lexer_fuel=250_000, max_lexer_states=100_000)
-"""Less than the library's own: a hostile pattern is given up after some tenths of a second, and within some 100 MB."""
+_LIMITS = LLParserLimits(
+    verbose_errors=False, initial_lexer_fuel=250_000, max_lexer_states=100_000, max_items_in_row=25_000
+)
+"""A hostile pattern is given up after tenths of a second. Rows may be longer than the library's own 2,000, which 500 optional
+properties of one object fill; what long rows cost is measured when a grammar is checked."""
 
 _IN_STRINGS = r'[^"\\\x00-\x1F\x7F]'
 _SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_IN_STRINGS}{{1,{most}}}" for most in (3, 6, 10, 15, 30)), f"{_IN_STRINGS}+"]
@@ -33,6 +37,7 @@ The library's own list has the lengths 10 and 30; near the end of a bounded stri
 
 _EXCERPT = re.compile(r"\n<|\n  while processing|\n *[0-9]+ \| ")
 _REASON_CHARS = 300
+_LIMIT = re.compile(r"\bmax is\b|\blimit|\bfuel\b|\btoo (?:many|large|complex)\b|\bmax_", re.IGNORECASE)
 _REHEARSED_TOKENS = 64
 
 
@@ -96,6 +101,14 @@ def _reason(matcher: LLMatcher) -> str:
     return words[:_REASON_CHARS] or "no text matches it"
 
 
+def _failure(matcher: LLMatcher) -> Exception:
+    """Return what to raise for a matcher that has given up: the library stops where a token takes more work than its limits."""
+    reason = _reason(matcher)
+    if _LIMIT.search(reason):
+        return GrammarLimitExceeded(f"the schema or grammar takes too much work for one token: {reason}")
+    return RuntimeError(reason)
+
+
 @attrs.frozen(eq=False)
 class _Layout:
     """Where the bits of a mask are: words of the vocabulary, the word and bit of the end, and the stop ids' bits by word."""
@@ -143,7 +156,7 @@ class LlguidanceConstraint:
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
         may_end = bool(words[layout.end_word] & layout.end_bit)
         if not may_end and self._matcher.is_error():
-            raise RuntimeError(self._matcher.get_error())
+            raise _failure(self._matcher)
         words[layout.end_word] &= ~np.uint32(layout.end_bit)
         for word, bits in layout.stop_bits:
             words[word] = words[word] | bits if may_end else words[word] & ~np.uint32(bits)
@@ -156,7 +169,7 @@ class LlguidanceConstraint:
         if token in self._layout.stops:
             self._ended = True
         elif not self._matcher.consume_token(token):
-            raise RuntimeError(self._matcher.get_error())
+            raise _failure(self._matcher)
 
     def rollback(self, count: int) -> None:
         """Take back the last `count` tokens; raises RuntimeError where there are not so many."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 # The repetition is possessive, and a class that is not closed ends the walk: so it takes time linear in the pattern.
-_PART = re.compile(r"\\.|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*+\])|[^\[\\]", re.DOTALL)
+_PART = re.compile(r"\\.|(?:\[\^?\]?(?:\\.|[^\]\\])*+\])|[^\[\\]", re.DOTALL)
 _DOT = r"[^\n\r\u2028\u2029]"
 _IN_CLASS = re.compile(r"\\.|[\[&~]", re.DOTALL)
 _UNKNOWN = re.compile(r"\(\?(?:<?[=!]|[a-zA-Z])|\\[1-9bBk]")
@@ -19,7 +19,7 @@ _UNKNOWN = re.compile(r"\(\?(?:<?[=!]|[a-zA-Z])|\\[1-9bBk]")
 def as_rust(pattern: str) -> str:
     """Return the Rust spelling of an ECMAScript pattern."""
     parts, end = list[str](), 0
-    for found in iter(_PART.scanner(pattern).match, None):
+    while (found := _PART.match(pattern, end)) is not None:
         parts.append(_part(found[0]))
         end = found.end()
     return "".join(parts) + pattern[end:]  # what is left is no pattern, and the compiler says so

@@ -6,13 +6,17 @@ ends its own request, never the engine.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.errors import ServerFault
+from tlserve.errors import GrammarLimitExceeded, ServerFault
 from tlserve.generation import TokenConstraint
+
+log = logging.getLogger("tlserve.engine")
 
 Mask = NDArray[np.uint32]
 
@@ -25,29 +29,35 @@ class ConstraintFailed(ServerFault):
 
 
 def mask_of(constraint: TokenConstraint) -> Mask:
-    """Return the words of what may come next; raises ConstraintFailed."""
-    try:
+    """Return the words of what may come next; raises ConstraintFailed, and GrammarLimitExceeded as the constraint does."""
+    with _named("allowed no token"):
         return np.ascontiguousarray(constraint.mask(), dtype="<u4")
-    except Exception as error:
-        raise ConstraintFailed("the constraint failed to say what may come next") from error
 
 
 def advance(constraint: TokenConstraint | None, token: int) -> None:
-    """Tell the constraint, if there is one, that `token` came; raises ConstraintFailed."""
-    try:
-        if constraint is not None:
+    """Advance the constraint, if there is one, over `token`; raises as `mask_of`."""
+    if constraint is not None:
+        with _named("did not take a token"):
             constraint.accept(token)
-    except Exception as error:
-        raise ConstraintFailed("the constraint failed to take a token") from error
 
 
 def take_back(constraint: TokenConstraint | None, count: int) -> None:
-    """Let the constraint, if there is one, forget the last `count` tokens; raises ConstraintFailed."""
-    try:
-        if constraint is not None and count:
+    """Let the constraint, if there is one, forget the last `count` tokens; raises as `mask_of`."""
+    if constraint is not None and count:
+        with _named("did not take tokens back"):
             constraint.rollback(count)
+
+
+@contextmanager
+def _named(what: str) -> Iterator[None]:
+    """Turn whatever a constraint raises into ConstraintFailed, and log why."""
+    try:
+        yield
+    except GrammarLimitExceeded:
+        raise
     except Exception as error:
-        raise ConstraintFailed("the constraint failed to take tokens back") from error
+        log.warning("a constraint failed: it %s: %s", what, error)
+        raise ConstraintFailed(f"the constraint failed: it {what}") from error
 
 
 # --- masks ---------------------------------------------------------------------------------------------------------------

@@ -1,0 +1,149 @@
+"""Grammars are compiled in a process that can be ended: what it costs is measured, and what costs too much is refused by name."""
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+import trio
+
+from tests.kit.chat.hostile_schemas import KINDS, hostile_schemas
+from tlserve.chat.dialect import FROM_NOTHING
+from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.grammars.answers import answer_grammar
+from tlserve.chat.grammars.compiler import LlguidanceCompiler
+from tlserve.chat.grammars.formats import schema_format
+from tlserve.errors import ClientError, Overloaded
+from tlserve.generation import Grammar
+from tlserve.programs.check_program import check_program
+from tlserve.text.byte_tokenizer import ByteTokenizer
+from tlserve.worker.fair_places import FairPlaces
+from tlserve.worker.grammars import GrammarLimits, Grammars
+
+STOPS = frozenset({0})
+PATIENCE_S = 60.0
+
+
+def grammar_of(schema: dict[str, Any]) -> Grammar:
+    grammar = answer_grammar(schema_format(schema, "schema", "response_format"), None, PLAIN, FROM_NOTHING, {})
+    assert grammar is not None
+    return grammar
+
+
+def counted(count: int) -> dict[str, Any]:
+    properties = {f"p{index}": {"type": "string"} for index in range(count)}
+    return {"type": "object", "properties": properties, "additionalProperties": False, "minProperties": 1}
+
+
+@asynccontextmanager
+async def checked(**limits: Any) -> AsyncIterator[Grammars]:
+    """Run grammars with the real program for the block."""
+    compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)
+    grammars = Grammars(compiler, GrammarLimits(**limits), check_program(compiler))
+    with trio.fail_after(PATIENCE_S):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(grammars.run)
+            yield grammars
+            nursery.cancel_scope.cancel()
+
+
+def pid_of(grammars: Grammars) -> int:
+    assert grammars.checker_pid is not None
+    return grammars.checker_pid
+
+
+async def refusal(grammars: Grammars, schema: dict[str, Any]) -> str:
+    with pytest.raises(ClientError) as caught:
+        await grammars.start(grammar_of(schema), STOPS)
+    assert caught.value.param == "response_format"
+    return caught.value.message
+
+
+async def test_a_grammar_that_passes_is_compiled_and_kept() -> None:
+    async with checked() as grammars:
+        for _ in range(2):
+            constraint = await grammars.start(grammar_of({"const": "b"}), STOPS)
+            assert constraint.mask()[1] == 1 << ord('"') - 32
+
+
+async def test_a_grammar_that_takes_too_much_memory_is_refused_by_name() -> None:
+    async with checked() as grammars:
+        assert "MB of memory to compile" in await refusal(grammars, counted(600))
+        await grammars.start(grammar_of({"const": "b"}), STOPS)
+
+
+async def test_a_grammar_that_takes_too_much_time_is_refused_by_name() -> None:
+    async with checked(time_s=0.2, memory_bytes=64 << 30) as grammars:
+        assert "takes more than 0.2 s to compile" in await refusal(grammars, {"type": "integer", "multipleOf": 1000003})
+
+
+async def test_the_compilers_own_refusal_names_the_place() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "pattern": "(" * 50}}, "required": ["a"]}
+    async with checked() as grammars:
+        assert "schema.properties.a" in await refusal(grammars, schema)
+
+
+async def test_5000_required_properties_are_served() -> None:
+    properties = {f"property_{index}": {"type": "string"} for index in range(4990)}
+    schema = {"type": "object", "properties": properties, "additionalProperties": False, "required": [*properties]}
+    async with checked(time_s=20) as grammars:
+        constraint = await grammars.start(grammar_of(schema), STOPS)
+        for byte in b'{"property_0"':
+            constraint.accept(byte)
+
+
+async def test_600_optional_properties_are_served() -> None:
+    schema = counted(600)
+    del schema["minProperties"]
+    async with checked(time_s=20, mask_s=10) as grammars:
+        constraint = await grammars.start(grammar_of(schema), STOPS)
+        for byte in b'{"p599": "x"}':
+            constraint.accept(byte)
+
+
+async def test_a_refused_grammar_is_refused_again_without_a_check() -> None:
+    async with checked() as grammars:
+        first = await refusal(grammars, counted(600))
+        assert grammars.checks_made == 1
+        assert await refusal(grammars, counted(600)) == first
+        assert grammars.checks_made == 1
+
+
+async def test_a_program_that_dies_is_replaced() -> None:
+    async with checked() as grammars:
+        await grammars.start(grammar_of({"const": "a"}), STOPS)
+        os.kill(pid_of(grammars), signal.SIGKILL)
+        await grammars.start(grammar_of({"const": "b"}), STOPS)
+
+
+async def test_the_program_ends_with_the_server() -> None:
+    async with checked() as grammars:
+        await grammars.start(grammar_of({"const": "a"}), STOPS)
+        pid = pid_of(grammars)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+async def test_one_tenant_does_not_hold_all_places() -> None:
+    places = FairPlaces(2)
+    async with places.hold("greedy", patience_s=1):
+        with pytest.raises(Overloaded):
+            async with places.hold("greedy", patience_s=0.01):
+                pass
+        async with places.hold("modest", patience_s=1):
+            pass
+
+
+async def test_one_place_serves_everyone_in_turn() -> None:
+    places = FairPlaces(1)
+    for tenant in ("a", "b", "a"):
+        async with places.hold(tenant, patience_s=1):
+            pass
+
+
+def test_hostile_schemas_repeat_from_their_seed_and_have_every_kind() -> None:
+    schemas = hostile_schemas(2 * len(KINDS), seed=3)
+    assert schemas == hostile_schemas(2 * len(KINDS), seed=3)
+    assert [kind for kind, _ in schemas[: len(KINDS)]] == [kind.__name__.strip("_") for kind in KINDS]
