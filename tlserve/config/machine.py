@@ -8,23 +8,28 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from tlserve.config import cgroup
+
 SHARE_OF_MEMORY = 4
 """One part in this many of the available memory goes to keys and values, unless the setting says otherwise."""
 
 
-def available_memory_bytes(proc: Path = Path("/proc"), cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Return bytes that can be taken without swapping: the machine's, or the container's where that is less.
+def available_memory_bytes(proc: Path = cgroup.PROC, root: Path = cgroup.ROOT) -> int:
+    """Return the bytes that can be taken without swapping: the machine's, or the container's where that is less.
 
-    Source: MemAvailable of proc_meminfo(5); memory.max and memory.current of Linux's cgroup v2.
+    Source: MemAvailable of proc_meminfo(5); for containers `tlserve.config.cgroup`.
     """
-    return min(_machine_available(proc), _container_available(cgroup))
+    return min(_machine_available(proc), cgroup.available_memory_bytes(proc, root))
 
 
-def usable_cores() -> int:
-    """Return the cores that the scheduler lets this process use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+def usable_cores(proc: Path = cgroup.PROC, root: Path = cgroup.ROOT) -> int:
+    """Return how many threads can compute at the same time: the cores this process may use, within its CPU quota.
+
+    A quota of 2.5 cores gives 2: a thread beyond the quota makes the kernel stop all of them for a part of each period.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    quota = cgroup.cpu_quota(proc, root)
+    return cores if quota is None else max(1, min(cores, int(quota)))
 
 
 def _machine_available(proc: Path) -> int:
@@ -36,10 +41,3 @@ def _machine_available(proc: Path) -> int:
         pass
     # not Linux: half of what is installed is a cautious guess at what is free
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
-
-
-def _container_available(cgroup: Path) -> int:
-    try:
-        return max(0, int((cgroup / "memory.max").read_text()) - int((cgroup / "memory.current").read_text()))
-    except (OSError, ValueError):  # no container, or no limit ("max")
-        return 1 << 62
