@@ -23,11 +23,11 @@ def loaded_by(program: str) -> list[str]:
             ("tlserve.http", "tlserve.endpoints", "tlserve.openai", "tlserve.fleet.ray"),
         ),
         (
-            "tlserve.programs.ray_node",
+            "tlserve.programs.ray.node",
             ("tlserve.http", "tlserve.endpoints", "tlserve.openai", "tlserve.fleet.head", "ray"),
         ),
         (
-            "tlserve.programs.ray_control",
+            "tlserve.programs.ray.control",
             ("tlserve.http", "tlserve.endpoints", "tlserve.openai", "tlserve.engine", "ray"),
         ),
         ("tlserve.programs.fleet_head", ("tlserve.engine", "tlserve.worker", "tlserve.fleet.ray", "ray")),

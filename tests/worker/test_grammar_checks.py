@@ -17,7 +17,7 @@ from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.chat.grammars.formats import schema_format
 from tlserve.errors import ClientError, Overloaded
 from tlserve.generation import Grammar
-from tlserve.programs.check_program import check_program
+from tlserve.programs.grammars.start import check_program
 from tlserve.text.byte_tokenizer import ByteTokenizer
 from tlserve.worker.fair_places import FairPlaces
 from tlserve.worker.grammars import GrammarLimits, Grammars

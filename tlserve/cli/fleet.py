@@ -75,8 +75,8 @@ def _run_control(settings: Settings) -> int:
 
     from tlserve.config.addresses import parse_address
     from tlserve.fleet.ray.processes import make_token_file
-    from tlserve.programs.ray_control import serve_control
-    from tlserve.programs.ray_program import ray_settings
+    from tlserve.programs.ray.control import serve_control
+    from tlserve.programs.ray.program import ray_settings
 
     port = parse_address(settings.fleet.ray_address).port if settings.fleet.ray_address else 0
     if port in RAY_WORKER_PORTS:

@@ -52,8 +52,8 @@ def run(arguments: argparse.Namespace) -> int:
 def _run_actor(settings: Settings, address: str, name: str) -> int:
     import trio
 
-    from tlserve.programs.ray_node import serve_node
-    from tlserve.programs.ray_program import ray_settings
+    from tlserve.programs.ray.node import serve_node
+    from tlserve.programs.ray.program import ray_settings
 
     return trio.run(serve_node, settings, ray_settings(settings.fleet), address, name)
 

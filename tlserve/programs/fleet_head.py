@@ -188,7 +188,7 @@ async def _join_own(own: OwnNodes) -> AsyncIterator[JoinedNodes]:
 @asynccontextmanager
 async def _join_ray(fleet: FleetSettings) -> AsyncIterator[JoinedNodes]:
     from tlserve.fleet.ray.cluster import join_cluster  # a head over HTTP loads nothing of the Ray link
-    from tlserve.programs.ray_program import ray_settings
+    from tlserve.programs.ray.program import ray_settings
 
     async with join_cluster(ray_settings(fleet), fleet.ray_address) as cluster:
 

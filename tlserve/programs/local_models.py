@@ -23,7 +23,7 @@ from tlserve.generation import BackendInfo
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import ModelSpec
 from tlserve.model.load import LoadedModel, load_model
-from tlserve.programs.check_program import check_program
+from tlserve.programs.grammars.start import check_program
 from tlserve.programs.hosted_model import HostedModel, MakeModels, find_model_path, make_served
 from tlserve.text.tokenizer import build_tokenizer
 from tlserve.worker.grammars import GrammarLimits

@@ -40,7 +40,7 @@ from tlserve.fleet.ray.processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
 from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
 from tlserve.programs.node_in_thread import start_node
-from tlserve.programs.ray_node import serve_node
+from tlserve.programs.ray.node import serve_node
 
 pytestmark = pytest.mark.ray
 

@@ -19,7 +19,7 @@ from tests.kit.fleet.ray_cluster import SUCC, actors, links_of, token_file
 from tlserve.fleet.ray.cluster import ControlLost, join_cluster
 from tlserve.fleet.ray.settings import RaySettings
 from tlserve.generation import GenerationRequest
-from tlserve.programs.ray_control import serve_control
+from tlserve.programs.ray.control import serve_control
 
 CONTROL_NOTICES_S = 3.0
 """After that the control program has seen the loss, too, and must leave the node alone."""

@@ -1,6 +1,6 @@
 """What the two programs of a Ray cluster share: their settings, how they are stopped, and Ray's processes while they run.
 
-The programs are `tlserve.programs.ray_control` and `tlserve.programs.ray_node`. Knows nothing of nodes and heads.
+The programs are `tlserve.programs.ray.control` and `tlserve.programs.ray.node`. Knows nothing of nodes and heads.
 """
 
 from __future__ import annotations

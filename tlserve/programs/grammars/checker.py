@@ -1,4 +1,4 @@
-"""The program that compiles clients' grammars where they can do no harm: `python -m tlserve.programs.grammar_checker`.
+"""The program that compiles clients' grammars where they can do no harm: `python -m tlserve.programs.grammars.checker`.
 
 The server starts it and writes requests to its standard input. Each grammar is compiled, and walked a little, in a process of its
 own, forked from this one, which has limits on CPU time and memory: what the grammar costs is measured, and a grammar that costs

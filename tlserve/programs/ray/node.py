@@ -33,7 +33,7 @@ from tlserve.lifecycle.drain import EXIT_CUT, EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.programs.hosted_model import find_model_path
 from tlserve.programs.node_in_thread import start_node
-from tlserve.programs.ray_program import Ending, StopRequest, running_processes, wait_first
+from tlserve.programs.ray.program import Ending, StopRequest, running_processes, wait_first
 
 log = logging.getLogger("tlserve")
 

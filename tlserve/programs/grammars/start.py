@@ -15,7 +15,7 @@ _ENVIRONMENT = {"MALLOC_ARENA_MAX": "1", "OPENBLAS_NUM_THREADS": "1", "RAYON_NUM
 
 def check_program(compiler: LlguidanceCompiler) -> CheckProgram:
     """Return the program that checks what `compiler` would compile."""
-    command = (sys.executable, "-m", "tlserve.programs.grammar_checker")
+    command = (sys.executable, "-m", "tlserve.programs.grammars.checker")
     return CheckProgram(command, lambda: _setup(compiler), {**process_environ(), **_ENVIRONMENT})
 
 

@@ -1,6 +1,6 @@
 """The control process of a Ray cluster, as a program.
 
-Owns the order of its start and end. Knows nothing of the nodes that join the cluster: those are `tlserve.programs.ray_node`.
+Owns the order of its start and end. Knows nothing of the nodes that join the cluster: those are `tlserve.programs.ray.node`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tlserve.fleet.ray.processes import ClusterProcesses, start_control
 from tlserve.fleet.ray.settings import RaySettings
 from tlserve.lifecycle.drain import EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
-from tlserve.programs.ray_program import Ending, StopRequest, running_processes, wait_first
+from tlserve.programs.ray.program import Ending, StopRequest, running_processes, wait_first
 
 log = logging.getLogger("tlserve")
 

@@ -1,0 +1,1 @@
+"""The program that compiles clients' grammars under limits, and how a server starts it."""
