@@ -59,7 +59,7 @@ async def test_every_scrape_is_well_formed_and_the_finishes_are_the_requests():
 
 
 @pytest.mark.spec("CASE-35", "FAULT-17")
-async def test_a_thousand_names_of_models_and_odd_texts_make_no_series():
+async def test_a_thousand_names_of_models_and_odd_texts_create_no_series():
     async with gated_server() as host:
         host.gate.open_all()
         async with await host.connect() as client:

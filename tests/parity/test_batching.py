@@ -59,7 +59,7 @@ def test_both_tile_sizes_are_exact_under_random_schedules(tile_rows):
 
 @pytest.mark.spec("MOD-21")
 @pytest.mark.parametrize("name", KIN)
-def test_every_kin_of_the_llama_gives_the_bits_of_each_sequence_alone(name):
+def test_every_llama_family_model_gives_the_bits_of_each_sequence_alone(name):
     alone, together = tiny_llama(**KIN[name]), tiny_llama(threads=2, **KIN[name])
     for seed in range(3):
         print(f"seed {seed}")
@@ -81,7 +81,7 @@ def test_hidden_states_have_the_bits_of_the_sequence_alone(alone):
 
 
 @pytest.mark.spec("MOD-2")
-def test_a_prefix_found_in_shared_blocks_gives_the_bits_of_a_cold_run(alone):
+def test_a_prefix_from_shared_blocks_gives_the_bits_of_a_cold_run(alone):
     prefix = list(range(48))
     kv = alone.new_kv_store(8, 16)
     alone.forward(step_batch(Rows(prefix, 0, [6, 2, 4])), kv)
@@ -101,7 +101,7 @@ def test_rejected_drafts_leave_no_trace(alone):
 
 
 @pytest.mark.spec("MOD-3")
-def test_a_sequence_of_nans_does_not_reach_its_neighbours():
+def test_a_sequence_of_nans_does_not_affect_its_neighbours():
     model = tiny_llama()
     model._weights.embedding[255] = np.nan  # one token whose row is not a number
     kv = model.new_kv_store(8, 16)
@@ -115,7 +115,7 @@ def test_a_sequence_of_nans_does_not_reach_its_neighbours():
 
 @pytest.mark.spec("MOD-1", "MOD-39")
 @pytest.mark.real_model
-def test_the_real_model_gives_the_same_bits_batched_chunked_and_on_one_or_two_threads(smol_path):
+def test_the_real_model_gives_the_same_bits_batched_chunked_and_threaded(smol_path):
     seed = 20240607
     print(f"seed {seed}")
     random = np.random.default_rng(seed)

@@ -72,7 +72,7 @@ AS_GGUF = {
 
 @pytest.mark.spec("MOD-20")
 @pytest.mark.parametrize("name", AS_GGUF)
-def test_the_same_checkpoint_as_gguf_has_the_logits_of_transformers_too(tmp_path, name):
+def test_the_same_checkpoint_as_gguf_also_has_the_logits_of_transformers(tmp_path, name):
     case = CASES[name]
     path = write_kin_gguf(tmp_path / "kin.gguf", case, **AS_GGUF[name])
     model = load_model(path, threads=1, kernels=EXACT).model
@@ -80,7 +80,7 @@ def test_the_same_checkpoint_as_gguf_has_the_logits_of_transformers_too(tmp_path
 
 
 @pytest.mark.spec("MOD-20")
-def test_every_fourth_layer_of_a_gguf_smollm3_does_not_turn(tmp_path):
+def test_every_fourth_layer_of_a_gguf_smollm3_has_no_rotation(tmp_path):
     with GgufFile(write_kin_gguf(tmp_path / "kin.gguf", CASES["smollm3"])) as file:
         metadata = file.header.metadata | {"smollm3.block_count": 9}
     assert llama_shape(metadata, 320).unrotated_layers == (3, 7)
@@ -100,7 +100,7 @@ LEFT_OUT = {
 
 @pytest.mark.spec("MOD-45")
 @pytest.mark.parametrize("name", LEFT_OUT)
-def test_leaving_a_part_out_would_be_seen(tmp_path, name):
+def test_a_missing_part_of_the_architecture_is_detected(tmp_path, name):
     case = CASES[name]
     model = load_model(write_kin(tmp_path, case, **LEFT_OUT[name]), threads=1, kernels=EXACT).model
     logits = run_whole(model, case.ids).logits

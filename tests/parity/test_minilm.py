@@ -50,13 +50,13 @@ def test_vectors_are_those_of_sentence_transformers(loaded):
 
 
 @pytest.mark.spec("MOD-32")
-def test_a_text_among_twenty_has_the_bits_that_it_has_alone(loaded, minilm_path):
+def test_a_text_among_twenty_has_the_same_bits_as_alone(loaded, minilm_path):
     together = encode(loaded.model, [case["ids"] for case in CASES], prefill_chunk=0)
     single = load_model(minilm_path, threads=1)
     for case, vector in zip(CASES, together, strict=True):
         assert encode(single.model, [case["ids"]])[0].tobytes() == vector.tobytes()
 
 
-def test_the_length_and_the_pooling_are_those_of_its_files(loaded):
+def test_the_length_and_the_pooling_come_from_its_files(loaded):
     assert loaded.model.spec.context_tokens == 256 == max(len(case["ids"]) for case in CASES)
     assert loaded.model.spec.pooling.normalised

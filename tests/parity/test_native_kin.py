@@ -26,7 +26,7 @@ F32_BOUND = 4e-4  # the biases are as large as the products: twice the numbers o
 @pytest.mark.spec("KER-18")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_kin_has_the_bits_of_numpy_on_every_instruction_set(isa, name):
+def test_every_family_model_has_numpys_bits_on_every_instruction_set(isa, name):
     shape = block_shape(**SHAPES[name])
     tensors = stored(shape, seed=7)
     tokens = np.random.default_rng(7).integers(0, 256, 90)
@@ -39,7 +39,7 @@ def test_every_kin_has_the_bits_of_numpy_on_every_instruction_set(isa, name):
 
 @pytest.mark.spec("KER-18", "KER-25")
 @pytest.mark.parametrize("name", SHAPES)
-def test_every_schedule_of_every_kin_gives_the_bits_of_each_sequence_alone(name):
+def test_every_family_model_gives_each_sequence_its_bits_in_any_schedule(name):
     shape = block_shape(**SHAPES[name])
     tensors = stored(shape, seed=3)
     alone = ordered(shape, tensors)
@@ -58,7 +58,7 @@ def test_every_schedule_of_every_kin_gives_the_bits_of_each_sequence_alone(name)
 
 @pytest.mark.spec("KER-19")
 @pytest.mark.parametrize("name", SHAPES)
-def test_logits_of_every_kin_are_within_the_bound_of_the_float64_truth(name):
+def test_logits_of_every_family_model_are_near_the_float64_truth(name):
     shape = tiny_shape(**SHAPES[name])
     arrays = tiny_tensors(shape, seed=5)
     model = native(shape, read_tensors(shape, StoredArrays(arrays), "kin"), Numerics("f32", "f32"), threads=2)
@@ -75,6 +75,6 @@ def test_logits_of_every_golden_checkpoint_are_those_of_transformers(tmp_path, n
 
 
 @pytest.mark.spec("KER-18")
-def test_the_kin_tried_here_have_every_feature_that_the_kernels_say_they_know():
+def test_the_tested_models_have_every_feature_that_the_kernels_support():
     tried = [block_shape(**changes).features for changes in SHAPES.values()]
     assert frozenset().union(*tried) == KNOWN_FEATURES

@@ -124,7 +124,7 @@ def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_nump
 
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
-def test_sizes_that_are_no_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
+def test_sizes_that_are_not_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
     shape = tiny_shape(hidden=27, intermediate=50, head_size=6, rotated=6, vocabulary=101)
     tensors = read_tensors(shape, StoredArrays(tiny_tensors(shape, 2)), "odd")
     numerics = Numerics("f32", "f32")
@@ -132,7 +132,7 @@ def test_sizes_that_are_no_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
     assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), range(40)).logits)
 
 
-def test_numpy_gives_the_same_bits_in_chunks_and_beside_neighbours(truth):
+def test_numpy_gives_the_same_bits_in_chunks_and_next_to_neighbours(truth):
     _, _, alone = truth
     random = np.random.default_rng(9)
     sequences = [random.integers(0, 256, n) for n in (1, 17, 40)]
@@ -160,7 +160,7 @@ def test_hidden_states_and_logits_of_chosen_rows_are_those_of_all_rows(truth):
 
 
 @pytest.mark.parametrize("make", [native, ordered])
-def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth, make):
+def test_a_step_without_requested_rows_still_stores_its_keys(truth, make):
     shape, tensors, alone = truth
     model = make(shape, tensors)
     kv, nothing = model.new_kv_store(2, 16), np.empty(0, np.int32)
@@ -182,7 +182,7 @@ def test_a_step_that_wants_nothing_back_still_stores_its_keys(truth, make):
 
 @pytest.mark.spec("KER-6")
 @pytest.mark.parametrize("token_value", [np.nan, np.inf, 1e30])
-def test_a_sequence_whose_numbers_overflow_does_not_reach_its_neighbours(token_value):
+def test_a_sequence_whose_numbers_overflow_does_not_affect_its_neighbours(token_value):
     shape = tiny_shape()
     arrays = tiny_tensors(shape, 1)
     arrays["token_embd.weight"][255] = token_value
@@ -198,7 +198,7 @@ def test_a_sequence_whose_numbers_overflow_does_not_reach_its_neighbours(token_v
 
 
 @pytest.mark.spec("KER-1")
-def test_a_prompt_of_many_parts_and_threads_has_the_bits_of_its_tokens_one_by_one():
+def test_a_prompt_in_many_parts_has_the_bits_of_its_tokens_one_by_one():
     shape = block_shape(context_tokens=700)
     tensors = stored(shape, seed=8)
     tokens = np.random.default_rng(8).integers(0, 256, 600)
@@ -211,7 +211,7 @@ def test_a_prompt_of_many_parts_and_threads_has_the_bits_of_its_tokens_one_by_on
 
 
 @pytest.mark.spec("KER-3")
-def test_numerics_name_what_decides_bits_and_not_who_computes(truth):
+def test_numerics_depend_on_what_decides_bits_not_on_the_kernels(truth):
     shape, tensors, alone = truth
     same = {native(shape, tensors, isa=isa, threads=threads).spec.numerics for isa in ISAS for threads in (1, 2)}
     assert same == {alone.spec.numerics}
@@ -252,7 +252,7 @@ def test_the_real_model_has_the_bits_of_numpy(smol):
 @pytest.mark.real_model
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=5)
-def test_the_real_model_gives_the_bits_of_each_sequence_alone_under_random_schedules(smol, seed):
+def test_the_real_model_gives_each_sequence_its_bits_in_random_schedules(smol, seed):
     _, fast = smol
     random = np.random.default_rng(seed)
     sequences = [random.integers(0, 49152, random.integers(1, 60)) for _ in range(random.integers(1, 5))]

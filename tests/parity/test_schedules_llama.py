@@ -8,7 +8,7 @@ from tests.kit.model.tiny_models import KIN, tiny_llama
 
 @pytest.mark.spec("CASE-29", "ENG-1")
 @pytest.mark.parametrize("tile_rows", [1, 8])
-def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_gets_alone(tile_rows):
+def test_every_request_of_a_random_schedule_on_a_llama_has_its_own_bits(tile_rows):
     model = tiny_llama(tile_rows=tile_rows)
     preemptions = hits = 0
     for seed in range(7000, 7020):
@@ -23,7 +23,7 @@ def test_every_request_of_a_random_schedule_on_a_llama_gets_the_bits_that_it_get
 
 @pytest.mark.spec("MOD-21")
 @pytest.mark.parametrize("name", ["short window", "all together"])
-def test_every_request_of_a_random_schedule_on_a_kin_of_the_llama_gets_the_bits_that_it_gets_alone(name):
+def test_every_request_of_a_random_schedule_on_a_family_model_has_its_bits(name):
     model = tiny_llama(**KIN[name])
     for seed in range(7100, 7105):
         print(f"seed {seed}")

@@ -16,7 +16,7 @@ from tlserve.generation import GenerationRequest, SamplingParams
 
 @pytest.mark.spec("CASE-29", "ENG-1", "ENG-44")
 @pytest.mark.parametrize("part", range(3))
-def test_every_request_of_a_random_schedule_gets_the_bits_that_it_gets_alone(part):
+def test_every_request_of_a_random_schedule_has_the_same_bits_as_alone(part):
     seen = {"preemptions_total": 0, "kv_evictions_total": 0, "prefix_cache_hits_total": 0, "accepted_tokens_total": 0}
     for seed in range(60 * part, 60 * part + 60):
         print(f"seed {seed}")
@@ -30,7 +30,7 @@ def test_every_request_of_a_random_schedule_gets_the_bits_that_it_gets_alone(par
 @pytest.mark.spec("ENG-1")
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.integers(min_value=1000, max_value=2**32))
-def test_no_schedule_that_hypothesis_finds_changes_an_answer(seed):
+def test_no_schedule_from_hypothesis_changes_an_answer(seed):
     assert not RandomRun(seed).play().wrong
 
 
@@ -60,7 +60,7 @@ def test_no_setting_of_the_engine_changes_the_bits_of_an_answer(name):
 
 @pytest.mark.spec("ENG-2")
 @pytest.mark.parametrize("temperature", [0, 1.0])
-def test_an_answer_resumed_at_any_token_goes_on_with_the_same_bits(temperature):
+def test_an_answer_resumed_at_any_token_continues_with_the_same_bits(temperature):
     request = GenerationRequest(
         prompt=(5, 6, 7), max_tokens=20, seed=11, sampling=SamplingParams(temperature=temperature), logprobs=2
     )
@@ -70,7 +70,7 @@ def test_an_answer_resumed_at_any_token_goes_on_with_the_same_bits(temperature):
         assert alone(attrs.evolve(request, emitted=emitted)) == whole[cut:]
 
 
-def test_a_second_run_of_the_same_requests_is_served_from_the_cache_with_the_same_bits():
+def test_a_second_run_from_the_cache_has_the_same_bits():
     engine = Engine(HashModel(), EngineConfig(block_size=4))
     requests = [GenerationRequest(prompt=tuple(range(40)), max_tokens=10, seed=s, logprobs=1) for s in range(4)]
     answers = []

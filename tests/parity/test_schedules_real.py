@@ -27,7 +27,7 @@ NUMERICS = [Numerics(activations, kv_precision) for activations, kv_precision in
 @pytest.mark.spec("CASE-29", "ENG-1")
 @pytest.mark.real_model
 @pytest.mark.parametrize("numerics", SCHEDULES, ids="-".join)
-def test_every_request_of_a_random_schedule_on_the_real_model_gets_the_bits_that_it_gets_alone(smol_path, numerics):
+def test_every_request_of_a_random_schedule_on_the_real_model_has_its_bits(smol_path, numerics):
     models = real_models(smol_path, numerics[0], numerics[1], ONE_AND_TWO_THREADS)
     for seed in range(FIRST, FIRST + (SCHEDULES[numerics] if load_native() else 1)):
         play(models, seed)
@@ -40,7 +40,7 @@ def tiny():
 
 @pytest.mark.spec("ENG-1")
 @pytest.mark.parametrize("numerics", NUMERICS, ids=str)
-def test_every_request_of_a_random_schedule_on_a_tiny_llama_gets_the_bits_of_numpy_alone(tiny, numerics):
+def test_every_request_of_a_random_schedule_on_a_tiny_llama_has_numpys_bits(tiny, numerics):
     for seed in range(6 if numerics.activations == "int8" else 1):
         play(tiny[numerics], seed)
 
@@ -48,14 +48,14 @@ def test_every_request_of_a_random_schedule_on_a_tiny_llama_gets_the_bits_of_num
 @pytest.mark.spec("ENG-1")
 @given(numerics=st.sampled_from(NUMERICS[:2]), seed=st.integers(1000, 2**32))
 @settings(max_examples=25, database=None)
-def test_no_schedule_that_hypothesis_finds_changes_an_answer_of_a_tiny_llama(tiny, numerics, seed):
+def test_no_schedule_from_hypothesis_changes_an_answer_of_a_tiny_llama(tiny, numerics, seed):
     play(tiny[numerics], seed)
 
 
 @pytest.mark.spec("ENG-1", "ENG-44")
 @pytest.mark.parametrize("prefix_cache", ["none", "hash", "radix"])
 @pytest.mark.parametrize("speculative", ["none", "prompt_lookup"])
-def test_requests_that_throw_one_another_out_of_the_pool_keep_their_bits(tiny, prefix_cache, speculative):
+def test_requests_that_preempt_each_other_keep_their_bits(tiny, prefix_cache, speculative):
     models = tiny[NUMERICS[0]]
     requests = [
         GenerationRequest(

@@ -20,11 +20,11 @@ SPEC = ModelSpec(
 SETTINGS = EngineSettings(block_size=16, max_num_seqs=4)
 
 
-def test_a_quarter_of_the_machine_is_taken_when_nothing_is_set():
+def test_by_default_a_quarter_of_the_machine_is_used():
     assert plan_kv_blocks(SETTINGS, SPEC, available_bytes=64_000 * 10) == 10
 
 
-def test_no_more_is_taken_than_full_contexts_need():
+def test_no_more_memory_is_used_than_full_contexts_need():
     assert plan_kv_blocks(SETTINGS, SPEC, available_bytes=1 << 40) == 4 * 1024 // 16
     assert plan_kv_blocks(attrs.evolve(SETTINGS, context_tokens=100), SPEC, 1 << 40) == 4 * 7
 
@@ -33,12 +33,12 @@ def test_the_setting_wins_over_the_machine():
     assert plan_kv_blocks(attrs.evolve(SETTINGS, kv_memory_bytes=160_000), SPEC, available_bytes=0) == 10
 
 
-def test_a_setting_that_holds_no_block_is_refused_with_what_one_takes():
+def test_a_setting_without_space_for_a_block_is_refused_with_its_size():
     with pytest.raises(SettingsError, match="16000 bytes"):
         plan_kv_blocks(attrs.evolve(SETTINGS, kv_memory_bytes=15_999), SPEC, 0)
 
 
-def test_a_poor_machine_still_gets_one_block():
+def test_a_machine_with_little_memory_still_gets_one_block():
     assert plan_kv_blocks(SETTINGS, SPEC, available_bytes=0) == 1
 
 

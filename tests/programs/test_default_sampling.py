@@ -53,7 +53,7 @@ def test_the_operator_wins_over_the_makers_and_the_request_over_both(qwen2):
 
 
 @pytest.mark.spec("SET-22")
-def test_each_value_is_the_operators_or_the_makers():
+def test_each_value_is_the_operators_or_that_of_the_makers():
     makers = SamplingParams(temperature=0.6, top_p=0.9, top_k=20, repetition_penalty=1.1)
     assert default_sampling(SamplingSettings(), makers) == makers
     operator = SamplingSettings(temperature=0.0, min_p=0.1, presence_penalty=0.5)
@@ -63,7 +63,7 @@ def test_each_value_is_the_operators_or_the_makers():
 
 
 @pytest.mark.spec("MOD-51")
-def test_a_wish_that_is_not_served_is_in_the_log(qwen2, caplog):
+def test_an_unsupported_default_is_in_the_log(qwen2, caplog):
     with caplog.at_level(logging.WARNING, "tlserve"):
         load(EngineSettings(model_dir=str(qwen2), threads=1))
     messages = [record.getMessage() for record in caplog.records if record.name == "tlserve"]

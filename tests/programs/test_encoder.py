@@ -56,14 +56,14 @@ def test_the_requests_model_picks_the_chat_model_or_the_encoder(two) -> None:
 
 
 @pytest.mark.spec("API-20")
-def test_one_text_among_many_has_the_vector_that_it_has_alone(two) -> None:
+def test_one_text_among_many_has_the_same_vector_as_alone(two) -> None:
     texts = [" ".join(["cat", "sat", "the"] * (n % 7 + 1)) for n in range(40)]
     together = embed(two, texts, encoding_format="base64").json["data"]
     for n in (0, 6, 39):
         assert embed(two, texts[n], encoding_format="base64").json["data"][0]["embedding"] == together[n]["embedding"]
 
 
-def test_token_ids_are_taken_as_they_are(two) -> None:
+def test_token_ids_are_used_unchanged(two) -> None:
     ids = ids_of("the", "cat")
     assert embed(two, ids).json["data"] == embed(two, "the cat").json["data"]
     np.testing.assert_allclose(
@@ -72,7 +72,7 @@ def test_token_ids_are_taken_as_they_are(two) -> None:
 
 
 @pytest.mark.spec("API-20")
-def test_a_longer_text_than_the_encoder_was_made_for_is_refused_and_never_cut(two) -> None:
+def test_a_text_longer_than_the_encoders_limit_is_refused_and_never_cut(two) -> None:
     assert embed(two, "a " * (MAX_SEQ_LENGTH - 2)).status == 200
     refused = embed(two, ["a", "a " * (MAX_SEQ_LENGTH - 1)])
     error = refused.json["error"]
@@ -86,7 +86,7 @@ def test_dimensions_are_the_encoders_own(two, dimensions, status) -> None:
 
 
 @pytest.mark.spec("API-44")
-def test_texts_are_refused_by_the_encoders_name_with_what_to_do(two) -> None:
+def test_texts_are_refused_by_the_encoders_name_with_the_remedy(two) -> None:
     for path, body in (
         (CHAT, chat("a", model="tiny-bert")),
         ("/v1/completions", {"model": "tiny-bert", "prompt": "a"}),
@@ -103,19 +103,19 @@ def test_tokenize_shows_what_the_encoder_reads(two) -> None:
     assert plain["tokens"] == ids_of("the", "cat")[1:-1]
 
 
-def test_both_models_say_what_computes_them(two) -> None:
+def test_both_models_name_their_kernels(two) -> None:
     kernels = get(two.address, "/healthz").json["kernels"]
     assert kernels["tiny-bert"].startswith("reference (numpy")
 
 
-async def test_the_start_says_what_the_encoder_makes(tmp_path, caplog) -> None:
+async def test_the_start_lists_the_encoder_and_its_vectors(tmp_path, caplog) -> None:
     caplog.set_level("INFO", "tlserve")
     async with serve(write_tiny_bert(tmp_path / "tiny-bert")):
         pass
     assert "64 tokens; makes vectors of 32 numbers" in caplog.text
 
 
-async def test_answers_go_on_while_a_step_of_the_encoder_takes_its_time(tmp_path) -> None:
+async def test_answers_continue_during_a_long_step_of_the_encoder(tmp_path) -> None:
     gate, loaded = gated(load_model(write_tiny_bert(tmp_path / "tiny-bert")))
     async with serve("tiny-bert", loaded=loaded, models=[{"model_dir": "succ"}]) as server:
         with trio.fail_after(20):

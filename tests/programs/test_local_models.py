@@ -47,13 +47,13 @@ def test_the_requests_model_picks_by_every_name(two) -> None:
 
 
 @pytest.mark.spec("API-43")
-def test_each_model_answers_as_it_does_alone(two, tmp_path) -> None:
+def test_each_model_answers_as_alone(two, tmp_path) -> None:
     body = chat("Hello", model="tiny", max_tokens=8)
     with serve_in_thread(write_tiny_gguf(tmp_path / "tiny.gguf")) as alone:
         assert post(two.address, CHAT, body).json["choices"] == post(alone.address, CHAT, body).json["choices"]
 
 
-def test_a_model_that_was_trained_to_be_cut_says_so_by_its_own_setting(two) -> None:
+def test_a_model_with_smaller_dimensions_has_its_own_setting(two) -> None:
     sizes = [
         post(two.address, "/v1/embeddings", {"model": m, "input": "a", "dimensions": 4}).status
         for m in ("tiny", "succ")
@@ -66,7 +66,7 @@ def test_health_names_the_kernels_of_every_model(two) -> None:
         assert list(get(address, "/healthz").json["kernels"]) == ["succ", "tiny"]
 
 
-def test_the_engines_metrics_say_which_model_only_where_there_are_several(two) -> None:
+def test_the_engines_metrics_name_the_model_only_if_there_are_several(two) -> None:
     post(two.address, CHAT, chat("a", model="tiny", max_tokens=3))
     samples = parse_metrics(get(two.health_address, "/metrics").body.decode())
     assert samples["tl_engine_generated_tokens_total{model='tiny'}"] >= 3
@@ -75,7 +75,7 @@ def test_the_engines_metrics_say_which_model_only_where_there_are_several(two) -
 
 
 @pytest.mark.spec("API-43")
-async def test_the_step_of_one_model_does_not_hold_up_another() -> None:
+async def test_a_step_of_one_model_does_not_delay_another() -> None:
     gate, loaded = gated_succ()
     async with serve("succ", loaded=loaded, models=[{"model_dir": "succ", "model_id": "other"}]) as server:
         with trio.fail_after(20):
@@ -128,7 +128,7 @@ async def test_one_engines_death_ends_the_server() -> None:
             await server.ended.wait()
 
 
-def test_an_encoder_beside_a_chat_model_embeds_and_refuses_to_chat_by_its_name() -> None:
+def test_an_encoder_next_to_a_chat_model_embeds_and_refuses_to_chat() -> None:
     encoder = attrs.evolve(load_model(builtin_model_path("succ")), generates=False)
     with serve_in_thread("encoder", loaded=encoder, models=[{"model_dir": "succ"}]) as server:
         assert post(server.address, "/v1/embeddings", {"model": "encoder", "input": ["a", "b"]}).status == 200
@@ -147,14 +147,14 @@ def test_an_encoder_beside_a_chat_model_embeds_and_refuses_to_chat_by_its_name()
         ([{"model_dir": ""}], "models[0].model_dir is missing"),
     ],
 )
-async def test_models_that_cannot_stand_together_are_refused(tables, words: str) -> None:
+async def test_models_with_conflicting_names_are_refused(tables, words: str) -> None:
     with pytest.raises(SettingsError, match="models") as refused:
         async with serve("succ", models=tables):
             pass
     assert words in refused.value.message
 
 
-async def test_a_further_model_that_is_not_there_keeps_the_server_from_starting() -> None:
+async def test_a_missing_second_model_keeps_the_server_from_starting() -> None:
     with pytest.raises(ModelMissing):
         async with serve("succ", models=[{"model_dir": "no-such-model"}]):
             pass

@@ -120,7 +120,7 @@ def test_the_names_are_unique() -> None:
 
 
 @pytest.mark.spec("TEL-3")
-def test_a_thousand_names_of_clients_make_no_series() -> None:
+def test_a_thousand_names_of_clients_create_no_series() -> None:
     counts = RequestCounts(ROUTES)
     counts.count("GET", "/v1/models/a", 404)
     counts.count("GET", "/a", 404)
@@ -214,7 +214,7 @@ def test_a_complete_answer_is_in_every_request_histogram() -> None:
 
 @pytest.mark.spec("TEL-10")
 @pytest.mark.parametrize("cut", [{"status": 499, "finish": None}, {"status": 200, "finish": "error"}])
-def test_a_cut_answer_has_its_waits_but_no_end_and_no_length(cut: dict[str, object]) -> None:
+def test_a_cut_answer_counts_in_the_waits_but_in_no_end_and_no_length(cut: dict[str, object]) -> None:
     found = observed(record(**cut))
     assert {name for name, (count, _) in found.items() if count} == {
         "tl_request_queue_time_seconds",
@@ -252,7 +252,7 @@ def test_a_histograms_buckets_count_what_a_slow_count_counts(values: list[float]
     assert found[f"{name}_sum", ()] == pytest.approx(sum(values))
 
 
-def test_observing_keeps_no_memory() -> None:
+def test_observing_allocates_no_memory() -> None:
     histogram = Histogram((1.0, 2.0))
     histogram.observe(0.5)
     tracemalloc.start()
@@ -268,7 +268,7 @@ def test_observing_keeps_no_memory() -> None:
 
 
 @pytest.mark.spec("TEL-11")
-def test_with_several_models_each_series_of_an_engine_says_which() -> None:
+def test_with_several_models_each_series_of_an_engine_names_its_model() -> None:
     histograms = RequestHistograms()
     histograms.observe(record(model="b"))
     engines = {"a": EngineStatistics(queue_depth=1), "b": EngineStatistics(queue_depth=2)}
@@ -281,7 +281,7 @@ def test_with_several_models_each_series_of_an_engine_says_which() -> None:
 
 
 @pytest.mark.spec("TEL-12")
-def test_the_names_of_vllm_are_there_only_when_asked_for() -> None:
+def test_the_names_of_vllm_exist_only_with_the_setting() -> None:
     assert "vllm" not in metrics_text({"succ": EngineStatistics()})
 
 
@@ -315,7 +315,7 @@ def test_the_aliases_carry_the_same_numbers_with_the_model() -> None:
 
 
 @pytest.mark.spec("TEL-11")
-def test_series_are_all_there_from_the_start() -> None:
+def test_all_series_exist_from_the_start() -> None:
     before = samples(metrics_text({"succ": EngineStatistics()}, vllm_aliases=True))
     histograms = RequestHistograms()
     for index in range(100):

@@ -69,7 +69,7 @@ def fell(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
 
 
 @pytest.mark.spec("TEL-13")
-def test_every_kind_of_end_is_counted_once_and_nothing_ever_falls(server: ThreadedServer) -> None:
+def test_every_kind_of_end_is_counted_once_and_no_counter_falls(server: ThreadedServer) -> None:
     before = scrape(server)
     statuses = [
         post(server.address, CHAT, chat("a", max_tokens=3)).status,
@@ -115,7 +115,7 @@ def test_the_histograms_count_the_answers_and_the_buckets_add_up(server: Threade
             assert buckets[-1] == after[f"{metric.name}_count{{}}"]
 
 
-def test_our_own_names_have_no_colons_and_the_aliases_say_the_same(server: ThreadedServer) -> None:
+def test_our_own_names_have_no_colons_and_the_aliases_have_the_same_values(server: ThreadedServer) -> None:
     post(server.address, CHAT, chat("a", max_tokens=3))
     found = scrape(server)
     assert {name.partition(":")[0] for name in found if ":" in name.partition("{")[0]} == {"vllm"}
@@ -126,7 +126,7 @@ def test_our_own_names_have_no_colons_and_the_aliases_say_the_same(server: Threa
 
 @pytest.mark.slow
 @pytest.mark.spec("TEL-13")
-def test_a_thousand_names_of_models_and_odd_texts_make_no_series(server: ThreadedServer) -> None:
+def test_a_thousand_names_of_models_and_odd_texts_create_no_series(server: ThreadedServer) -> None:
     def ask(model: str) -> int:
         return post(server.address, CHAT, chat("a", max_tokens=1, model=model)).status
 

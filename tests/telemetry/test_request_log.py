@@ -26,7 +26,7 @@ def stream() -> Iterator[io.StringIO]:
 
 
 @pytest.mark.spec("TEL-6")
-def test_a_line_says_id_status_tokens_and_times() -> None:
+def test_a_line_has_id_status_tokens_and_times() -> None:
     record = RequestRecord(
         request_id="req-1",
         method="POST",
@@ -47,7 +47,7 @@ def test_a_line_says_id_status_tokens_and_times() -> None:
     )
 
 
-def test_what_is_not_known_is_left_out() -> None:
+def test_unknown_values_are_left_out() -> None:
     record = RequestRecord(request_id="r", method="GET", path="/healthz", status=200)
     assert request_line(record) == "id=r method=GET path=/healthz status=200"
 
@@ -57,7 +57,7 @@ def test_a_query_is_cut_off() -> None:
     assert "secret" not in request_line(RequestRecord(request_id="r", method="GET", path="/a?key=secret", status=200))
 
 
-def test_a_refusal_says_what_kind_it_is_and_which_field_is_at_fault() -> None:
+def test_a_refusal_has_its_kind_and_its_field() -> None:
     record = RequestRecord(
         request_id="r", method="POST", path="/v1/x", status=400, error="wrong", param="messages[0].role"
     )
@@ -99,7 +99,7 @@ def test_each_request_is_one_line_with_time_and_severity(stream: io.StringIO) ->
     assert second.partition("Z ")[2] == "warning tlserve.request id=c method=GET path=/ status=500"
 
 
-def test_the_level_is_the_least_severity_that_is_written(stream: io.StringIO) -> None:
+def test_the_level_is_the_lowest_severity_that_is_written(stream: io.StringIO) -> None:
     set_up_logs("error", stream)
     log_request(RequestRecord(request_id="c", method="GET", path="/", status=500))
     assert stream.getvalue() == ""
@@ -130,7 +130,7 @@ KEYS = [
 
 
 @pytest.mark.spec("TEL-14")
-def test_a_request_in_json_has_the_same_keys_whatever_is_known_of_it(stream: io.StringIO) -> None:
+def test_a_request_in_json_always_has_the_same_keys(stream: io.StringIO) -> None:
     set_up_logs("info", stream, form="json")
     log_request(RequestRecord(request_id="a", method="GET", path="/healthz?x=secret", status=200))
     log_request(RequestRecord(request_id="b", method="POST", path="/v1/x", status=503, model="m", total_ms=1.26))
@@ -178,7 +178,7 @@ def test_an_event_is_its_lines_for_people_and_one_record_for_programs(stream: io
 
 @pytest.mark.spec("TEL-15")
 @pytest.mark.parametrize("form", ["text", "json"])
-def test_no_line_of_a_traceback_can_pass_for_a_record(stream: io.StringIO, form: str) -> None:
+def test_no_line_of_a_traceback_can_be_mistaken_for_a_record(stream: io.StringIO, form: str) -> None:
     set_up_logs("info", stream, form=form)
     try:
         raise ValueError("x\n2026-01-01T00:00:00.000Z info tlserve.request id=forged\x1b[2J")
@@ -191,7 +191,7 @@ def test_no_line_of_a_traceback_can_pass_for_a_record(stream: io.StringIO, form:
     assert form == "text" or json.loads(lines[0])["exception"].count("ValueError") == 2
 
 
-def test_what_the_package_for_traces_has_to_say_is_a_document_as_well(stream: io.StringIO) -> None:
+def test_messages_of_the_package_for_traces_are_also_documents(stream: io.StringIO) -> None:
     set_up_logs("info", stream, form="json")
     logging.getLogger("opentelemetry.exporter").warning("the collector does not answer")
     assert json.loads(stream.getvalue())["logger"] == "opentelemetry.exporter"

@@ -87,7 +87,7 @@ async def test_a_span_has_the_requests_times_as_events(autojump_clock) -> None:
     assert api.span.end_time == start_ns + 4_000_000_000
 
 
-async def test_a_span_speaks_of_the_model_by_the_conventions() -> None:
+async def test_a_span_names_the_model_by_the_conventions() -> None:
     async with traced() as api:
         answer = await api.chat(("X-Request-Id", "r1"))
     usage = json.loads(answer.body)["usage"]
@@ -112,7 +112,7 @@ async def test_a_span_speaks_of_the_model_by_the_conventions() -> None:
 
 
 @pytest.mark.spec("TEL-16")
-async def test_the_callers_trace_goes_on_and_its_state_with_it() -> None:
+async def test_the_callers_trace_and_its_state_continue() -> None:
     async with traced() as api:
         answer = await api.chat(CALLER, ("tracestate", "vendor=1"))
     context = api.span.context
@@ -136,7 +136,7 @@ async def test_a_caller_who_does_not_record_is_not_recorded() -> None:
     assert answer.headers.get("traceparent").endswith("-00")
 
 
-async def test_two_traceparents_are_none() -> None:
+async def test_two_traceparents_count_as_none() -> None:
     async with traced() as api:
         await api.chat(CALLER, CALLER)
     assert f"{api.span.context.trace_id:032x}" != TRACE

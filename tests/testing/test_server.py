@@ -33,12 +33,12 @@ async def test_a_drain_in_the_block_ends_the_server_with_its_code():
         assert await server.join() == 0
 
 
-def test_two_servers_at_once_do_not_meet():
+def test_two_servers_at_once_are_independent():
     with tlserve.testing.serve_in_thread() as one, tlserve.testing.serve_in_thread() as two:
         assert one.address != two.address
 
 
-def test_what_keeps_a_server_from_starting_reaches_the_test():
+def test_the_error_of_a_failed_start_reaches_the_test():
     with pytest.raises(ModelMissing), tlserve.testing.serve_in_thread("no-such-model"):
         pass
 
@@ -48,7 +48,7 @@ def test_a_wrong_setting_is_refused_by_its_name():
         pass
 
 
-async def test_what_the_block_raises_comes_out_as_it_is():
+async def test_an_exception_of_the_block_is_raised_unchanged():
     with pytest.raises(ZeroDivisionError):
         async with tlserve.testing.serve():
             1 / 0  # noqa: B018
@@ -64,18 +64,18 @@ def dying():
     return attrs.evolve(loaded, model=DyingModel(loaded.model))
 
 
-def test_an_engine_that_died_is_not_hidden_from_a_test_that_did_not_ask():
+def test_a_dead_engine_also_fails_a_test_that_does_not_check():
     with pytest.raises(EngineFailed), tlserve.testing.serve_in_thread(loaded=dying()) as server:
         assert post(server.address, "/v1/chat/completions", chat("a")).status == 500
 
 
-def test_an_engine_that_died_is_told_once():
+def test_a_dead_engine_is_reported_once():
     with tlserve.testing.serve_in_thread(loaded=dying()) as server:
         assert post(server.address, "/v1/chat/completions", chat("a")).status == 500
         with pytest.raises(EngineFailed):
             server.join()
 
 
-def test_waiting_for_a_server_that_goes_on_has_an_end():
+def test_waiting_for_a_server_that_keeps_running_ends():
     with tlserve.testing.serve_in_thread() as server, pytest.raises(TimeoutError):
         server.join(0.01)

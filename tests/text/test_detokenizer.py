@@ -47,5 +47,5 @@ def test_finish_after_whole_characters_gives_nothing():
 
 @pytest.mark.spec("TEXT-12")
 @given(st.binary(max_size=24))
-def test_any_bytes_give_at_every_split_what_python_decodes_at_once(data):
+def test_any_bytes_at_every_split_give_the_text_that_python_decodes(data):
     assert assert_same_at_every_split(data, run_text(Detokenizer), count=4) == data.decode("utf-8", "replace")

@@ -46,7 +46,7 @@ def test_the_bytes_of_the_ids_are_the_decoded_text(tokenizers, name, case):
 
 
 @pytest.mark.spec("TEXT-19")
-def test_ids_past_the_tokenizers_own_are_holes_without_text(tokenizers):
+def test_ids_beyond_the_tokenizers_own_have_no_text(tokenizers):
     own = tokenizers["qwen2"].vocabulary_size
     padded = build_tokenizer(metadata_of("qwen2") | {"tokenizer.huggingface.vocabulary_size": own + 5})
     assert padded.vocabulary_size == own + 5

@@ -11,7 +11,7 @@ from tlserve.text.tokenizer import build_tokenizer
 
 
 @pytest.mark.parametrize("length", [LONG_CHARACTERS - 1, LONG_CHARACTERS, LONG_CHARACTERS + 1, 3 * LONG_CHARACTERS])
-def test_a_text_has_the_same_ids_on_both_sides_of_what_counts_as_long(length):
+def test_a_text_has_the_same_ids_on_both_sides_of_the_limit_for_long_texts(length):
     tokenizer = build_tokenizer(gpt2_metadata())
     text = ("the quick brown fox ä€😀\n" * LONG_CHARACTERS)[:length]
     assert tokenizer.encode(text) == tokenizer._library.encode(text, add_special_tokens=False).ids

@@ -37,7 +37,7 @@ def test_an_offset_is_that_of_the_character_that_the_first_byte_belongs_to(cut: 
     assert offsets == [sum(end <= start for end in ends) for start in starts]
 
 
-def test_bytes_that_are_no_text_count_as_what_replaces_them() -> None:
+def test_bytes_that_are_not_text_count_as_their_replacement() -> None:
     assert token_offsets([b"\xff", b"\xc3", b"a", b"\xf0\x9f"]) == ([0, 1, 1, 3], "\ufffd\ufffda\ufffd")
 
 
@@ -50,7 +50,7 @@ def test_the_tokens_of_a_text_are_found_in_it() -> None:
     assert offsets[0] == 0
 
 
-def test_a_space_that_the_vocabulary_puts_in_front_is_not_counted() -> None:
+def test_a_space_that_the_vocabulary_adds_is_not_counted() -> None:
     ids = SPACED.encode("ab")
     pieces = [SPACED.token_bytes(token) for token in ids]
     assert b"".join(pieces) == b" ab"

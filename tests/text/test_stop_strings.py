@@ -56,7 +56,7 @@ PIECES = st.lists(st.text("abc", max_size=3), max_size=8)
 @given(st.text("abc", max_size=20), STOPS)
 @example("abcd", ["bcd", "c"])
 @example("aab", ["ab", "aaab"])
-def test_any_text_gives_at_every_split_what_a_slow_search_gives(text, stops):
+def test_any_text_at_every_split_gives_the_result_of_a_slow_search(text, stops):
     assert assert_same_at_every_split(text, run_stops(stops), count=4) == text_before_stop(text, stops)
 
 
@@ -81,7 +81,7 @@ def test_the_held_text_is_released_at_the_end():
     assert (matcher.feed("xab"), matcher.finish(), matcher.stopped) == ("x", "ab", False)
 
 
-def test_nothing_comes_after_a_stop():
+def test_nothing_is_released_after_a_stop():
     matcher = StopStrings(["ab"])
     assert (matcher.feed("xaby"), matcher.feed("more"), matcher.finish(), matcher.stopped) == ("x", "", "", True)
 
@@ -92,7 +92,7 @@ def test_the_occurrence_that_is_complete_first_wins():
 
 
 @pytest.mark.spec("TEXT-14")
-def test_of_stops_that_end_together_the_longest_wins():
+def test_the_longest_of_the_stops_that_end_together_wins():
     assert assert_same_at_every_split("xabc", run_stops(["c", "abc"])) == "x"
 
 
@@ -157,7 +157,7 @@ def test_a_text_stream_gives_the_same_at_every_split(data, stops):
 
 @pytest.mark.spec("API-128")
 @given(PIECES, STOPS, st.integers(0, 6))
-def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only_begins_then_does(pieces, stops, free):
+def test_a_match_complete_too_early_does_not_stop_but_a_later_one_does(pieces, stops, free):
     matcher = StopStrings(stops)
     released = "".join(matcher.feed(piece, stopping=number >= free) for number, piece in enumerate(pieces))
     text, soon = "".join(pieces), len("".join(pieces[:free]))
@@ -171,7 +171,7 @@ def test_an_occurrence_that_is_complete_too_soon_stops_nothing_and_one_that_only
 
 @pytest.mark.spec("API-130")
 @given(PIECES, STOPS)
-def test_a_stop_string_that_is_included_is_released_and_nothing_behind_it(pieces, stops):
+def test_an_included_stop_string_is_released_and_nothing_after_it(pieces, stops):
     cut, whole = StopStrings(stops), StopStrings(stops, include=True)
     without = "".join(map(cut.feed, pieces)) + cut.finish()
     shown = "".join(map(whole.feed, pieces)) + whole.finish()

@@ -73,7 +73,7 @@ def test_merges_of_one_word_are_those_of_a_slow_bpe(text):
 @given(st.text(max_size=30))
 @example("a\x00b\x85\u2028 \u3000")
 @pytest.mark.parametrize("pre", ["smollm", "llama-bpe", "qwen2", "default", "deepseek-v3"])
-def test_any_text_comes_back_from_its_ids(pre, text):
+def test_the_ids_of_any_text_decode_to_it(pre, text):
     tokenizer = build_tokenizer(gpt2_metadata(pre=pre))
     assert b"".join(map(tokenizer.token_bytes, tokenizer.encode(text))) == text.encode()
 
@@ -81,7 +81,7 @@ def test_any_text_comes_back_from_its_ids(pre, text):
 @pytest.mark.spec("TEXT-1")
 @pytest.mark.parametrize("tokenizer", [TINY, NASTY_TINY, LLAMA], ids=["chatml", "nasty", "llama"])
 @given(parts=SPELLINGS)
-def test_text_never_becomes_a_special_token_and_comes_back(tokenizer, parts):
+def test_text_never_becomes_a_special_token_and_decodes_unchanged(tokenizer, parts):
     text = "".join(parts)
     ids = tokenizer.encode(text)
     assert set(tokenizer.special_tokens.values()).isdisjoint(ids)
@@ -90,7 +90,7 @@ def test_text_never_becomes_a_special_token_and_comes_back(tokenizer, parts):
 
 @pytest.mark.spec("TEXT-2")
 @given(parts=SPELLINGS)
-def test_with_specials_the_leftmost_longest_spelling_wins_and_text_comes_back(parts):
+def test_with_specials_the_leftmost_longest_spelling_wins(parts):
     text = "".join(parts)
     assert [i for i in NASTY_TINY.encode_with_specials(text) if i < len(NASTY)] == slow_specials(text)
     assert read(NASTY_TINY, NASTY_TINY.encode_with_specials(text)) == text
@@ -137,7 +137,7 @@ def test_user_defined_runs_of_white_space_are_text():
     assert (tokenizer.special_tokens, tokenizer.encode("\n\n    ")) == ({}, [1, 0])
 
 
-def test_special_tokens_come_longest_first():
+def test_special_tokens_are_sorted_longest_first():
     lengths = [len(spelling) for spelling in NASTY_TINY.special_tokens]
     assert lengths == sorted(lengths, reverse=True)
 
@@ -153,7 +153,7 @@ def test_a_token_outside_the_vocabulary_has_no_bytes(token):
 
 
 @pytest.mark.parametrize("pre", sorted(PRE_TOKENIZERS))
-def test_every_pre_tokenizer_cuts_text_without_losing_any(pre):
+def test_every_pre_tokenizer_splits_text_without_loss(pre):
     text = "It's 12345 o'CLOCK,\r\n\n  she'll  say: 漢字 42! \t<x>"
     cuts = library_pre_tokenizer(PRE_TOKENIZERS[pre]).pre_tokenize_str(text)
     assert "".join(word for word, _ in cuts) == spell_bytes(text.encode())
@@ -169,7 +169,7 @@ def test_every_pre_tokenizer_cuts_text_without_losing_any(pre):
         ("qwen2", ["It", "'s", " ", "1", "2", "3", "4", " x", "!!", " ", " y"]),
     ],
 )
-def test_known_pre_tokenizers_cut_as_their_models_do(pre, words):
+def test_known_pre_tokenizers_split_like_their_models(pre, words):
     cuts = library_pre_tokenizer(PRE_TOKENIZERS[pre]).pre_tokenize_str("It's 1234 x!!  y")
     assert [word for word, _ in cuts] == [spell_bytes(word.encode()) for word in words]
 
@@ -185,7 +185,7 @@ def test_scores_merge_as_a_slow_sentencepiece_does(text):
 
 
 @pytest.mark.spec("TEXT-7")
-def test_what_the_llama_vocabulary_lacks_becomes_byte_tokens():
+def test_text_missing_from_the_llama_vocabulary_becomes_byte_tokens():
     assert LLAMA.encode("aé") == [LLAMA.encode("a")[0], 3 + 0xC3, 3 + 0xA9]
     assert [LLAMA.token_bytes(i) for i in LLAMA.encode("é")] == [b"\xc3", b"\xa9"]
 
@@ -195,14 +195,14 @@ def test_the_spelling_of_a_byte_token_is_ordinary_text():
 
 
 @pytest.mark.spec("TEXT-23")
-def test_a_space_goes_before_text_where_the_model_wants_one():
+def test_a_space_is_added_before_text_if_the_model_needs_one():
     spaced = build_tokenizer(llama_metadata(PIECES))
     assert spaced.encode("ab") == LLAMA.encode(" ab")
     assert spaced.encode("") == []
 
 
 @pytest.mark.spec("TEXT-10")
-def test_bos_is_put_before_once():
+def test_bos_is_added_once():
     assert (LLAMA.bos_id, LLAMA.eos_id, LLAMA.add_bos) == (1, 2, True)
     assert with_bos(LLAMA, [5]) == with_bos(LLAMA, [1, 5]) == [1, 5]
     assert with_bos(TINY, [5]) == [5]
@@ -227,7 +227,7 @@ def huggingface(**changes):
 
 
 @pytest.mark.spec("TEXT-8")
-def test_a_tokenizer_json_gives_the_ids_of_the_library_and_wins_over_gguf_metadata():
+def test_a_tokenizer_json_gives_the_librarys_ids_and_wins_over_metadata():
     from tokenizers import Tokenizer
 
     metadata = huggingface()
@@ -284,7 +284,7 @@ def test_a_broken_tokenizer_json_is_refused(text):
         "<x>",
     ],
 )
-def test_added_tokens_that_lie_are_refused(added):
+def test_inconsistent_added_tokens_are_refused(added):
     with pytest.raises(ModelRefused):
         build_tokenizer(huggingface(added_tokens=added))
 
@@ -328,7 +328,7 @@ def test_added_tokens_that_lie_are_refused(added):
     ],
     ids=range(29),
 )
-def test_metadata_that_lie_are_refused(metadata):
+def test_inconsistent_metadata_are_refused(metadata):
     with pytest.raises(ModelRefused) as refused:
         build_tokenizer(metadata)
     assert "\n" not in refused.value.message
@@ -340,7 +340,7 @@ def test_an_unknown_pre_tokenizer_is_named():
         build_tokenizer(gpt2_metadata(pre="no-such-cut"))
 
 
-def test_an_empty_token_is_a_hole():
+def test_an_empty_token_has_no_text():
     metadata = gpt2_metadata()
     metadata["tokenizer.ggml.tokens"] = [*metadata["tokenizer.ggml.tokens"], "", ""]
     metadata["tokenizer.ggml.token_type"] = [*metadata["tokenizer.ggml.token_type"], 5, 5]

@@ -37,7 +37,7 @@ def test_words_that_cannot_be_spelled_stay_unknown_words():
 
 
 @pytest.mark.spec("TEXT-22", "TEXT-25")
-def test_no_text_is_cut_off_or_filled_up():
+def test_no_text_is_truncated_or_padded():
     assert len(TINY.encode("a " * 300)) == 300
 
 
@@ -49,7 +49,7 @@ def test_text_never_becomes_a_control_token(parts):
         assert set(tokenizer.encode(text)).isdisjoint({0, CLS, SEP, 4})
 
 
-def test_specials_are_read_where_they_are_asked_for():
+def test_specials_are_read_where_they_are_requested():
     assert TINY.encode_with_specials("[CLS]cat[SEP]") == [CLS, VOCABULARY.index("cat"), SEP]
 
 
@@ -70,12 +70,12 @@ def test_continued_words_are_spelled_without_a_space():
         (ByteTokenizer(), [9]),
     ],
 )
-def test_a_text_is_framed_by_what_the_files_name_and_the_frame_has(tokenizer, ids):
+def test_a_text_is_framed_by_the_tokens_of_the_files_and_the_frame(tokenizer, ids):
     assert framed(tokenizer, [9]) == ids
 
 
 @pytest.mark.spec("TEXT-22")
-def test_a_frame_of_one_token_is_a_beginning_and_no_end():
+def test_a_frame_of_one_token_is_a_beginning_without_an_end():
     one = {**TOKENIZER["post_processor"], "single": TOKENIZER["post_processor"]["single"][:2]}
     tokenizer = build(bos=CLS, eos=CLS, post_processor=one)
     assert (tokenizer.add_bos, tokenizer.add_eos) == (True, False)

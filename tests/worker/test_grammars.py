@@ -66,7 +66,7 @@ def compiler():
 
 
 @pytest.mark.spec("API-82")
-async def test_a_grammar_is_compiled_once_for_all_who_ask_at_the_same_time_and_later(compiler):
+async def test_a_grammar_is_compiled_once_for_all_requests_that_share_it(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     started: list[Any] = []
 
@@ -102,7 +102,7 @@ async def test_only_the_latest_grammars_are_kept(compiler):
 
 
 @pytest.mark.spec("API-82")
-async def test_all_who_wait_for_a_bad_grammar_are_told_and_it_is_not_tried_for_each(compiler):
+async def test_all_requests_with_a_bad_grammar_are_refused_after_one_try(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     errors = []
 
@@ -122,7 +122,7 @@ async def test_all_who_wait_for_a_bad_grammar_are_told_and_it_is_not_tried_for_e
 
 
 @pytest.mark.spec("API-82")
-async def test_who_waits_for_one_that_leaves_compiles_for_itself(compiler):
+async def test_a_request_that_waited_for_a_cancelled_one_compiles_for_itself(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     leaving = trio.CancelScope()
     started: list[Any] = []
@@ -155,7 +155,7 @@ async def test_a_grammar_that_takes_too_long_is_refused_by_its_field(compiler):
 
 
 @pytest.mark.spec("API-82")
-async def test_a_grammar_whose_turn_does_not_come_is_told_to_come_again(compiler):
+async def test_a_grammar_that_gets_no_turn_is_refused_as_overloaded(compiler):
     grammars = Grammars(compiler, GrammarLimits(time_s=0.05, at_once=1))
     with pytest.raises(ClientError):
         await grammars.start(Grammar("a"), STOPS)
@@ -165,7 +165,7 @@ async def test_a_grammar_whose_turn_does_not_come_is_told_to_come_again(compiler
 
 
 @pytest.mark.spec("API-82")
-async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
+async def test_a_compiler_can_recurse_as_deep_as_its_grammar():
     """The library recurses over references; the stack of an ordinary thread would end the process here."""
     chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(4000)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d4000": {"const": "b"}}}
@@ -177,7 +177,7 @@ async def test_a_compiler_may_go_as_deep_as_its_grammar_does():
 
 
 @pytest.mark.spec("API-82")
-async def test_a_compiler_that_breaks_is_no_fault_of_the_client(compiler):
+async def test_a_failure_of_the_compiler_is_not_a_client_error(compiler):
     compiler.compiled = None
     compiler.open()
     with pytest.raises(AttributeError):
@@ -214,7 +214,7 @@ async def answer_of(backend, request):
 
 
 @pytest.mark.spec("API-83")
-async def test_an_answer_is_held_to_its_grammar_and_ends_where_nothing_may_follow():
+async def test_an_answer_matches_its_grammar_and_ends_where_it_must():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
         events = await answer_of(backend, held_request(choice_format(["bee", "dog"], "choice")))
@@ -224,7 +224,7 @@ async def test_an_answer_is_held_to_its_grammar_and_ends_where_nothing_may_follo
 
 
 @pytest.mark.spec("API-83")
-async def test_an_answer_that_the_limit_cuts_says_so():
+async def test_an_answer_that_the_limit_cuts_has_the_reason_length():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
         events = await answer_of(backend, held_request(choice_format(["bee"], "choice"), max_tokens=2))
@@ -233,7 +233,7 @@ async def test_an_answer_that_the_limit_cuts_says_so():
 
 
 @pytest.mark.spec("API-144")
-async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
+async def test_drafts_do_not_change_an_answer_with_a_grammar():
     wanted = regex_format("([a-c]{3},){2,9}", "regex")
     request = held_request(wanted, prompt=tuple(b"abc,abc,bcc,cbc,abc,"), max_tokens=40)
     answers, drafted = [], []
@@ -248,7 +248,7 @@ async def test_drafts_do_not_change_what_a_grammar_makes_of_an_answer():
 
 
 @pytest.mark.spec("API-144")
-async def test_an_answer_goes_on_from_what_was_emitted_elsewhere():
+async def test_an_answer_continues_from_tokens_emitted_elsewhere():
     async with trio.open_nursery() as nursery:
         backend = await run_backend(nursery)
         whole = held_request(choice_format(["bee"], "choice"))

@@ -40,7 +40,7 @@ async def until(condition):
             await trio.lowlevel.checkpoint()
 
 
-async def test_the_request_beyond_the_limit_is_refused_at_once_and_a_freed_place_is_usable():
+async def test_a_request_above_the_limit_is_refused_and_a_freed_place_is_usable():
     model = GatedModel(succ_model())
     async with local_backend(model, admission=2, max_num_seqs=1) as backend:
         async with backend.generate(REQUEST), backend.generate(REQUEST):
@@ -52,7 +52,7 @@ async def test_the_request_beyond_the_limit_is_refused_at_once_and_a_freed_place
             assert tokens_of([event async for batch in tokens for event in batch])[-1].finish is Finish.LENGTH
 
 
-async def test_a_request_that_waits_past_the_queue_deadline_ends_with_no_capacity_and_leaves_the_queue():
+async def test_a_request_past_the_queue_deadline_gets_no_capacity_and_leaves():
     model = GatedModel(succ_model())
     async with local_backend(model, max_num_seqs=1, queue_deadline_s=0.05) as backend:
         async with backend.generate(REQUEST) as running:
@@ -68,7 +68,7 @@ async def test_a_request_that_waits_past_the_queue_deadline_ends_with_no_capacit
 
 
 @pytest.mark.spec("ENG-43")
-async def test_being_told_of_ones_place_does_not_stop_the_deadline_of_the_queue():
+async def test_progress_does_not_stop_the_deadline_of_the_queue():
     model = GatedModel(succ_model())
     async with (
         local_backend(model, max_num_seqs=1, queue_deadline_s=0.5) as backend,
@@ -87,7 +87,7 @@ async def test_being_told_of_ones_place_does_not_stop_the_deadline_of_the_queue(
 
 
 @pytest.mark.spec("ENG-43")
-async def test_progress_that_nobody_reads_takes_no_room_from_the_answer():
+async def test_progress_that_is_not_read_takes_no_space_from_the_answer():
     asking = attrs.evolve(REQUEST, prompt=tuple(range(200)) * 2, progress=True, max_tokens=1)
     async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:
         await until(lambda: backend.statistics().generated_tokens_total == 1)
@@ -97,7 +97,7 @@ async def test_progress_that_nobody_reads_takes_no_room_from_the_answer():
 
 
 @pytest.mark.spec("ENG-43")
-async def test_what_is_told_of_a_prompt_waits_for_its_reader_chunk_by_chunk():
+async def test_prompt_events_wait_for_their_reader_chunk_by_chunk():
     asking = attrs.evolve(REQUEST, prompt=tuple(range(200)), prompt_logprobs=1, max_tokens=1)
     async with local_backend(prefill_chunk=1) as backend, backend.generate(asking) as tokens:
         await until(lambda: backend.statistics().generated_tokens_total == 1)
@@ -175,7 +175,7 @@ async def test_stop_lets_run_return():
     assert not backend.info().ready
 
 
-async def test_a_cut_ends_every_open_request_and_frees_its_blocks():
+async def test_a_cut_ends_all_open_requests_and_frees_their_blocks():
     model = GatedModel(succ_model())
     async with local_backend(model) as backend:
         async with backend.generate(REQUEST) as tokens:
@@ -191,7 +191,7 @@ async def test_a_cut_ends_every_open_request_and_frees_its_blocks():
         await until(lambda: backend.statistics().active_sequences == 0 and backend.statistics().kv_used == 0)
 
 
-async def test_what_is_ready_together_comes_as_one_batch():
+async def test_events_that_are_ready_together_are_one_batch():
     model = GatedModel(succ_model())
     async with local_backend(model) as backend, backend.generate(REQUEST) as tokens:
         model.open_all()
@@ -200,7 +200,7 @@ async def test_what_is_ready_together_comes_as_one_batch():
         assert len(batch) == 4
 
 
-async def test_a_step_that_takes_too_long_makes_the_backend_not_ready_and_ready_again():
+async def test_during_a_step_that_takes_too_long_the_backend_is_not_ready():
     model = GatedModel(succ_model())
     async with local_backend(model, heartbeat_stale_s=0.01) as backend:
         async with backend.generate(REQUEST) as tokens:
@@ -230,13 +230,13 @@ async def test_embeddings_that_are_cancelled_leave_the_engine():
         await until(lambda: backend.statistics().active_sequences == 0 and backend.statistics().queue_depth == 0)
 
 
-async def test_emitted_tokens_count_and_the_answer_goes_on_after_them():
+async def test_emitted_tokens_count_and_the_answer_continues_after_them():
     async with local_backend() as backend, backend.generate(attrs.evolve(REQUEST, emitted=(98, 99))) as tokens:
         events = [event async for batch in tokens for event in batch]
         assert events[1:] == [TokenEvent(2, 100, finish=Finish.LENGTH)]
 
 
-async def test_many_inputs_leave_room_for_a_chat():
+async def test_many_inputs_leave_capacity_for_a_chat():
     model = GatedModel(succ_model())
     async with local_backend(model, embeddings=2, max_num_seqs=4) as backend, trio.open_nursery() as nursery:
         nursery.start_soon(backend.embed, EmbeddingRequest(inputs=tuple((index,) for index in range(200))))
