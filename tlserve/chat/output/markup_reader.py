@@ -26,10 +26,13 @@ class TagFinder:
 
     def __init__(self, tags: Iterable[str]) -> None:
         self._tags = tuple(tags)
+        self._first_characters = frozenset(tag[0] for tag in self._tags)
         self.held = ""
 
     def feed(self, text: str) -> tuple[str, str, str]:
         """Return the text before the first tag, the tag (or ""), and the text after it."""
+        if not self.held and self._first_characters.isdisjoint(text):
+            return text, "", ""
         text, self.held = self.held + text, ""
         found = [(at, -len(tag), tag) for tag in self._tags if (at := text.find(tag)) >= 0]
         if found:
