@@ -12,8 +12,9 @@ from tlserve.chat.dialects.mistral import MISTRAL
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.logprob_entries import TokenChoice
+from tlserve.chat.output.call_deltas import new_call_id
 from tlserve.chat.output.deltas import Answer, AnswerCall, CallDelta, Delta, fold
-from tlserve.chat.output.output_reader import OutputReader, new_call_id
+from tlserve.chat.output.output_reader import OutputReader
 from tlserve.errors import ClientError
 from tlserve.generation import Finish, TokenEvent, TokenLogprob
 from tlserve.text.tokenizer import build_tokenizer

@@ -12,7 +12,7 @@ from tlserve.generation import Finish
 
 @attrs.frozen
 class CallDelta:
-    """What one step adds to the call `index`; its first piece has `id` and `name`, and no other one."""
+    """The text that one step adds to the call `index`; only the first delta of a call has `id` and `name`."""
 
     index: int
     arguments: str = ""
@@ -22,7 +22,7 @@ class CallDelta:
 
 @attrs.frozen
 class AnswerCall:
-    """A call of an answer. Only where the answer was cut are `arguments` less than a JSON object."""
+    """A call of an answer; `arguments` are a whole JSON object unless the answer was cut."""
 
     id: str
     name: str
@@ -31,7 +31,10 @@ class AnswerCall:
 
 @attrs.frozen(kw_only=True)
 class Delta:
-    """What one step adds to an answer; `finish` is set on the last one, and `called` if it ends in calls that it chose."""
+    """What one step adds to an answer.
+
+    The last delta has `finish`, and `called` if the answer ends in calls that the model chose.
+    """
 
     content: str = ""
     reasoning: str = ""
@@ -47,7 +50,7 @@ class Delta:
 
     @property
     def is_content(self) -> bool:
-        """Say whether there is content, and nothing else."""
+        """Say whether there is content and nothing else."""
         return bool(self.content) and not (self.finish or self.reasoning or self.calls or self.logprobs)
 
 
@@ -56,7 +59,7 @@ NOTHING = Delta()
 
 @attrs.frozen(kw_only=True)
 class Answer:
-    """A whole answer; `finish` is None where the stream was cut."""
+    """A whole answer; `finish` is None if the stream was cut."""
 
     content: str = ""
     reasoning: str = ""
@@ -67,7 +70,7 @@ class Answer:
 
 
 def fold(deltas: Iterable[Delta]) -> Answer:
-    """Return the answer that `deltas`, in order, make."""
+    """Return the answer that `deltas` add up to, in order."""
     parts = list(deltas)
     return Answer(
         content="".join(delta.content for delta in parts),

@@ -1,28 +1,22 @@
-"""Token events -> deltas of an answer, and the whole answer as their fold.
+"""Token events -> deltas of an answer.
 
-Owns the order of reading: bytes, UTF-8, dialect, stop strings on the content; when an answer ends, and why; and which
-log-probabilities go out with which text. Refuses to know JSON and HTTP.
+Owns the order of reading (bytes, UTF-8, dialect, stop strings on the content), when an answer ends and why, and which
+log-probabilities are sent with which text. Knows nothing of JSON and HTTP.
 
 The path of a token:
 
     token_bytes -> Detokenizer -> DialectReader -> content  -> StopStrings -> Delta.content
                                                 -> reasoning, calls        -> Delta.reasoning, Delta.calls
 
-A control token is no text, unless the dialect's reader knows its spelling as a marker.
+A control token has no text, unless the dialect's reader knows its spelling as a marker.
 """
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
-
-import attrs
 
 from tlserve.chat.dialect import (
     FROM_NOTHING,
-    CallArguments,
-    CallClosed,
-    CallOpened,
     Channel,
     ChannelText,
     Dialect,
@@ -32,23 +26,20 @@ from tlserve.chat.dialect import (
 )
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.logprob_entries import EntryQueue, LogprobEntry, TokenChoice
-from tlserve.chat.output.deltas import NOTHING, CallDelta, Delta
+from tlserve.chat.output.call_deltas import CallNumbers, new_call_id
+from tlserve.chat.output.deltas import NOTHING, Delta
+from tlserve.chat.output.reasoning_tokens import ReasoningTokens
 from tlserve.generation import Finish, TokenEvent
 from tlserve.text.detokenizer import Detokenizer
 from tlserve.text.stop_strings import StopStrings
 from tlserve.text.tokenizer import Tokenizer
 
 
-def new_call_id() -> str:
-    """Return an id that no other call has: 120 random bits."""
-    return "call_" + secrets.token_hex(15)
-
-
 class OutputReader:
     """Reads the token events of one answer.
 
-    `stopped` says that the answer has ended, by whatever cause: leave the backend's stream. `tokens` counts the events read, the
-    stop id among them: what usage calls completion tokens. The text of the first `min_tokens` of them completes no stop string.
+    `stopped` says that the answer has ended for any reason: leave the backend's stream. `tokens` is the number of events read,
+    including the stop id: the completion tokens of `usage`. The first `min_tokens` tokens cannot complete a stop string.
     """
 
     def __init__(
@@ -63,9 +54,9 @@ class OutputReader:
         include_stop: bool = False,
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
-        """Raise ClientError for stop strings that are refused; `opening` and `tools` are the dialect's.
+        """Raise ClientError for invalid stop strings; `opening` and `tools` go to the dialect.
 
-        `include_stop`: the stop string that ends the answer is part of it.
+        `include_stop`: the answer includes the stop string that ends it.
         """
         self.tokens = 0
         self.stopped = False
@@ -74,22 +65,22 @@ class OutputReader:
         self._detokenizer = Detokenizer()
         self._dialect = dialect.open_reader(opening, tools)
         self._markers = _control_markers(tokenizer, self._dialect.markers)
-        self._calls = _CallCounter(new_call_id)
+        self._calls = CallNumbers(new_call_id)
         self._was_named = tools is not None and tools.named
         self._stops = StopStrings(stops, include=include_stop)
         self._entries = EntryQueue()
-        self._reasoning = _ReasoningCounter()
+        self._reasoning = ReasoningTokens()
 
     @property
     def reasoning_tokens(self) -> int:
-        """Return how many of `tokens` were reasoning, as far as it is known of them."""
-        return self._reasoning.tokens
+        """Return the number of tokens that are known to be reasoning so far."""
+        return self._reasoning.count
 
     def feed(self, event: TokenEvent) -> Delta:
-        """Return what `event` adds; nothing once the answer has ended.
+        """Return the delta that `event` adds; it is empty once the answer has ended.
 
-        A token that ends the answer by its id is no text. A stop string that is complete with the last allowed token is still
-        a stop, not a length.
+        A token that ends the answer by its id has no text. A stop string that is completed by the last allowed token ends the
+        answer by "stop", not by "length".
         """
         if self.stopped:
             return NOTHING
@@ -98,7 +89,7 @@ class OutputReader:
         pieces = [] if event.finish is Finish.STOP else self._read(event)
         if event.finish is not None and not self._stops.stopped and not self._dialect.ended:
             pieces += self._read_tail()
-        return self._end(pieces, event.finish)
+        return self._delta(pieces, event.finish)
 
     def _read(self, event: TokenEvent) -> list[Piece]:
         if event.logprob is not None:
@@ -117,7 +108,7 @@ class OutputReader:
         return [*pieces, ChannelText(Channel.CONTENT, self._stops.finish())]
 
     def _visible(self, pieces: Sequence[Piece]) -> list[Piece]:
-        """Pass the content on through the stop strings; what follows a stop is dropped, of every channel."""
+        """Pass the content through the stop strings; after a stop, pieces of all channels are dropped."""
         visible: list[Piece] = []
         if pieces:
             self._reasoning.settle(pieces[0])
@@ -129,7 +120,7 @@ class OutputReader:
                 visible.append(piece)
         return visible
 
-    def _end(self, pieces: list[Piece], finish: Finish | None) -> Delta:
+    def _delta(self, pieces: list[Piece], finish: Finish | None) -> Delta:
         finish = Finish.STOP if self._stops.stopped or self._dialect.ended else finish
         self.stopped = finish is not None
         if self.stopped:
@@ -159,7 +150,7 @@ class OutputReader:
 
 
 def _control_markers(tokenizer: Tokenizer, markers: Iterable[str]) -> Mapping[int, bytes]:
-    """Return id -> spelling of the markers that are control tokens, which the tokenizer shows as no text."""
+    """Return id -> spelling of the markers that are control tokens; the tokenizer gives no text for these."""
     ids = {marker: tokenizer.special_tokens.get(marker) for marker in markers}
     return {
         token: marker.encode()
@@ -169,7 +160,10 @@ def _control_markers(tokenizer: Tokenizer, markers: Iterable[str]) -> Mapping[in
 
 
 def _texts(pieces: list[Piece]) -> tuple[str, str]:
-    """Return the content and the reasoning; a step has a piece or two, so that nothing is built for them."""
+    """Return the content and the reasoning.
+
+    A step has one or two pieces, so adding strings is cheaper than joining lists.
+    """
     content = reasoning = ""
     for piece in pieces:
         if isinstance(piece, ChannelText):
@@ -178,60 +172,3 @@ def _texts(pieces: list[Piece]) -> tuple[str, str]:
             else:
                 reasoning += piece.text
     return content, reasoning
-
-
-class _CallCounter:
-    """Gives calls their index and id; `closed` counts those that are complete."""
-
-    def __init__(self, new_id: Callable[[], str]) -> None:
-        self.closed = 0
-        self._new_id = new_id
-        self._opened = 0
-
-    def number(self, pieces: list[Piece]) -> tuple[CallDelta, ...]:
-        """Return the deltas of the calls in `pieces`, one for each call that gains something."""
-        if len(pieces) == 1 and isinstance(pieces[0], ChannelText):
-            return ()
-        deltas: list[CallDelta] = []
-        for piece in pieces:
-            if isinstance(piece, CallOpened):
-                deltas.append(CallDelta(self._opened, id=self._new_id(), name=piece.name))
-                self._opened += 1
-            elif isinstance(piece, CallArguments):
-                self._add(deltas, piece.text)
-            elif isinstance(piece, CallClosed):
-                self.closed += 1
-        return tuple(deltas)
-
-    def _add(self, deltas: list[CallDelta], text: str) -> None:
-        """Join `text` to the last delta if it is of the open call."""
-        index = self._opened - 1
-        if deltas and deltas[-1].index == index:
-            deltas[-1] = attrs.evolve(deltas[-1], arguments=deltas[-1].arguments + text)
-        else:
-            deltas.append(CallDelta(index, text))
-
-
-class _ReasoningCounter:
-    """Counts the `tokens` of the reasoning: each belongs where the first piece went that came with it, or next after it.
-
-    So the tag that opens the reasoning is counted with it, and the one that closes it with what follows; what nothing follows
-    belongs to the last piece.
-    """
-
-    def __init__(self) -> None:
-        self.tokens = 0
-        self.waiting = 0
-        self._is_reasoning = False
-
-    def settle(self, piece: Piece) -> None:
-        """Let the tokens that wait be where `piece` is."""
-        self._is_reasoning = isinstance(piece, ChannelText) and piece.channel is Channel.REASONING
-        if self._is_reasoning:
-            self.tokens += self.waiting
-        self.waiting = 0
-
-    def finish(self) -> None:
-        """Let the tokens that wait be where the last piece was."""
-        self.tokens += self.waiting if self._is_reasoning else 0
-        self.waiting = 0
