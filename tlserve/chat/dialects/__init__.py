@@ -1,1 +1,1 @@
-"""The dialects, one module a family, and the registry in which a model finds its own."""
+"""The dialects, one module for each model family, and the registry that picks the dialect of a model."""

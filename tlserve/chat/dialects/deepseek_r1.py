@@ -1,7 +1,7 @@
-"""`deepseek_r1`: reasoning between `<think>` and `</think>`, which the prompt opens, then content; calls in tokens of their own.
+"""`deepseek_r1`: reasoning up to `</think>`, which the prompt opens, then content, and calls in tokens of their own.
 
-Owns the form of its calls: a kind, a separator, the name, and the arguments in a fenced block. Its template joins the
-arguments of earlier calls to strings, and wants no content beside them.
+A call is a kind, a separator, the name, and the arguments in a fenced block. The template joins the arguments of earlier calls
+to strings, and needs these calls to have no content.
 
 Source: the chat template of DeepSeek-R1-Distill-Qwen.
 """
@@ -12,29 +12,15 @@ import re
 from collections.abc import Mapping
 from functools import partial
 
-import attrs
-
-from tlserve.chat.dialect import (
-    FROM_NOTHING,
-    CallForm,
-    Dialect,
-    DialectReader,
-    Opening,
-    Slot,
-    Tags,
-    ToolUse,
-    TurnForm,
-)
+from tlserve.chat.dialect import CallForm, Dialect, Slot, ToolUse, TurnForm
+from tlserve.chat.dialects.markup_dialect import MarkupDialect
 from tlserve.chat.output.json_regions import NamedRegion
-from tlserve.chat.output.markup_reader import THINK, MarkupReader
+from tlserve.chat.output.markup_reader import THINK, OpenRegion
 
 ALL_BEGIN, ALL_END = "<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"  # noqa: RUF001 - the model's own spelling
 BEGIN, END = "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>"  # noqa: RUF001 - the model's own spelling
 SEPARATOR = "<｜tool▁sep｜>"  # noqa: RUF001 - the model's own spelling
 _HEAD = re.compile(rf"\s*function{SEPARATOR}([^\s<>{{]+)\s*(?:```(?:json)?\s*)?")
-
-_FORM = TurnForm(arguments_as_text=True, null_content=True)
-
 
 _CALLS = CallForm(
     before=(ALL_BEGIN,),
@@ -49,32 +35,16 @@ def _name_of(head: str) -> str:
     return found[1] if found else ""
 
 
-@attrs.frozen
-class DeepSeekR1Dialect:
-    """The dialect of DeepSeek-R1 and its distillations."""
-
-    name: str = "deepseek_r1"
-    form: TurnForm = _FORM
-    reasoning: Tags | None = THINK
-
-    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
-        """Match by the template."""
-        return ALL_BEGIN in template_source and THINK.end in template_source
-
-    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
-        """Return a fenced block behind the name."""
-        return _CALLS
-
-    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader for reasoning, content and calls."""
-        regions = {} if tools is None else {BEGIN: partial(NamedRegion, BEGIN, END, tools.schemas, _name_of)}
-        return MarkupReader(
-            reasoning=THINK,
-            opening=opening,
-            regions=regions,
-            dropped=() if tools is None else (ALL_BEGIN, ALL_END, SEPARATOR, END),
-            tools=tools,
-        )
+def _regions(tools: ToolUse) -> Mapping[str, OpenRegion]:
+    return {BEGIN: partial(NamedRegion, BEGIN, END, tools.schemas, _name_of)}
 
 
-DEEPSEEK_R1: Dialect = DeepSeekR1Dialect()
+DEEPSEEK_R1: Dialect = MarkupDialect(
+    name="deepseek_r1",
+    template_words=(ALL_BEGIN, THINK.end),
+    reasoning=THINK,
+    calls=_CALLS,
+    regions=_regions,
+    dropped=(ALL_BEGIN, ALL_END, SEPARATOR, END),
+    form=TurnForm(arguments_as_text=True, null_content=True),
+)

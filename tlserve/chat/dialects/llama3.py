@@ -1,7 +1,7 @@
-"""`llama3`: an answer that is a call and nothing else: JSON with `parameters`, or a list of calls as Python.
+"""`llama3`: an answer that is only a call: JSON with `parameters`, or a list of calls as Python.
 
-Owns the two forms. They have no marker, besides a `<|python_tag|>` that may stand first: only the very first character can begin
-a call, and only of a tool that was offered; all else is content. Source: the prompt formats of Llama 3.1 and 3.2.
+There is no marker, except for a `<|python_tag|>` that may come first. Only the first character of an answer can begin a call, and
+only a call of a tool that was offered; everything else is content. Source: the prompt formats of Llama 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -31,22 +31,17 @@ from tlserve.chat.output.region import EitherRegion, Region
 TAG = "<|python_tag|>"
 _HEADER = "<|start_header_id|>"
 
-
 _CALLS = CallForm(call=('{"name": "', Slot.NAME, '", "parameters": ', Slot.ARGUMENTS, "}"), between=("; ",), bare="{[")
 
 
-def _as_json(tools: ToolUse, begin: str) -> Region:
-    return JsonRegion(begin, "", tools.schemas, tools.schemas.__contains__)
-
-
 def _choose(tools: ToolUse, begin: str, text: str) -> Region | None:
-    """Return the region of the form that `text` begins, or None while that is open: a list may be of either."""
+    """Return the region for the form of `text`, or None while that is open: a list may have either form."""
     inside = text[1:].lstrip()
     if not text or (text[0] == "[" and not inside):
         return None
     if text[0] == "[" and inside[0] != "{":
         return PythonicRegion(begin, tools.schemas, tools.schemas.__contains__)
-    return _as_json(tools, begin)
+    return JsonRegion(begin, "", tools.schemas, tools.schemas.__contains__)
 
 
 def _either(tools: ToolUse, begin: str) -> Region:
@@ -62,15 +57,15 @@ class Llama3Dialect:
     reasoning: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
-        """Match by the headers of its turns, in the template or the vocabulary."""
+        """Match by the header of a turn, in the template or the vocabulary."""
         return _HEADER in template_source and (_HEADER in special_tokens or "ipython" in template_source)
 
     def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
-        """Return JSON and nothing else."""
+        """Return the form in JSON."""
         return _CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader for content, or calls."""
+        """Return a reader for content or calls."""
         if tools is None:
             return MarkupReader(opening=opening, regions={})
         return MarkupReader(

@@ -1,7 +1,7 @@
-"""`mistral`: calls behind `[TOOL_CALLS]`: a list of JSON objects, or (newer) a name, `[ARGS]`, and the arguments.
+"""`mistral`: calls after `[TOOL_CALLS]`: a list of JSON objects, or (newer) a name, `[ARGS]`, and the arguments.
 
-Owns the two forms, and that ids of calls are nine letters and digits here: the template refuses others, so ours are hashed to
-such, always in the same way. Source: the chat templates of Mistral Nemo and Mistral Small 3.2.
+The template accepts only call ids of nine letters and digits, so longer ids are hashed to that form, always in the same way.
+Source: the chat templates of Mistral Nemo and Mistral Small 3.2.
 """
 
 from __future__ import annotations
@@ -35,9 +35,17 @@ _HEAD = re.compile(r"\s*([A-Za-z0-9_.-]+)(?:\[CALL_ID\]\w+)?(?:\[ARGS\])?\s*")
 _ID = re.compile(r"[A-Za-z0-9]{9}")
 _LETTERS = string.ascii_letters + string.digits
 
+_LIST = CallForm(
+    before=(BEGIN, "["),
+    call=('{"name": "', Slot.NAME, '", "arguments": ', Slot.ARGUMENTS, "}"),
+    between=(", ",),
+    after=("]",),
+)
+_NAMED = CallForm(call=(BEGIN, Slot.NAME, _ARGUMENTS, Slot.ARGUMENTS))
+
 
 def short_id(call_id: str) -> str:
-    """Return an id of nine letters and digits that stands for `call_id`; one that is such already stays."""
+    """Return the id of nine letters and digits that stands for `call_id`; an id of that form stays as it is."""
     if _ID.fullmatch(call_id):
         return call_id
     number = int.from_bytes(hashlib.blake2b(call_id.encode(errors="surrogatepass"), digest_size=8).digest(), "big")
@@ -50,7 +58,7 @@ def _name_of(head: str) -> str:
 
 
 def _choose(tools: ToolUse, text: str) -> Region | None:
-    """Return the region of the form that `text` begins, or None while it is blank."""
+    """Return the region for the form of `text`, or None while `text` is blank."""
     if not text:
         return None
     if text[0] in "[{":
@@ -74,7 +82,7 @@ class MistralDialect:
         return BEGIN in template_source or (BEGIN in special_tokens and "[INST]" in template_source)
 
     def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:
-        """Return the newer form where the vocabulary has its token."""
+        """Return the newer form if the vocabulary has its token, else the list."""
         return _NAMED if _ARGUMENTS in special_tokens else _LIST
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
@@ -82,21 +90,12 @@ class MistralDialect:
         return _MistralReader(opening=opening, regions=_regions(tools), tools=tools)
 
 
-_LIST = CallForm(
-    before=(BEGIN, "["),
-    call=('{"name": "', Slot.NAME, '", "arguments": ', Slot.ARGUMENTS, "}"),
-    between=(", ",),
-    after=("]",),
-)
-_NAMED = CallForm(call=(BEGIN, Slot.NAME, _ARGUMENTS, Slot.ARGUMENTS))
-
-
 def _regions(tools: ToolUse | None) -> Mapping[str, OpenRegion]:
     return {} if tools is None else {BEGIN: partial(EitherRegion, BEGIN, partial(_choose, tools))}
 
 
 class _MistralReader(MarkupReader):
-    """A reader that is told of the tokens inside a call, too."""
+    """A reader that also gets the spelling of the tokens inside a call."""
 
     @property
     def markers(self) -> frozenset[str]:

@@ -1,7 +1,7 @@
-"""`plain`: the dialect of models that only talk.
+"""`plain`: the dialect of models without markup: everything is content.
 
-Owns that everything is content. Where tools are offered, the prompt tells of them in words of ours (`tlserve.chat.tool_prompt`),
-which ask for calls in the way of `hermes`; then that is how the answer is read.
+If a request offers tools, the prompt describes them in our own words (`tlserve.chat.tool_prompt`) and asks for calls in the form
+of `hermes`. The answer is then read in that form.
 """
 
 from __future__ import annotations
@@ -24,12 +24,11 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.dialects.hermes import HERMES_CALLS, hermes_regions
-from tlserve.chat.output.markup_reader import MarkupReader
+from tlserve.chat.dialects.hermes import HERMES, HERMES_CALLS
 
 
 class PlainReader:
-    """Everything is content, at once."""
+    """Gives all text as content at once."""
 
     held = 0
     ended = False
@@ -40,7 +39,7 @@ class PlainReader:
         return (ChannelText(Channel.CONTENT, text),) if text else ()
 
     def finish(self) -> Sequence[Piece]:
-        """Return nothing: nothing is ever held."""
+        """Return nothing, because nothing is held."""
         return ()
 
 
@@ -61,10 +60,8 @@ class PlainDialect:
         return HERMES_CALLS
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader to which everything is content, besides calls of the tools that are offered."""
-        if tools is None:
-            return PlainReader()
-        return MarkupReader(opening=opening, regions=hermes_regions(tools), tools=tools)
+        """Return a reader that gives everything as content, except calls where tools are offered."""
+        return PlainReader() if tools is None else HERMES.open_reader(opening, tools)
 
 
 PLAIN: Dialect = PlainDialect()

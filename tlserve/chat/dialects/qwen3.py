@@ -1,48 +1,19 @@
-"""`qwen3`: reasoning between `<think>` and `</think>` first, then content, and calls as `hermes` has them.
+"""`qwen3`: first reasoning between `<think>` and `</think>`, then content, and calls in the form of `hermes`.
 
-Owns the matching. Source: Qwen3's chat template.
+Source: Qwen3's chat template.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import attrs
-
-from tlserve.chat.dialect import (
-    FROM_NOTHING,
-    USUAL_FORM,
-    CallForm,
-    Dialect,
-    DialectReader,
-    Opening,
-    Tags,
-    ToolUse,
-    TurnForm,
-)
+from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects.hermes import BEGIN, HERMES_CALLS, hermes_regions
-from tlserve.chat.output.markup_reader import THINK, MarkupReader
+from tlserve.chat.dialects.markup_dialect import MarkupDialect
+from tlserve.chat.output.markup_reader import THINK
 
-
-@attrs.frozen
-class Qwen3Dialect:
-    """The dialect of templates that speak of `<think>` and `<tool_call>`."""
-
-    name: str = "qwen3"
-    form: TurnForm = USUAL_FORM
-    reasoning: Tags | None = THINK
-
-    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
-        """Match by the template."""
-        return THINK.end in template_source and BEGIN in template_source
-
-    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
-        """Return the form of `hermes`."""
-        return HERMES_CALLS
-
-    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader for reasoning, content and calls."""
-        return MarkupReader(reasoning=THINK, opening=opening, regions=hermes_regions(tools), tools=tools)
-
-
-QWEN3: Dialect = Qwen3Dialect()
+QWEN3: Dialect = MarkupDialect(
+    name="qwen3",
+    template_words=(THINK.end, BEGIN),
+    reasoning=THINK,
+    calls=HERMES_CALLS,
+    regions=hermes_regions,
+)

@@ -1,6 +1,6 @@
 """`qwen3_coder`: calls as tags: `<tool_call>`, `<function=name>`, and `<parameter=key>` around each argument.
 
-Owns the matching. Source: Qwen3-Coder's chat template.
+Reasoning is read where the model or the prompt begins it. Source: Qwen3-Coder's chat template.
 """
 
 from __future__ import annotations
@@ -8,22 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 
-import attrs
-
-from tlserve.chat.dialect import (
-    FROM_NOTHING,
-    USUAL_FORM,
-    CallForm,
-    Dialect,
-    DialectReader,
-    Opening,
-    Slot,
-    Tags,
-    ToolUse,
-    TurnForm,
-)
+from tlserve.chat.dialect import CallForm, Dialect, Slot, ToolUse
 from tlserve.chat.dialects.hermes import BEGIN, END
-from tlserve.chat.output.markup_reader import THINK, MarkupReader
+from tlserve.chat.dialects.markup_dialect import MarkupDialect
+from tlserve.chat.output.markup_reader import THINK, OpenRegion
 from tlserve.chat.output.xml_region import XmlRegion
 
 _CALLS = CallForm(
@@ -31,26 +19,14 @@ _CALLS = CallForm(
 )
 
 
-@attrs.frozen
-class Qwen3CoderDialect:
-    """The dialect of templates that speak of `<function=`."""
-
-    name: str = "qwen3_coder"
-    form: TurnForm = USUAL_FORM
-    reasoning: Tags | None = THINK
-
-    def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
-        """Match by the template."""
-        return "<function=" in template_source and BEGIN in template_source
-
-    def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:  # noqa: ARG002
-        """Return a tag around each argument."""
-        return _CALLS
-
-    def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader for content and calls, and for reasoning where the model or the prompt begins it."""
-        regions = {} if tools is None else {BEGIN: partial(XmlRegion, BEGIN, END, tools.schemas)}
-        return MarkupReader(reasoning=THINK, opening=opening, regions=regions, tools=tools)
+def _regions(tools: ToolUse) -> Mapping[str, OpenRegion]:
+    return {BEGIN: partial(XmlRegion, BEGIN, END, tools.schemas)}
 
 
-QWEN3_CODER: Dialect = Qwen3CoderDialect()
+QWEN3_CODER: Dialect = MarkupDialect(
+    name="qwen3_coder",
+    template_words=("<function=", BEGIN),
+    reasoning=THINK,
+    calls=_CALLS,
+    regions=_regions,
+)

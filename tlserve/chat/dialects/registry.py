@@ -1,6 +1,6 @@
 """Which dialect a model speaks: by its template and special tokens, or by its name in the settings.
 
-Owns the list and its order. Refuses to know how any of them reads.
+Owns the list and its order. Does not know how a dialect reads.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from tlserve.chat.dialects.smollm3 import SMOLLM3
 AUTO = "auto"
 
 DIALECTS: tuple[Dialect, ...] = (SMOLLM3, QWEN3_CODER, QWEN3, DEEPSEEK_R1, HERMES, MISTRAL, LLAMA3, PLAIN)
-"""All dialects, the most particular first; the last one matches every model."""
+"""All dialects, the most specific first; the last one matches every model."""
 
 BY_NAME: Mapping[str, Dialect] = {dialect.name: dialect for dialect in DIALECTS}
 
 
 def dialect_for(template_source: str, special_tokens: Mapping[str, int], name: str = AUTO) -> Dialect:
-    """Return the dialect called `name`, or the first that matches the model."""
+    """Return the dialect called `name`, or the first dialect that matches the model."""
     if name != AUTO:
         return BY_NAME[name]
     return next(dialect for dialect in DIALECTS if dialect.matches(template_source, special_tokens))
