@@ -215,12 +215,10 @@ def test_every_figure_is_in_the_record() -> None:
 
 
 def test_counts_of_several_answers_are_sums_and_times_those_of_the_first() -> None:
-    figures = RequestFigures(prompt_tokens=4)
-    figures.note_tokens(0)
-    assert (figures.completion_tokens, figures.used_tokens) == (0, 0)
+    figures = RequestFigures(prompt_tokens=4, completion_tokens=4)
+    assert figures.used_tokens == 0
     for at_ms in (5.0, 7.0):
         figures.note_start(3, at_ms)
         figures.note_first_token(at_ms + 1)
-        figures.note_tokens(2)
     assert (figures.cached_tokens, figures.completion_tokens, figures.used_tokens) == (6, 4, 8)
     assert (figures.queue_ms, figures.first_token_ms) == (5.0, 6.0)

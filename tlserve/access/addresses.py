@@ -32,8 +32,8 @@ class AddressLimits:
 
         A peer without an address, behind a Unix socket, is not limited.
         """
-        address = address_of(peer)
-        if not self._limit or not address:
+        address = address_of(peer) if self._limit else ""
+        if not address:
             return
         window = self._window(address)
         wait_s = window.wait_s(1, self._limit, now_s)

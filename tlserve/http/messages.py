@@ -147,7 +147,8 @@ def parse_target(target: str) -> RequestTarget:
     path, _, query = (origin or "/").partition("?")
     if not path.startswith("/") or "#" in origin:
         raise HttpFault(400, "the request target is neither a path nor an http URL")
-    return RequestTarget(tuple(_decoded(segment) for segment in path.split("/")), query)
+    segments = path.split("/")
+    return RequestTarget(tuple(map(_decoded, segments) if "%" in path else segments), query)
 
 
 def _decoded(segment: str) -> str:

@@ -10,6 +10,7 @@ asked for, absent when it was not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Any
 
 import attrs
@@ -40,11 +41,9 @@ class Chunks:
     prompt_ids_in_choice: bool = False
     reasoning_names: Sequence[str] = REASONING_NAMES
 
-    _plain_end: bytes = attrs.field(init=False)
-
-    @_plain_end.default
-    def _(self) -> bytes:
-        """Return what follows the text where nothing else is to be said."""
+    @cached_property
+    def _plain_end(self) -> bytes:
+        """Return what follows the text of a chunk that holds nothing else."""
         return self.after + _PLAIN_TAIL + b"}" + self.end
 
     def opening(self, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes | None:
@@ -53,8 +52,9 @@ class Chunks:
 
     def piece(self, delta: Delta, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes:
         """Return a chunk of text; the last one of a choice says why it ended. `usage` is what the request cost so far."""
-        if delta.is_content and extras is NO_EXTRAS and usage is None:  # nearly all: once a token
-            return self._start(choice) + self.before + encode(delta.content) + self._plain_end
+        if delta.is_content and extras is NO_EXTRAS and usage is None:  # nearly all chunks: one a token
+            text = encode(delta.content)
+            return b'%b{"index":%d,%b%b%b' % (self.start, choice, self.before, text, self._plain_end)
         tail = self._tail(delta) + self._choice_end(extras) + self._end(extras, usage)
         if delta.reasoning or delta.calls:
             return self._start(choice) + b'"delta":' + encode(self._fields(delta)) + tail

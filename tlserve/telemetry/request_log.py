@@ -93,10 +93,6 @@ class RequestFigures:
         if self.first_token_ms is None:
             self.first_token_ms = at_ms
 
-    def note_tokens(self, count: int) -> None:
-        """Note `count` further tokens of an answer."""
-        self.completion_tokens = (self.completion_tokens or 0) + count
-
     def record(self, *, request_id: str, method: str, path: str, status: int, total_ms: float) -> RequestRecord:
         """Return the record of the request, which has ended."""
         return RequestRecord(

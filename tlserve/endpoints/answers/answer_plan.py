@@ -19,7 +19,7 @@ from tlserve.chat.output.deltas import Answer
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.chat.served_model import Served
-from tlserve.endpoints.answers.budget import check_ids, check_min_tokens, plan_max_tokens, seed_bits
+from tlserve.endpoints.answers.budget import check_ids, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import NO_ECHO, Echo, TokenReader
 from tlserve.endpoints.context import ApiContext
@@ -83,21 +83,16 @@ class GenerationTask:
 
 @attrs.frozen(kw_only=True)
 class AnswerPlan:
-    """All that is decided about an answer before anything is done for it; a choice's place is its index in `requests`."""
+    """All that is decided about an answer before anything is done for it; a choice's place is its index in `requests`.
+
+    `reserved_tokens`: those of the prompts, and what the request allows its answers.
+    """
 
     task: GenerationTask
     seed: int
     system_fingerprint: str
     requests: tuple[GenerationRequest, ...]
-
-    @property
-    def reserved_tokens(self) -> int:
-        """Return the tokens to reserve: those of the prompts, and what the request allows its answers."""
-        return self.task.prompt_tokens + len(self.requests) * (self.task.options.max_tokens or 0)
-
-    def prompt_of(self, index: int) -> TaskPrompt:
-        """Return the prompt that the choice `index` answers."""
-        return self.task.prompts[index // self.task.options.n]
+    reserved_tokens: int
 
 
 def plan_answer(task: GenerationTask, info: BackendInfo, seed: int, request_id: str = "") -> AnswerPlan:
@@ -105,12 +100,18 @@ def plan_answer(task: GenerationTask, info: BackendInfo, seed: int, request_id: 
     _check_count(task, info)
     _check_ids(task, info)
     budgets = [_budget(task, prompt, info) for prompt in task.prompts]
-    requests = (
+    requests = tuple(
         _request(task, prompt, number, seed, max_tokens, request_id)
         for prompt, max_tokens in zip(task.prompts, budgets, strict=True)
         for number in range(task.options.n)
     )
-    return AnswerPlan(task=task, seed=seed, system_fingerprint=info.system_fingerprint, requests=tuple(requests))
+    return AnswerPlan(
+        task=task,
+        seed=seed,
+        system_fingerprint=info.system_fingerprint,
+        requests=requests,
+        reserved_tokens=task.prompt_tokens + len(requests) * (task.options.max_tokens or 0),
+    )
 
 
 def _check_count(task: GenerationTask, info: BackendInfo) -> None:
@@ -124,23 +125,23 @@ def _check_count(task: GenerationTask, info: BackendInfo) -> None:
 
 def _check_ids(task: GenerationTask, info: BackendInfo) -> None:
     """Refuse ids that the vocabulary does not have; a caller may steer the ids of control tokens."""
-    biased = [token for token, _ in task.options.sampling.get("logit_bias", ())]
-    check_ids(biased, info.vocabulary_size, "logit_bias")
-    check_ids(task.options.stop_token_ids, info.vocabulary_size, "stop_token_ids")
+    biases, stop_ids = task.options.sampling.get("logit_bias"), task.options.stop_token_ids
+    if biases:
+        check_ids([token for token, _ in biases], info.vocabulary_size, "logit_bias")
+    if stop_ids:
+        check_ids(stop_ids, info.vocabulary_size, "stop_token_ids")
 
 
 def _budget(task: GenerationTask, prompt: TaskPrompt, info: BackendInfo) -> int:
     if not prompt.ids:
         raise ClientError(f"{prompt.place} gives an empty prompt; send some text", param=prompt.place)
-    max_tokens = plan_max_tokens(
+    return plan_max_tokens(
         task.options,
         prompt_tokens=len(prompt.ids),
         context_tokens=info.context_tokens,
         default=task.shape.default_tokens,
         prompt_field=prompt.place,
     )
-    check_min_tokens(task.options, max_tokens)
-    return max_tokens
 
 
 def _request(
@@ -221,23 +222,28 @@ def apply_plan(api: ApiContext, exchange: ApiExchange, plan: AnswerPlan) -> Star
     exchange.reserve_tokens(plan.reserved_tokens)
     if plan.task.headers.returns_seed:
         exchange.extra_headers.append((SEED, str(plan.seed)))
-    choices = (
-        Choice(request=request, reader=_reader(plan, index, exchange)) for index, request in enumerate(plan.requests)
+    head = AnswerHead(
+        id=f"{plan.task.shape.id_prefix}-{api.new_id()}",
+        created=int(api.now_s()),
+        model=plan.task.named,
+        system_fingerprint=plan.system_fingerprint,
     )
-    return StartedAnswer(task=plan.task, head=_head(api, plan), choices=tuple(choices))
+    choices = (_choice(plan, index, exchange) for index in range(len(plan.requests)))
+    return StartedAnswer(task=plan.task, head=head, choices=tuple(choices))
 
 
-def _reader(plan: AnswerPlan, index: int, exchange: ApiExchange) -> TokenReader:
-    task, prompt = plan.task, plan.prompt_of(index)
-    with_entries = plan.requests[index].prompt_logprobs is not None
-    return TokenReader(
+def _choice(plan: AnswerPlan, index: int, exchange: ApiExchange) -> Choice:
+    task, request = plan.task, plan.requests[index]
+    prompt = task.prompts[index // task.options.n]
+    reader = TokenReader(
         _output_reader(task, prompt),
         len(prompt.ids),
         exchange.figures,
         exchange.elapsed_ms,
         echo=NO_ECHO if prompt.echo is None else Echo(prompt.echo, task.options.logprobs),
-        prompt_entries=PromptEntries(task.served.tokenizer, prompt.ids) if with_entries else None,
+        prompt_entries=None if request.prompt_logprobs is None else PromptEntries(task.served.tokenizer, prompt.ids),
     )
+    return Choice(request=request, reader=reader)
 
 
 def _output_reader(task: GenerationTask, prompt: TaskPrompt) -> OutputReader:
@@ -250,13 +256,4 @@ def _output_reader(task: GenerationTask, prompt: TaskPrompt) -> OutputReader:
         tools=task.tools,
         min_tokens=options.min_tokens,
         include_stop=options.include_stop,
-    )
-
-
-def _head(api: ApiContext, plan: AnswerPlan) -> AnswerHead:
-    return AnswerHead(
-        id=f"{plan.task.shape.id_prefix}-{api.new_id()}",
-        created=int(api.now_s()),
-        model=plan.task.named,
-        system_fingerprint=plan.system_fingerprint,
     )

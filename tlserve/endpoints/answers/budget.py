@@ -20,7 +20,8 @@ def plan_max_tokens(
 ) -> int:
     """Return the longest answer in tokens, at least 1; `default` None means all that fits.
 
-    Raises ContextLengthExceeded, with both numbers, if the prompt leaves no space for an answer or the limit does not fit.
+    Raises ContextLengthExceeded, with both numbers, if the prompt leaves no space for an answer or the limit does not fit, and
+    ClientError if `min_tokens` is larger than the result.
     """
     space = context_tokens - prompt_tokens
     if space < 1:
@@ -29,24 +30,19 @@ def plan_max_tokens(
             f"and answer together; shorten the prompt by at least {1 - space} tokens",
             param=prompt_field,
         )
-    if options.max_tokens is None:
-        return space if default is None else min(default, space)
-    if options.max_tokens > space:
+    if options.max_tokens is not None and options.max_tokens > space:
         raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens and {options.max_tokens_field} asks for {options.max_tokens} more, and "
+            f"the prompt has {prompt_tokens} tokens and {options.max_tokens_field} asks for {options.max_tokens} more, but "
             f"this model's context holds {context_tokens}; ask for at most {space}",
             param=options.max_tokens_field,
         )
-    return options.max_tokens
-
-
-def check_min_tokens(options: GenerationOptions, max_tokens: int) -> None:
-    """Refuse an answer that would have to be longer than it may be."""
-    if options.min_tokens > max_tokens:
+    longest = options.max_tokens or (space if default is None else min(default, space))
+    if options.min_tokens > longest:
         raise ClientError(
-            f"min_tokens is {options.min_tokens}, and the answer has at most {max_tokens} tokens; send at most that",
+            f"min_tokens is {options.min_tokens}, but the answer has at most {longest} tokens; send at most that number",
             param="min_tokens",
         )
+    return longest
 
 
 def seed_bits(seed: int) -> int:

@@ -52,11 +52,11 @@ async def open_choices(
 
     Raises what the backend raises, and DeadlineExceeded, on entering as while reading.
     """
-    deadline.check()
     if len(choices) == 1 and deadline.at == math.inf:
         async with backend.generate(choices[0].request) as tokens:
             yield _One(choices[0], tokens)
         return
+    deadline.check()
     try:
         async with trio.open_nursery() as nursery:
             send, receive = trio.open_memory_channel[_Gained](len(choices))

@@ -14,7 +14,7 @@ from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
-from tlserve.generation import GenerationEvent, PrefillStarted, Progress, TokenEvent
+from tlserve.generation import GenerationEvent, PrefillStarted, Progress, PromptLogprobs, TokenEvent
 from tlserve.openai.documents import Usage
 from tlserve.telemetry.request_log import RequestFigures
 
@@ -94,16 +94,17 @@ class TokenReader:
         before = self._reader.tokens
         parts: list[AnswerPart] = []
         for event in batch:
-            self._feed_one(event, parts)
-        self._figures.note_tokens(self._reader.tokens - before)
+            if isinstance(event, TokenEvent):
+                self._read(event, parts)
+            else:
+                self._feed_other(event, parts)
+        self._figures.completion_tokens = (self._figures.completion_tokens or 0) + self._reader.tokens - before
         if parts and parts[-1].delta.finish is not None:
             self._figures.finish = parts[-1].delta.finish.value
         return parts
 
-    def _feed_one(self, event: GenerationEvent, parts: list[AnswerPart]) -> None:
-        if isinstance(event, TokenEvent):
-            self._read(event, parts)
-        elif isinstance(event, PrefillStarted):
+    def _feed_other(self, event: PrefillStarted | Progress | PromptLogprobs, parts: list[AnswerPart]) -> None:
+        if isinstance(event, PrefillStarted):
             self._start(event)
             if self._echo.logprobs is None:
                 self._add_echo(parts)
