@@ -28,7 +28,7 @@ def under(folder: str, files: dict[str, str]) -> dict[str, str]:
     return {f"{folder}/{name}": text for name, text in files.items()}
 
 
-def test_no_group_is_no_limit(tmp_path: Path) -> None:
+def test_a_process_without_a_group_has_no_limit(tmp_path: Path) -> None:
     assert available_memory_bytes(tmp_path, tmp_path) == NO_LIMIT
     assert cpu_quota(tmp_path, tmp_path) is None
 
@@ -89,7 +89,7 @@ def test_threads_follow_the_quota(tmp_path: Path, quota: str, cores: int | None)
     assert usable_cores(proc, root) == (usable_cores(tmp_path, tmp_path) if cores is None else cores)
 
 
-def test_files_that_say_something_else_are_no_limit(tmp_path: Path) -> None:
+def test_files_with_other_content_give_no_limit(tmp_path: Path) -> None:
     files = {"proc/self/cgroup": "0::/\n", "cgroup/memory.max": "much\n", "cgroup/cpu.max": "all of it\n"}
     proc, root = tree(tmp_path, files)
     assert available_memory_bytes(proc, root) == NO_LIMIT

@@ -40,7 +40,7 @@ def test_every_name_in_the_pages_at_the_top_is_there() -> None:
         "run `python -m tests.nothing`",
     ],
 )
-def test_a_name_that_is_not_there_is_seen(text: str) -> None:
+def test_a_name_that_does_not_exist_is_detected(text: str) -> None:
     assert len(missing_names(text)) == 1
 
 

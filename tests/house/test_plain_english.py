@@ -73,7 +73,7 @@ def test_a_folder_is_in_plain_english(place: str) -> None:
         "It is told of a loss.",
     ],
 )
-def test_each_phrase_is_seen(text: str) -> None:
+def test_each_phrase_is_detected(text: str) -> None:
     assert len(phrases(text)) == 1
 
 

@@ -250,7 +250,7 @@ async def test_a_poll_waits_for_the_first_event_and_no_longer(autojump_clock):
 
 @pytest.mark.spec("NODE-4", "NODE-22")
 @pytest.mark.parametrize(("wait_s", "waited_s"), [(1.5, 1.5), (0.0, 0.0), (-1.0, 0.0), (math.nan, 0.0), (1e9, 5.0)])
-async def test_a_poll_that_finds_nothing_comes_back_in_time(wait_s, waited_s, autojump_clock):
+async def test_a_poll_without_events_returns_in_time(wait_s, waited_s, autojump_clock):
     async with running(longest_poll_s=5.0) as (_, node):
         began = trio.current_time()
         reply = await node.poll("head", [], wait_s)

@@ -136,7 +136,7 @@ async def test_a_directory_reports_nodes_and_changes_to_every_head(
         assert seen == [NodeUp, NodeGone, NodeUp]
 
 
-async def test_a_fleet_knows_who_has_a_request(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_fleet_knows_which_node_has_a_request(autojump_clock: trio.testing.MockClock) -> None:
     async with fake_fleet(2) as fleet:
         seen = []
         await events_of(fleet.backend, REQUEST, {2: lambda: seen.append(fleet.node_of("r"))})

@@ -12,7 +12,7 @@ def test_the_extension_is_built_and_has_kernels_for_this_processor() -> None:
     assert native_isas() == ISAS
 
 
-def test_the_same_seed_gives_the_same_weights_of_the_kinds_asked_for() -> None:
+def test_the_same_seed_gives_the_same_weights_of_the_requested_kinds() -> None:
     shape = block_shape()
     one, two = stored(shape, seed=1), stored(shape, seed=1)
     assert [m.kind for m in one.layers[1].matrices()] == MIXED
