@@ -123,7 +123,7 @@ def test_a_grammar_without_an_end_is_refused() -> None:
 def test_a_grammar_that_is_too_large_is_refused_with_both_sizes() -> None:
     compiler = LlguidanceCompiler(TOKENIZER, TOKENIZER.vocabulary_size, source_bytes=100)
     grammar = grammar_of(choice_format(["x" * 100], "choice"))
-    with pytest.raises(ClientError, match=rf"choice makes a grammar of {len(grammar.source)} bytes, and at most 100"):
+    with pytest.raises(ClientError, match=rf"choice makes a grammar of {len(grammar.source)} bytes; the limit is 100"):
         compiler.compile(grammar, STOPS)
 
 

@@ -1,7 +1,7 @@
-"""The grammar of a whole answer: its reasoning, which is free, and then what was asked for.
+"""The grammar of a whole answer: free reasoning, then calls or content in a format.
 
-Owns how the parts are put together: reasoning that the prompt opened goes on to its end; reasoning that the answer may open is
-left open to it; then come calls, or content in a format, or both as the request allows. Refuses to know how each is written.
+Combines the parts. Reasoning that the prompt opened continues to its end tag; a model that can reason may open reasoning itself.
+Then follow calls, or content in a format, or either of them, as the request allows. Does not know how each part is written.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ _NO_RULES = CallRules(lines=(), schemas={})
 
 
 def answer_grammar(
-    wanted: AnswerFormat | None,
+    answer_format: AnswerFormat | None,
     tools: ToolUse | None,
     dialect: Dialect,
     opening: Opening,
     special_tokens: Mapping[str, int],
 ) -> Grammar | None:
-    """Return the grammar of an answer, None where it is free.
+    """Return the grammar of an answer, or None if the answer is free.
 
-    Calls that are required are the answer; other calls may take the place of content in a format, or stand among free text.
+    Required calls are the whole answer. Other calls can come instead of content in a format, or among free text.
     """
-    holds = tools is not None and tools.enforced is not None
-    if wanted is None and not holds:
+    enforces = tools is not None and tools.enforced is not None
+    if answer_format is None and not enforces:
         return None
     body, lines, calls = "", [], _NO_RULES
-    if tools is not None and holds:
+    if tools is not None and enforces:
         writer = CallGrammar(dialect.call_form(special_tokens), special_tokens, tools)
-        calls = writer.forced() if tools.required or wanted is not None else writer.among_text()
+        calls = writer.forced() if tools.required or answer_format is not None else writer.among_text()
         body = "calls"
-    if wanted is not None and not (tools is not None and tools.required):
+    if answer_format is not None and not (tools is not None and tools.required):
         body = f"({body} | content)" if body else "content"
-        lines.append(f"content: {wanted.rule}")
+        lines.append(f"content: {answer_format.rule}")
     start, reasoning = _reasoning(dialect.reasoning, opening, special_tokens)
     return GrammarSource(
-        field="tools" if wanted is None else wanted.field,
+        field="tools" if answer_format is None else answer_format.field,
         rules="\n".join([f"start: {start} {body}", *reasoning, *lines, *calls.lines]),
-        larks={} if wanted is None else wanted.larks,
-        schemas={**calls.schemas, **({} if wanted is None else wanted.schemas)},
+        larks={} if answer_format is None else answer_format.larks,
+        schemas={**calls.schemas, **({} if answer_format is None else answer_format.schemas)},
     ).grammar()
 
 
 def _reasoning(tags: Tags | None, opening: Opening, special_tokens: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
-    """Return what an answer begins with, and its rules. What ends the reasoning is a token, or its spelling in text."""
+    """Return the start of an answer, and its rules. A token ends the reasoning, or the token's spelling in text."""
     if tags is None:
         return "", ()
     begin, end = (special_tokens.get(tag) for tag in (tags.begin, tags.end))

@@ -1,7 +1,7 @@
-"""Calls of tools as rules of a grammar, in the form of any dialect.
+"""Tool calls as rules of a grammar, in the form of any dialect.
 
-Owns the two ways in which calls are held: they are the whole answer (forced), or they may stand among free text, and are held
-from their first marker on. Refuses to know how a dialect reads: its `CallForm` says what it takes for a call.
+Calls are constrained in one of two ways: they are the whole answer (forced), or they can come among free text, and are
+constrained from their first marker on. A dialect's `CallForm` says how its calls are written.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
 from tlserve.chat.grammars.tag_arguments import held_in_tags, tag_rules
 
 MAX_CALLS = 16
-"""How many calls an answer is made of at most where they are forced: a small model may go on for ever."""
+"""The most calls in an answer of forced calls; without it a small model might never stop."""
 
 
 @attrs.frozen(kw_only=True)
 class CallRules:
-    """The rule `calls` with all that it needs, and the schemas that it names."""
+    """The rule `calls` with the rules that it needs, and the schemas that it names."""
 
     lines: tuple[str, ...]
     schemas: Mapping[str, PlacedSchema]
@@ -29,20 +29,20 @@ class CallRules:
 
 @attrs.frozen
 class CallGrammar:
-    """Writes the rules for one request's tools; `special_tokens` are spelling -> id."""
+    """Writes the rules for the tools of one request; `special_tokens` maps spelling to id."""
 
     form: CallForm
     special_tokens: Mapping[str, int]
     tools: ToolUse
 
     def forced(self) -> CallRules:
-        """Return rules under which `calls` is one call or more, and nothing else."""
+        """Return rules in which `calls` is one or more calls, and nothing else."""
         before, between, after = (self._row(parts) for parts in (self.form.before, self.form.between, self.form.after))
         more = f" ({between} call){{0,{MAX_CALLS - 1}}}" if self.tools.parallel else ""
         return self._rules([f"calls: {before} call{more} {after}", *self._call_lines(self.form.call)])
 
     def among_text(self) -> CallRules:
-        """Return rules under which `calls` is any text, and calls in it wherever their first marker stands."""
+        """Return rules in which `calls` is any text, with a call wherever its first marker is."""
         if self.form.bare:
             forced = self.forced()
             plain = rf"/(?s:[ \t\n\r]*[^ \t\n\r{_in_class(self.form.bare)}].*)?/"
@@ -68,7 +68,7 @@ class CallGrammar:
         ]
 
     def _call_lines(self, parts: tuple[str | Slot, ...], name: str = "call") -> list[str]:
-        """Return the rule `name`, an alternative for each tool, and the rules of arguments that are tags."""
+        """Return the rule `name` with an alternative for each tool, and the rules of arguments in tags."""
         tools = list(self._enforced())
         alternatives = (self._row(parts, tool, number) for number, (tool, _) in enumerate(tools))
         tags = (

@@ -1,7 +1,7 @@
-"""The compiler of grammars for one model: what is checked before the library sees them, and who is to blame where it refuses.
+"""The compiler of grammars for one model: the checks before the library compiles, and the place of an error after it refuses.
 
-Owns the size, the layout of JSON, and the words of what cannot be compiled. Refuses to know threads and requests. The library is
-imported when the first grammar comes.
+Owns the size limit, the layout of JSON, and the messages for grammars that cannot be compiled. Knows nothing of threads and
+requests. The library is imported for the first grammar.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ if TYPE_CHECKING:
     from tlserve.chat.grammars.masks import LlguidanceGrammar, MaskMaker
 
 COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-"""How JSON is laid out: one line, with at most one space behind each comma and colon."""
+"""The layout of JSON: one line, with at most one space after each comma and colon."""
 
 _MAX_PROBES = 64
 _OUR_LINE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): ")
 
 
 class LlguidanceCompiler:
-    """Compiles grammars for one tokenizer; any number of threads may at once."""
+    """Compiles grammars for one tokenizer. Safe for use by several threads at once."""
 
     def __init__(self, tokenizer: SpelledTokens, vocabulary_size: int, *, source_bytes: int) -> None:
-        """`vocabulary_size` is that of the model's logits; grammars of more than `source_bytes` are refused."""
+        """`vocabulary_size` is the number of the model's logits; grammars of more than `source_bytes` are refused."""
         self.tokenizer = tokenizer
         self.vocabulary_size = vocabulary_size
         self.source_bytes = source_bytes
@@ -57,7 +57,7 @@ class LlguidanceCompiler:
         source = parse_source(grammar)
         self._check_size(source, grammar)
         if not stop_ids:
-            words = f"{source.field} needs a token that ends the answer, and there is none; send stop_token_ids"
+            words = f"{source.field} needs a token that ends the answer, and the model has none; send stop_token_ids"
             raise ClientError(words, param=source.field)
         made = self._maker.make(_library_text(source), stop_ids)
         if isinstance(made, str):
@@ -67,7 +67,7 @@ class LlguidanceCompiler:
     def _check_size(self, source: GrammarSource, grammar: Grammar) -> None:
         size = len(grammar.source.encode())
         if size > self.source_bytes:
-            words = f"{source.field} makes a grammar of {size} bytes, and at most {self.source_bytes} are taken"
+            words = f"{source.field} makes a grammar of {size} bytes; the limit is {self.source_bytes} bytes"
             raise ClientError(words, param=source.field)
 
     def _refusal(self, source: GrammarSource, reason: str) -> ClientError:
@@ -79,7 +79,7 @@ class LlguidanceCompiler:
         return ClientError(f"{place} cannot be compiled: {reason}", param=source.field)
 
     def _blame(self, placed: PlacedSchema) -> tuple[str, str] | None:
-        """Return the place of the innermost schema that cannot be compiled by itself, and why; None if all can."""
+        """Return the place of the innermost schema that cannot be compiled, and the reason; None if each one can."""
         if not isinstance(placed.schema, Mapping):
             return None
         probes = iter(range(_MAX_PROBES))

@@ -1,6 +1,6 @@
-"""What the content of an answer must match, as a client says it: a schema, a regular expression, some choices, a grammar.
+"""The formats that a client can require of an answer's content: a schema, a regular expression, choices, a grammar.
 
-Owns the way from each of them to a fragment of a grammar. Refuses to know requests and tokens.
+Makes a part of a grammar from each of them. Knows nothing of requests and tokens.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ANY_OBJECT: Mapping[str, Any] = {"type": "object"}
 
 @attrs.frozen(kw_only=True)
 class AnswerFormat:
-    """A rule, in terms of further grammars and schemas; `field` of the request asked for it."""
+    """A rule that refers to other grammars and schemas; `field` is the field of the request that asked for it."""
 
     field: str
     rule: str
@@ -30,7 +30,7 @@ class AnswerFormat:
 
 
 def schema_format(schema: Any, place: str, field: str, blanks: str | None = None) -> AnswerFormat:
-    """Return the format of JSON that matches `schema`; raises ClientError for what cannot be enforced."""
+    """Return the format of JSON that matches `schema`; raises ClientError for a schema that cannot be enforced."""
     placed = PlacedSchema(place, checked_schema(schema, place, field), blanks)
     return AnswerFormat(field=field, rule="@answer", schemas={"answer": placed})
 
@@ -45,12 +45,12 @@ def regex_format(pattern: str, field: str) -> AnswerFormat:
 def choice_format(choices: Sequence[str], field: str) -> AnswerFormat:
     """Return the format of text that is one of `choices`."""
     if not choices or not all(choices):
-        raise ClientError(f"{field} must be a list of texts, none of them empty", param=field)
+        raise ClientError(f"{field} must be a list of non-empty strings", param=field)
     lark = "start: CHOICE\nCHOICE: " + " | ".join(map(quoted, dict.fromkeys(choices)))
     return AnswerFormat(field=field, rule="@answer", larks={"answer": lark})
 
 
 def lark_format(grammar: str, field: str) -> AnswerFormat:
-    """Return the format of text that `grammar`, in Lark or GBNF, produces; raises ClientError for what is not served."""
+    """Return the format of text that `grammar`, in Lark or GBNF, produces; raises ClientError for an unsupported one."""
     lark, schemas = checked_lark(grammar, field)
     return AnswerFormat(field=field, rule="@answer", larks={"answer": lark}, schemas=schemas)

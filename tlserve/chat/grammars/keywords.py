@@ -1,8 +1,8 @@
-"""The keywords of JSON schema: which are enforced, which say nothing of values, and what each takes.
+"""The keywords of JSON Schema: which are enforced, which have no effect on values, and the values that each can have.
 
-Owns the tables. Whether a keyword is enforced was found by experiment: constrained random walks, judged by a validator
-(`tests/chat/grammars/test_random_walks.py`). Refuses to know where a keyword stands. Source: JSON Schema 2020-12, Validation and
-Core; the OpenAPI document for `discriminator` and `nullable`.
+Owns the tables. Experiments found which keywords the compiler enforces: constrained random walks, judged by a validator
+(`tests/chat/grammars/test_random_walks.py`). Source: JSON Schema 2020-12, Validation and Core; the OpenAPI document for
+`discriminator` and `nullable`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NARROWED = {
     "time": f"^{_SECOND}",
     "email": "^[^@]{1,64}@[^@]{1,255}$",
 }
-"""Formats of which the compiler allows a little too much: days and leap seconds that there are not, parts that are too long."""
+"""Patterns for formats in which the compiler allows too much: days and leap seconds that do not exist, overlong parts."""
 
 LARGEST = 2**53
-"""Integers beyond it are not held exactly."""
+"""Larger integers are not stored exactly."""
 
 MAX_COUNT = 2**20
 MAX_FRACTION_DIGITS = 9
@@ -43,7 +43,7 @@ ANNOTATIONS = frozenset(
         *("$comment", "$schema", "$anchor", "contentMediaType", "contentEncoding", "contentSchema", "discriminator"),
     }
 )
-"""Keywords that say nothing of which values are right."""
+"""Keywords that have no effect on which values are valid."""
 
 HARMLESS: Mapping[str, Any] = {
     "uniqueItems": False,
@@ -51,7 +51,7 @@ HARMLESS: Mapping[str, Any] = {
     "unevaluatedProperties": True,
     "unevaluatedItems": True,
 }
-"""Keywords that are not enforced, with the value that asks for nothing."""
+"""Keywords that are not enforced, each with the value that has no effect."""
 
 HINTS = {
     "nullable": 'send "type": [..., "null"]',
@@ -77,12 +77,12 @@ KNOWN = frozenset(
         *("$dynamicAnchor", "$recursiveRef", "$recursiveAnchor", "$vocabulary", *HINTS),
     }
 )
-"""Keywords that a schema may have and that cannot be enforced."""
+"""Keywords of JSON Schema that cannot be enforced."""
 
 
 @attrs.frozen
 class Value:
-    """What a keyword's value must be, in words and as a check."""
+    """The values that a keyword can have, in words and as a check."""
 
     words: str
     is_right: Callable[[Any], bool]
@@ -113,7 +113,7 @@ def _are_types(value: Any) -> bool:
 
 
 def is_exact(value: Any) -> bool:
-    """Say whether every number in a value is held exactly."""
+    """Say whether every number in a value is stored exactly."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         return _is_number(value)
     members = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
@@ -128,13 +128,14 @@ PLAIN: Mapping[str, Value] = {
     "type": Value(f"one of {', '.join(TYPES)}, or a list of them", _are_types),
     "const": _EXACT,
     "enum": Value(
-        "a list of at least one value, numbers at most 2^53", lambda v: isinstance(v, list) and bool(v) and is_exact(v)
+        "a list of at least one value, with numbers of at most 2^53",
+        lambda v: isinstance(v, list) and bool(v) and is_exact(v),
     ),
     "minimum": _NUMBER,
     "maximum": _NUMBER,
     "exclusiveMinimum": _NUMBER,
     "exclusiveMaximum": _NUMBER,
-    "multipleOf": Value(f"a number above 0 of at most {MAX_FRACTION_DIGITS} digits behind the point", _is_step),
+    "multipleOf": Value(f"a number above 0 with at most {MAX_FRACTION_DIGITS} decimal places", _is_step),
     "minLength": _COUNT,
     "maxLength": _COUNT,
     "minItems": _COUNT,

@@ -1,6 +1,6 @@
-"""Texts and patterns as they stand in a Lark grammar.
+"""Texts, patterns and tokens as they are written in a Lark grammar.
 
-Owns the quoting. Refuses to know what a rule is for. Source: the syntax page of llguidance.
+Owns the quoting. Source: the syntax page of llguidance.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import json
 import re
 
 ANY_TEXT = r"/(?s:.*)/"
-"""A terminal for any text at all."""
+"""A terminal that matches any text."""
 
 
 def quoted(text: str) -> str:
@@ -27,5 +27,5 @@ _ESCAPES = {"/": r"\/", "\n": r"\n", "\r": r"\r", "\\\n": r"\n"}
 
 
 def token_reference(token: int) -> str:
-    """Return what stands for the one token `token`, which no text spells."""
+    """Return the reference to a token that no text spells."""
     return f"<[{token}]>"

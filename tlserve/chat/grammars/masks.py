@@ -1,10 +1,10 @@
-"""Masks, made by llguidance: the vocabulary as it sees it, a compiled grammar, the constraint of one sequence.
+"""Masks made by llguidance: the vocabulary in the library's form, a compiled grammar, the constraint of one sequence.
 
-Owns all that is said to the library. Refuses to know requests, threads and how grammars are written. Slow to import; whoever
-needs it imports it late.
+All calls of the library are here. Knows nothing of requests, threads, and how grammars are written. The import is slow, so
+other modules import this one when they need it.
 
 Control tokens, and tokens that steer a dialect's reader, are special to the library: no text matches them, only a rule of ours
-that names one. One id behind the vocabulary stands for "the answer may end here"; the request's own stop ids take its place.
+that names one. One id after the vocabulary means "the answer can end here"; the request's own stop ids take its place.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ properties of one object fill; what long rows cost is measured when a grammar is
 
 _IN_STRINGS = r'[^"\\\x00-\x1F\x7F]'
 _SLICES = [r"[\x20\x0A\x0D\x09]+", *(f"{_IN_STRINGS}{{1,{most}}}" for most in (3, 6, 10, 15, 30)), f"{_IN_STRINGS}+"]
-"""Tokens that are allowed or not as one: blanks, and texts inside JSON strings by their length, for strings that have a bound.
+"""Groups of tokens that are allowed or forbidden together: blanks, and texts inside JSON strings by their length.
 
-The library's own list has the lengths 10 and 30; near the end of a bounded string the shorter ones save a fifth of a mask.
+The lengths are for strings with a maximum length. The library's own list has 10 and 30; the shorter ones save a fifth of the
+time of a mask near the end of such a string.
 """
 
 _EXCERPT = re.compile(r"\n<|\n  while processing|\n *[0-9]+ \| ")
@@ -42,7 +43,7 @@ _REHEARSED_TOKENS = 64
 
 
 class _LibraryVocabulary:
-    """The tokens as `LLTokenizer` asks for them."""
+    """The tokens, with the names that `LLTokenizer` reads."""
 
     is_tokenizer_wrapper = True
     bos_token_id = None
@@ -60,7 +61,7 @@ class _LibraryVocabulary:
 
 
 class MaskMaker:
-    """Compiles the library's texts for one tokenizer; `size` is that of the model's logits."""
+    """Compiles grammars in the library's form for one tokenizer; `size` is the number of the model's logits."""
 
     def __init__(self, tokenizer: SpelledTokens, size: int) -> None:
         vocabulary: Any = _LibraryVocabulary(tokenizer, size)
@@ -68,7 +69,7 @@ class MaskMaker:
         self._library = LLTokenizer(vocabulary, n_vocab=size + 1, eos_token=size, slices=_SLICES)
 
     def make(self, text: str, stop_ids: frozenset[int]) -> LlguidanceGrammar | str:
-        """Return the compiled text, or why it cannot be used; faults that only show as it runs are looked for as well."""
+        """Return the compiled text, or the reason why it cannot be used; a trial run finds the errors of use."""
         matcher = LLMatcher(self._library, text, log_level=0, limits=_LIMITS)
         trial = matcher.deep_copy()
         slowest_s = _rehearse(trial, self._size)
@@ -78,26 +79,26 @@ class MaskMaker:
 
 
 def _rehearse(matcher: LLMatcher, size: int) -> float:
-    """Take `matcher` through the beginning of one answer, always the same; return the CPU time of the slowest mask.
+    """Run `matcher` over the beginning of one answer, always the same one; return the CPU time of the slowest mask.
 
-    A fault leaves it in its error state.
+    An error leaves it in its error state.
     """
     choices, slowest_s = random.Random(0), 0.0
     for _ in range(_REHEARSED_TOKENS):
         began = time.thread_time()
         mask = np.frombuffer(matcher.compute_bitmask(), np.uint8)
         slowest_s = max(slowest_s, time.thread_time() - began)
-        going = np.flatnonzero(np.unpackbits(mask, bitorder="little")[:size])
-        if not len(going) or not matcher.consume_token(int(choices.choice(going))):
+        allowed = np.flatnonzero(np.unpackbits(mask, bitorder="little")[:size])
+        if not len(allowed) or not matcher.consume_token(int(choices.choice(allowed))):
             break
     return slowest_s
 
 
 def _reason(matcher: LLMatcher) -> str:
-    """Return why nothing can come next, in the library's words where it has any that help."""
+    """Return why no token can follow, in the library's words if they help."""
     words = _EXCERPT.split(matcher.get_error(), maxsplit=1)[0].strip()
     if words.startswith("oneOf"):
-        return "the alternatives of its oneOf may overlap; send anyOf, or give each a constant of its own"
+        return "the alternatives of its oneOf may overlap; use anyOf, or give each alternative a different constant"
     return words[:_REASON_CHARS] or "no text matches it"
 
 
@@ -111,7 +112,7 @@ def _failure(matcher: LLMatcher) -> Exception:
 
 @attrs.frozen(eq=False)
 class _Layout:
-    """Where the bits of a mask are: words of the vocabulary, the word and bit of the end, and the stop ids' bits by word."""
+    """Where the bits of a mask are: the words of the vocabulary, the word and bit of the end, the stop ids' bits by word."""
 
     words: int
     all_words: int
@@ -130,19 +131,19 @@ class _Layout:
 
 @attrs.frozen(eq=False)
 class LlguidanceGrammar:
-    """A compiled grammar, of which any number of constraints can be started; what one finds out serves all."""
+    """A compiled grammar. Any number of constraints can be started from it; they share its caches."""
 
     _matcher: LLMatcher
     _layout: _Layout
     slowest_mask_s: float = 0.0
 
     def start(self) -> LlguidanceConstraint:
-        """Return a fresh constraint."""
+        """Return a new constraint."""
         return LlguidanceConstraint(self._matcher.deep_copy(), self._layout)
 
 
 class LlguidanceConstraint:
-    """`TokenConstraint` of one sequence. The masks that it returns are the caller's to keep."""
+    """The `TokenConstraint` of one sequence. The caller may keep the masks that it returns."""
 
     def __init__(self, matcher: LLMatcher, layout: _Layout) -> None:
         self._matcher = matcher
@@ -150,7 +151,7 @@ class LlguidanceConstraint:
         self._ended = False
 
     def mask(self) -> NDArray[np.uint32]:
-        """Return the allowed ids; raises RuntimeError where the library gives up."""
+        """Return the allowed ids; raises RuntimeError if the library gives up."""
         layout = self._layout
         words = np.empty(layout.all_words, np.uint32)
         self._matcher.unsafe_compute_mask_ptr(words.ctypes.data, words.nbytes)
@@ -165,14 +166,14 @@ class LlguidanceConstraint:
     def accept(self, token: int) -> None:
         """Advance over `token`; raises RuntimeError if the mask did not allow it."""
         if self._ended:
-            raise RuntimeError("nothing follows the end of an answer")
+            raise RuntimeError("no token can follow the end of an answer")
         if token in self._layout.stops:
             self._ended = True
         elif not self._matcher.consume_token(token):
             raise _failure(self._matcher)
 
     def rollback(self, count: int) -> None:
-        """Take back the last `count` tokens; raises RuntimeError where there are not so many."""
+        """Take back the last `count` tokens; raises RuntimeError if there are fewer."""
         if count and self._ended:
             self._ended = False
             count -= 1

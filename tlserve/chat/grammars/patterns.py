@@ -1,8 +1,8 @@
-"""The patterns of JSON schemas, which are ECMAScript's, as regular expressions of the compiler, which are Rust's.
+"""Patterns of JSON schemas (ECMAScript) -> regular expressions of the compiler (Rust).
 
-Owns the differences that would silently change the meaning: the dot, which stops at more line ends in ECMAScript, and the
-characters that mean something inside a Rust class and nothing inside one of ECMAScript. What the compiler does not know at all
-(looking around, going back) it refuses by itself. Source: ECMA-262, "Patterns"; the documentation of the crate `regex`.
+Handles the differences that would silently change the meaning: the dot stops at more line ends in ECMAScript, and some
+characters are special inside a Rust class but not inside an ECMAScript class. `is_beyond` finds the features that the compiler
+does not have. Source: ECMA-262, "Patterns"; the documentation of the crate `regex`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def as_rust(pattern: str) -> str:
     while (found := _PART.match(pattern, end)) is not None:
         parts.append(_part(found[0]))
         end = found.end()
-    return "".join(parts) + pattern[end:]  # what is left is no pattern, and the compiler says so
+    return "".join(parts) + pattern[end:]  # the rest is not a pattern, and the compiler says so
 
 
 def _part(part: str) -> str:
@@ -39,5 +39,5 @@ def _in_class(found: re.Match[str]) -> str:
 
 
 def is_beyond(pattern: str) -> bool:
-    """Say whether a pattern has what no automaton can do: looking around, going back, flags, borders of words."""
+    """Say whether a pattern uses what an automaton cannot do: look-around, back-references, flags, word boundaries."""
     return _UNKNOWN.search(pattern) is not None

@@ -1,6 +1,6 @@
-"""Schemas that ask for themselves: those that no answer of finite length matches, and those that say nothing but themselves.
+"""Schemas that refer to themselves endlessly: no finite answer matches them, or they mean nothing but themselves.
 
-Owns the search for both, and references. Refuses to know keywords that hold no schemas.
+Owns the search for both kinds, and how references are resolved. Looks only at keywords that contain schemas.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Parts = Callable[[Node], Iterable[Any]]
 
 
 def subschemas(schema: Any) -> Iterator[tuple[str, Any]]:
-    """Yield the schemas right inside `schema`, each with its path from there."""
+    """Yield the schemas directly inside `schema`, each with its path from there."""
     if not isinstance(schema, Mapping):
         return
     for keyword, value in schema.items():
@@ -30,7 +30,7 @@ def subschemas(schema: Any) -> Iterator[tuple[str, Any]]:
 
 
 def resolve(root: Any, reference: str) -> Any:
-    """Return what a reference such as `#/$defs/x` points at; None if there is nothing."""
+    """Return the value that a reference such as `#/$defs/x` points to, or None."""
     found: Any = root
     for part in reference.removeprefix("#").split("/")[1:]:
         key = unquote(part).replace("~1", "/").replace("~0", "~")
@@ -42,17 +42,20 @@ def resolve(root: Any, reference: str) -> Any:
 
 
 def find_endless(root: Any) -> str | None:
-    """Return the path of a schema that never ends, or None."""
+    """Return the path of a schema that no finite value matches, or None."""
     return _left_over(root, lambda node: _needed(node, root), _has_alternatives)
 
 
 def find_standing(root: Any) -> str | None:
-    """Return the path of a schema that asks for itself without any step into a value, or None."""
+    """Return the path of a schema that refers to itself for the same value, or None."""
     return _left_over(root, lambda node: _in_place(node, root), lambda _node, _settled: True)
 
 
 def _left_over(root: Any, parts: Parts, may_settle: Callable[[Node, set[int]], bool]) -> str | None:
-    """Return the path of the first schema that never settles: one settles once all its `parts` have, and it may."""
+    """Return the path of the first schema that never settles, or None.
+
+    A schema settles once all its `parts` have settled and `may_settle` allows it.
+    """
     nodes = list(_walk(root, ""))
     waiting: dict[int, list[Node]] = {}
     for _, node in nodes:
@@ -85,13 +88,13 @@ def _alternatives(schema: Node) -> Iterator[Any]:
 
 
 def _has_alternatives(schema: Node, settled: set[int]) -> bool:
-    """Say whether one member of each choice is settled."""
+    """Say whether at least one member of each choice has settled."""
     choices = (schema[keyword] for keyword in ("anyOf", "oneOf") if keyword in schema)
     return all(any(_are_settled((member,), settled) for member in choice) for choice in choices)
 
 
 def _in_place(schema: Node, root: Any) -> Iterator[Any]:
-    """Yield the schemas that look at the same value as `schema`."""
+    """Yield the schemas that apply to the same value as `schema`."""
     yield from schema.get("allOf", ())
     yield from _alternatives(schema)
     if "$ref" in schema:
@@ -99,7 +102,7 @@ def _in_place(schema: Node, root: Any) -> Iterator[Any]:
 
 
 def _needed(schema: Node, root: Any) -> Iterator[Any]:
-    """Yield the schemas that each value of `schema` has to match, itself or in a part."""
+    """Yield the schemas that every value of `schema`, or a part of the value, must match."""
     yield from schema.get("allOf", ())
     if "$ref" in schema:
         yield resolve(root, schema["$ref"])

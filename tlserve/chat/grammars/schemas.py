@@ -1,10 +1,10 @@
-"""JSON schemas: every keyword is enforced, or refused by its name and place.
+"""JSON schemas: every keyword is enforced, or refused with its name and place.
 
-Owns the walk over a schema. What comes out has only what the compiler enforces, and means the same. A lenient walk, for tools
-that are not strict, leaves out what cannot be enforced instead. Refuses to know tokens and requests.
+Owns the walk over a schema. Its result has only keywords that the compiler enforces, and means the same. A lenient walk, for
+tools that are not strict, leaves out the other keywords instead of refusing them. Knows nothing of tokens and requests.
 
-Beyond the tables of `keywords`: a reference stays inside the schema; distinct additional names are not counted, so that
-`minProperties` reaches one beyond the required ones.
+Two rules are not in the tables of `keywords`: a reference must stay inside the schema; and `minProperties` can be at most one
+more than the number of required names, because different additional names cannot be counted.
 """
 
 from __future__ import annotations
@@ -32,31 +32,31 @@ MAX_SCHEMAS = 5000
 
 
 def checked_schema(schema: Any, place: str, field: str) -> Schema:
-    """Return `schema` with what is enforced alone; raises ClientError that names the keyword and its place."""
+    """Return `schema` as it is enforced; raises ClientError with the keyword that cannot be, and its place."""
     return _whole(_Walk(place, field, lenient=False), schema)
 
 
 def lenient_schema(schema: Any, place: str, field: str) -> Schema:
-    """Return what of `schema` can be enforced; raises ClientError where it is no schema."""
+    """Return the part of `schema` that can be enforced; raises ClientError if it is not a schema."""
     return _whole(_Walk(place, field, lenient=True), schema)
 
 
 def _whole(walk: _Walk, schema: Any) -> Schema:
     if schema is False:
-        raise walk.refusal("", "is false, which no value matches")
+        raise walk.refusal("", "is false, so no value matches it")
     try:
         own = walk.schema(schema, "")
     except RecursionError:
-        raise walk.refusal("", "nests too deep") from None
+        raise walk.refusal("", "is nested too deeply") from None
     walk.check_references(own)
     for find in (find_standing, find_endless):
         if (place := find(own)) is not None:
-            raise walk.refusal(place, "asks for itself without an end")
+            raise walk.refusal(place, "refers to itself endlessly")
     return own
 
 
 class _Walk:
-    """One walk; `_schemas` are the schemas made on it, by identity, and `_references` where each reference stands."""
+    """One walk over a schema. `_schemas` are the schemas that it made, `_references` the place of each reference."""
 
     def __init__(self, place: str, field: str, *, lenient: bool) -> None:
         self._place = place
@@ -72,9 +72,9 @@ class _Walk:
         if isinstance(schema, bool):
             return schema
         if not isinstance(schema, Mapping):
-            raise self.refusal(path, "is no JSON schema; send an object, or true or false")
+            raise self.refusal(path, "is not a JSON schema; send an object, true or false")
         if len(self._schemas) >= MAX_SCHEMAS:
-            raise self.refusal("", f"has more than {MAX_SCHEMAS} schemas inside it")
+            raise self.refusal("", f"contains more than {MAX_SCHEMAS} schemas")
         own = dict(self._members(schema, path))
         self._check_count(own, path)
         self._narrow(own, path)
@@ -107,16 +107,16 @@ class _Walk:
             yield self._list_name(keyword), self._list(value, where)
         elif keyword in NAMED:
             yield keyword, self._named(keyword, value, where)
-        elif not self._says_nothing(keyword, value, where):
+        elif not self._has_no_effect(keyword, value, where):
             raise self._not_enforced(keyword, where)
 
-    def _says_nothing(self, keyword: str, value: Any, where: str) -> bool:
+    def _has_no_effect(self, keyword: str, value: Any, where: str) -> bool:
         names_the_whole = where in (".$id", ".id")
         return names_the_whole or keyword in ANNOTATIONS or keyword.startswith("x-") or HARMLESS.get(keyword) is value
 
     def _not_enforced(self, keyword: str, where: str) -> ClientError:
         hint = HINTS.get(keyword, "leave it out")
-        what = "cannot be enforced here" if keyword in KNOWN else "is not a keyword of JSON schema that is known here"
+        what = "cannot be enforced here" if keyword in KNOWN else "is not a known keyword of JSON Schema"
         return self.refusal(where, f"{what}; {hint}")
 
     def _check_plain(self, keyword: str, value: Any, where: str) -> None:
@@ -125,31 +125,31 @@ class _Walk:
 
     def _pattern(self, value: Any, where: str) -> str:
         if not isinstance(value, str):
-            raise self.refusal(where, "is no pattern; send a string")
+            raise self.refusal(where, "is not a pattern; send a string")
         if is_beyond(value):
             raise self.refusal(
-                where, "cannot be enforced: it looks around, goes back, or has flags or borders of words"
+                where, "cannot be enforced: it uses look-around, back-references, flags or word boundaries"
             )
         return as_rust(value)
 
     def _check_reference(self, value: Any, where: str) -> None:
         if not isinstance(value, str) or not (value == "#" or value.startswith("#/")):
-            raise self.refusal(where, 'points outside of the schema; send a reference such as "#/$defs/name"')
+            raise self.refusal(where, 'points outside the schema; send a reference such as "#/$defs/name"')
 
     def check_references(self, root: Schema) -> None:
-        """Check that each reference points at a schema; a lenient walk lets go of one that does not."""
+        """Check that each reference resolves to a schema; a lenient walk drops the others."""
         ids = set(map(id, self._schemas))
         for path, own in self._references:
             target = resolve(root, own["$ref"])
             if isinstance(target, bool) or id(target) in ids:
                 continue
             if not self._lenient:
-                raise self.refusal(f"{path}.$ref", "points at no schema")
+                raise self.refusal(f"{path}.$ref", "does not resolve to a schema")
             del own["$ref"]
 
     def _one(self, keyword: str, value: Any, where: str) -> Any:
         if keyword == "items" and isinstance(value, list):
-            raise self.refusal(where, "is a list, which is prefixItems by now; send that")
+            raise self.refusal(where, "is a list; use prefixItems instead")
         return value
 
     def _list_name(self, keyword: str) -> str:
@@ -157,12 +157,12 @@ class _Walk:
 
     def _list(self, value: Any, where: str) -> list[Schema]:
         if not isinstance(value, list) or not value:
-            raise self.refusal(where, "is no list of schemas")
+            raise self.refusal(where, "is not a list of schemas")
         return [self.schema(member, f"{where}[{index}]") for index, member in enumerate(value)]
 
     def _named(self, keyword: str, value: Any, where: str) -> dict[str, Schema]:
         if not isinstance(value, Mapping):
-            raise self.refusal(where, "is no object of schemas")
+            raise self.refusal(where, "is not an object of schemas")
         named = keyword == "patternProperties"
         return {
             self._pattern(name, where) if named else name: self.schema(member, f"{where}.{name}")
@@ -170,21 +170,21 @@ class _Walk:
         }
 
     def _narrow(self, own: dict[str, Any], path: str) -> None:
-        """Add what the compiler's idea of a format lacks."""
+        """Add the pattern that makes the compiler's check of a format exact."""
         narrowing = NARROWED.get(own.get("format", ""))
         if narrowing is None:
             return
         if "pattern" in own and not self._lenient:
             raise self.refusal(
-                f"{path}.pattern", f"cannot be enforced beside the format {own['format']}; leave one out"
+                f"{path}.pattern", f"cannot be enforced together with the format {own['format']}; leave one out"
             )
         own["pattern"] = narrowing
 
     def _check_count(self, own: dict[str, Any], path: str) -> None:
-        """Names beyond `properties` may come twice, and would be counted twice."""
+        """Refuse a `minProperties` that counts additional names: the same name can come twice and is counted twice."""
         most = len(set(own.get("required", ()))) + 1
         if own.get("minProperties", 0) <= most:
             return
         if not self._lenient:
-            raise self.refusal(f"{path}.minProperties", f"cannot be enforced beyond {most}: name more in required")
+            raise self.refusal(f"{path}.minProperties", f"cannot be enforced above {most}; list more names in required")
         del own["minProperties"]

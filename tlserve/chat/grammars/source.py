@@ -1,11 +1,11 @@
-"""The language of `generation.Grammar.source`: one JSON text that holds all that a compiler needs.
+"""The format of `generation.Grammar.source`: one JSON text with everything that a compiler needs.
 
-Owns the document, and its way to text and back. It can go to another node as it is. Refuses to know who compiles it.
+Owns the document, and its conversion to text and back. The text can be sent to another node. Does not know who compiles it.
 
-    field      the field of the request that asked for it, for messages
-    rules      the main grammar, in Lark; `@name` stands for one of the others
-    larks      name -> a further grammar in Lark, a world of its own
-    schemas    name -> a JSON schema, its place in the request, and the blanks that its JSON may have
+    field      the field of the request that asked for the grammar, for messages
+    rules      the main grammar, in Lark; `@name` refers to one of the others
+    larks      name -> another grammar in Lark, with its own names
+    schemas    name -> a JSON schema, its place in the request, and the blanks that its JSON can have
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tlserve.generation import Grammar
 
 @attrs.frozen(kw_only=True)
 class GrammarSource:
-    """A whole grammar; the names of `larks` and `schemas` are Lark's names of rules, and differ."""
+    """A whole grammar. The names in `larks` and `schemas` are valid Lark names, and no two are the same."""
 
     field: str
     rules: str
@@ -29,14 +29,14 @@ class GrammarSource:
     schemas: Mapping[str, PlacedSchema] = attrs.field(factory=dict)
 
     def grammar(self) -> Grammar:
-        """Return it as the data of a request."""
+        """Return the grammar as the data of a request."""
         schemas = {name: [own.place, own.schema, own.blanks] for name, own in self.schemas.items()}
         document = {"field": self.field, "rules": self.rules, "larks": dict(self.larks), "schemas": schemas}
         return Grammar(json.dumps(document, ensure_ascii=False, separators=(",", ":")))
 
 
 def parse_source(grammar: Grammar) -> GrammarSource:
-    """Return what `GrammarSource.grammar` made a text of."""
+    """Return the document from which `GrammarSource.grammar` made the text."""
     document = json.loads(grammar.source)
     schemas = {name: PlacedSchema(*own) for name, own in document["schemas"].items()}
     return GrammarSource(field=document["field"], rules=document["rules"], larks=document["larks"], schemas=schemas)

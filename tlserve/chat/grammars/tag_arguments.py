@@ -1,8 +1,8 @@
-"""Arguments that are tags, `<parameter=key>` around each value, as rules of a grammar.
+"""Arguments in tags, `<parameter=key>` around each value, as rules of a grammar.
 
-Owns what of a schema can be held in such a form: an object of named properties, each of one type. A text stands as it is, so
-that of its schema only the length, `enum` and `const` can be held; every other value is JSON. The last is the reader's way
-(`tlserve.chat.output.xml_region.XmlRegion`). Refuses to know what stands around the arguments.
+Owns which schemas can be enforced in this form: an object of named properties, each of one type. A string is not quoted, so
+only its length, `enum` and `const` can be enforced; every other value is JSON. `tlserve.chat.output.xml_region.XmlRegion` reads
+the arguments in the same way. Does not know the markup around the arguments.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = re.compile(r"[^<>\n\"\\]{1,128}")
 
 
 def held_in_tags(placed: PlacedSchema, *, strict: bool) -> PlacedSchema:
-    """Return the schema as far as tags can hold it; a strict one wholly, or ClientError that says what cannot be held."""
+    """Return the part of the schema that can be enforced in tags; raises ClientError if a strict one loses anything."""
     if strict:
         _check(placed)
     return attrs.evolve(placed, schema=_loosened(placed.schema))
@@ -38,7 +38,7 @@ def _check(placed: PlacedSchema) -> None:
     for name, own in placed.schema.get("properties", {}).items():
         where = f"{placed.place}.properties.{name}"
         if not _is_plain(name, own):
-            words = f"{where} needs a plain name and one type, for this model writes arguments as tags"
+            words = f"{where} needs a plain name and a single type, because this model writes arguments as tags"
             raise ClientError(words, param="tools")
         for keyword in own:
             if own["type"] == "string" and keyword not in _TEXT:
@@ -65,7 +65,7 @@ def _loosened(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def tag_rules(name: str, placed: PlacedSchema) -> Iterator[str]:
-    """Yield the rule `name` for the arguments, and one for each of them."""
+    """Yield the rule `name` for the arguments, and one rule for each argument."""
     schema = placed.schema
     required = schema.get("required", ())
     members = list(schema.get("properties", {}).items())

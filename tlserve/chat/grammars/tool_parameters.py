@@ -1,8 +1,8 @@
-"""The schema of a tool's parameters -> what is enforced of its arguments.
+"""The schema of a tool's parameters -> the schema that is enforced on its arguments.
 
-Owns that arguments are an object, that a tool without parameters takes none, and that where names are given and nothing is said
-of others, there are no others: every such object matches the schema, and a small model does not lose itself in inventing some.
-Refuses to know how calls are written.
+The rules: arguments are an object; a tool without parameters takes no arguments; and if a schema lists names and says nothing
+of other names, no other names are allowed. Every such object matches the original schema, and a small model does not invent
+arguments. Does not know how calls are written.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FIELD = "tools"
 
 
 def arguments_schema(parameters: Mapping[str, Any] | None, place: str, *, strict: bool) -> Mapping[str, Any]:
-    """Return what is enforced; raises ClientError for a strict tool whose schema cannot be enforced as a whole."""
+    """Return the schema to enforce; raises ClientError for a strict tool whose schema cannot be enforced completely."""
     if parameters is None:
         return _NO_ARGUMENTS
     try:
@@ -38,7 +38,7 @@ def _as_object(schema: Any, place: str, *, strict: bool) -> Mapping[str, Any]:
     schema = _unfolded(schema)
     if "object" not in _types(schema):
         if strict:
-            raise ClientError(f"{place}.type is not object, and arguments are an object", param=_FIELD)
+            raise ClientError(f"{place}.type must be object, because arguments are an object", param=_FIELD)
         return {"type": "object"}
     closed = {"additionalProperties": False} if "properties" in schema and set(schema) <= _CLOSABLE else {}
     return {**schema, "type": "object", **closed}
@@ -50,7 +50,7 @@ def _types(schema: Mapping[str, Any]) -> Any:
 
 
 def _unfolded(schema: Any) -> Mapping[str, Any]:
-    """Return the schema that a reference at the root stands for."""
+    """Return the schema that a reference at the root refers to."""
     seen = 0
     while isinstance(schema, Mapping) and set(schema) <= {"$ref", "$defs", "definitions"} and "$ref" in schema:
         shared = {name: schema[name] for name in ("$defs", "definitions") if name in schema}

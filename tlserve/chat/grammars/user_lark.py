@@ -1,8 +1,8 @@
-"""Grammars that clients write, in Lark as llguidance has it, or in the GBNF of llama.cpp.
+"""Grammars that clients send, in llguidance's variant of Lark, or in the GBNF of llama.cpp.
 
-Owns what of them is refused: control tokens, which answers are not to be made of; grammars by name, of which there are none;
-and attributes of rules that would be ignored here, or make it impossible to take tokens back. The schemas inside are checked
-as any other. Refuses to know what the rest means: the compiler says what is wrong with it.
+Refuses control tokens, which cannot be part of an answer; references to other grammars, which do not exist; and attributes of
+rules that would be ignored or would make it impossible to take tokens back. Schemas inside a grammar are checked like any
+schema. Everything else is left to the compiler, which reports its errors.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _PIECE = re.compile(
 )
 _REFUSED = {
     "open": "starts a string or a regular expression that does not end on its line",
-    "token": "asks for a control token, and answers are text",
-    "grammar": "names another grammar, and there is none",
-    "attribute": "has an attribute that is not served",
+    "token": "is a control token, which cannot be part of an answer",
+    "grammar": "refers to another grammar, which does not exist",
+    "attribute": "is an attribute that is not supported",
 }
 _GBNF = re.compile(r"^[^\S\n]*+[\w-]++[^\S\n]*+::=", re.MULTILINE)
 _DECODER = json.JSONDecoder()
 
 
 @attrs.define
-class _Reading:
-    """A client's grammar on its way to one of ours."""
+class _GrammarCheck:
+    """Checks a client's grammar piece by piece, and collects the schemas in it."""
 
     field: str
     text: str
@@ -74,7 +74,7 @@ class _Reading:
         try:
             return _DECODER.raw_decode(self.text, at)
         except (ValueError, RecursionError) as fault:
-            raise ClientError(f"{self.field}: what follows % is no JSON: {fault}", param=self.field) from None
+            raise ClientError(f"{self.field}: the text after % is not JSON: {fault}", param=self.field) from None
 
     def _schema(self, schema: object) -> str:
         name = f"schema_{len(self.schemas)}"
@@ -84,11 +84,11 @@ class _Reading:
 
 
 def checked_lark(grammar: str, field: str) -> tuple[str, dict[str, PlacedSchema]]:
-    """Return `grammar` in Lark, and the schemas that it names; raises ClientError for what is refused."""
+    """Return `grammar` in Lark, and the schemas that it names; raises ClientError for a grammar that is refused."""
     if not grammar.strip():
         raise ClientError(f"{field} is empty; send a grammar in Lark or GBNF", param=field)
-    reading = _Reading(field, _as_lark(grammar, field))
-    return "".join(reading.pieces()), reading.schemas
+    check = _GrammarCheck(field, _as_lark(grammar, field))
+    return "".join(check.pieces()), check.schemas
 
 
 def _as_lark(grammar: str, field: str) -> str:
@@ -98,5 +98,5 @@ def _as_lark(grammar: str, field: str) -> str:
 
     try:
         return str(gbnf_to_lark(grammar))
-    except Exception as fault:  # the converter raises what it likes
-        raise ClientError(f"{field} is no GBNF: {str(fault)[:200]}", param=field) from None
+    except Exception as fault:  # the converter raises exceptions of any class
+        raise ClientError(f"{field} is not valid GBNF: {str(fault)[:200]}", param=field) from None
