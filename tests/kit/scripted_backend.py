@@ -1,11 +1,10 @@
 """A `generation.Backend` that plays scripts, in the event loop, at virtual times; no threads.
 
-By default it continues a prompt as the successor bigram does: after token t comes t + 1. A script says when the request
-leaves the queue, when each token comes, and where it fails; a gate holds it until the test opens it. A request that asks for
-its progress or for its prompt's log-probabilities gets them: made up, the same every time. The backend counts what is open,
-finished and aborted.
+By default it continues a prompt as the successor bigram does: after token t comes t + 1. A script gives the times of the
+request's start and tokens, and the place where it fails; a gate holds it until the test opens it. A request with progress or
+prompt log-probabilities gets invented ones, the same every time. The backend counts open, finished and aborted requests.
 
-Time passes only by trio's clock: all that is ready at once is one batch, at most `batch_tokens` long.
+Time passes only by trio's clock: all events that are ready at once are one batch, at most `batch_tokens` long.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from tlserve.generation import (
 )
 
 QUEUE = -1
-"""The gate in front of `PrefillStarted`; gate i stands in front of token i."""
+"""The gate before `PrefillStarted`; gate i is before token i."""
 
 
 def successors(request: GenerationRequest) -> tuple[int, ...]:
@@ -46,9 +45,9 @@ def successors(request: GenerationRequest) -> tuple[int, ...]:
 
 @attrs.frozen(kw_only=True)
 class Script:
-    """How one request plays. Times in seconds of trio's clock; `fail_before` i raises instead of giving token i.
+    """The script of one request. Times in seconds of trio's clock; `fail_before` i raises instead of giving token i.
 
-    `ahead` are the places in the queue that are told one after the other; the prompt is computed `chunk_tokens` at a time.
+    `ahead` are the places in the queue that are reported in turn; the prompt is computed `chunk_tokens` at a time.
     """
 
     tokens: tuple[int, ...] | Callable[[GenerationRequest], Sequence[int]] = successors
@@ -67,7 +66,7 @@ class Script:
 
 @attrs.define
 class Counts:
-    """What became of the requests that were admitted."""
+    """The number of admitted requests by their end."""
 
     open: int = 0
     finished: int = 0
@@ -86,7 +85,7 @@ INFO = BackendInfo(
 
 
 class ScriptedBackend:
-    """Play `script` (or what it returns for a request) for each request that is admitted."""
+    """Play `script` (or its result for a request) for each admitted request."""
 
     def __init__(
         self, script: Script | Callable[[GenerationRequest], Script] = Script(), info: BackendInfo = INFO
@@ -178,7 +177,7 @@ class ScriptedStream:
         return batch
 
     def _index(self) -> int | None:
-        """The index of the next event: `QUEUE` for `PrefillStarted`, that of a token, None for news in between."""
+        """The index of the next event: `QUEUE` for `PrefillStarted`, that of a token, None for events in between."""
         event = self._events[self._next][1]
         if isinstance(event, TokenEvent):
             return event.index

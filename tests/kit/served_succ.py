@@ -1,4 +1,4 @@
-"""The fields of `Served` for the model `succ`, but for its backend: bytes are tokens, and the template joins the messages."""
+"""The fields of `Served` for the model `succ`, without its backend: bytes are tokens, and the template joins the messages."""
 
 from typing import Any
 

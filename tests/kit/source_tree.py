@@ -1,6 +1,6 @@
-"""The sources as syntax trees: what the house tests ask of them, without importing anything.
+"""The sources as syntax trees, for the house tests, without importing anything.
 
-`modules()` reads all of tlserve; the functions take a tree, so that each can be shown a small source of its own.
+`modules()` reads all of tlserve; the functions take a tree, so that each can be tested with a small source.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def functions(tree: ast.AST) -> Iterator[Function]:
 
 
 def body_lines(function: Function) -> int:
-    """Return how many lines the body has, without signature and docstring; 0 for one that only has a docstring."""
+    """Return the number of lines of the body, without signature and docstring; 0 for one that only has a docstring."""
     body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
     return (body[-1].end_lineno or 0) - body[0].lineno + 1 if body else 0
 
@@ -116,7 +116,7 @@ def class_members(node: ast.ClassDef) -> set[str]:
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Return the names that a statement binds; for an `__init__` those of `self`, too."""
+    """Return the names that a statement binds; for an `__init__` also those of `self`."""
     if isinstance(node, Function | ast.ClassDef):
         return {node.name} | (_self_attributes(node) if node.name == "__init__" else set())
     if isinstance(node, ast.Import | ast.ImportFrom):

@@ -1,4 +1,4 @@
-"""The reader of the sources, shown small sources of its own."""
+"""The reader of the sources, tested with small sources."""
 
 import ast
 from pathlib import Path

@@ -14,7 +14,7 @@ Returned = TypeVar("Returned")
 def run_seeded(main: Callable[..., Awaitable[Returned]], *args: Any, seed: int) -> Returned:
     """Run `main(*args)` under a clock that jumps; the order in which ready tasks run depends on `seed` alone.
 
-    trio draws that order from a generator of its own; pytest-trio reaches for the same switch, for the sake of hypothesis.
+    trio draws that order from its own generator; pytest-trio uses the same switch for hypothesis.
     """
     scheduler: Any = trio._core._run
     was = scheduler._ALLOW_DETERMINISTIC_SCHEDULING, scheduler._r.getstate()

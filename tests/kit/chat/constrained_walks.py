@@ -1,7 +1,7 @@
-"""Random answers under a grammar: tokens drawn at random from each mask, with no model in sight.
+"""Random answers under a grammar: tokens drawn at random from each mask, without a model.
 
-Whatever a mask allows comes up, likely or not. The walks are told to hurry after a while: then they prefer what closes
-something. A walk that does not come to its end within its limit is None.
+Every allowed token can be drawn, likely or not. After a while a walk prefers tokens that close something, so that it ends.
+A walk that does not end within its limit is None.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def spell(tokenizer: Tokenizer, tokens: list[int] | None) -> bytes:
 
 
 def take_text(constraint: TokenConstraint, tokenizer: Tokenizer, text: str) -> bool:
-    """Advance over `text`, special tokens as themselves; False at the first token that is not allowed."""
+    """Advance over `text`, with special tokens read as such; return False at the first token that is not allowed."""
     return len(_say(constraint, tokenizer, text)) == len(tokenizer.encode_with_specials(text))
 
 
@@ -62,7 +62,7 @@ def walk(
 ) -> list[int] | None:
     """Return the tokens of one random answer, without its stop; None if it did not end within `limit` tokens.
 
-    Now and then it tries to say one of `phrases`, which chance alone would hardly find.
+    From time to time it tries one of `phrases`, which random draws would hardly find.
     """
     tokens: list[int] = []
     hurry = rng.choice(HURRY_AFTER)

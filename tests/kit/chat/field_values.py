@@ -2,8 +2,8 @@
 
     request = values_of(GenerationRequest)         # a strategy of requests
 
-A field of a type that is not known here fails when the strategy is made, so that nobody forgets it. Floats are finite: what
-is compared must equal itself.
+A field of an unknown type fails when the strategy is made, so that no field is forgotten. Floats are finite, because values
+that are compared must equal themselves.
 """
 
 import enum

@@ -1,6 +1,6 @@
-"""Random JSON schemas of the keywords that are served, and an independent judge of what they allow.
+"""Random JSON schemas of the keywords that are served, and an independent validator of answers.
 
-The judge is the package `jsonschema`, with numbers read as decimals, so that a multiple of 0.1 is one.
+The validator is the package `jsonschema`, with numbers read as decimals, so that a multiple of 0.1 is exact.
 """
 
 from __future__ import annotations
@@ -83,14 +83,14 @@ def joined(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 
 def schemas() -> st.SearchStrategy[Any]:
-    """Return schemas, with references to a definition that may refer to itself."""
+    """Return schemas, with references to a definition that can refer to itself."""
     leaves = st.one_of(numbers(), texts(), values(), st.just({"$ref": "#/$defs/node"}))
     inner = st.recursive(leaves, lambda below: st.one_of(arrays(below), objects(below), joined(below)), max_leaves=6)
     return st.builds(lambda root, node: {**root, "$defs": {"node": node}}, inner, inner)
 
 
 def faults(schema: Any, text: str) -> list[str]:
-    """Return what is wrong with `text` by `schema`, in the judge's words; an exponent that nothing can hold is not judged."""
+    """Return the faults of `text` by `schema`, in the validator's words; a huge exponent is not validated."""
     if _ENDLESS_EXPONENT.search(text):
         return []
     value = json.loads(text, parse_float=Decimal)

@@ -1,4 +1,4 @@
-"""A walk takes what a mask allows, whatever that is, and ends where it may."""
+"""A walk takes any token that a mask allows, and ends where it can."""
 
 import random
 

@@ -1,4 +1,4 @@
-"""The strategies give every field of a class values of its type, and refuse what they do not know."""
+"""The strategies give every field of a class values of its type, and refuse unknown types."""
 
 from typing import Any
 

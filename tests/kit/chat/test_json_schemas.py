@@ -1,4 +1,4 @@
-"""The judge of schemas sees what is wrong, and takes what is right."""
+"""The validator of schemas finds wrong answers and accepts right ones."""
 
 from typing import Any
 

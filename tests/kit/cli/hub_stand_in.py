@@ -1,7 +1,7 @@
-"""A hub on the loopback interface: the few endpoints that the `huggingface_hub` package asks, over repositories in memory.
+"""A hub on the loopback interface: the few endpoints that the `huggingface_hub` package uses, over repositories in memory.
 
-It answers `GET /api/models/ORG/NAME[/revision/REV]` and `GET /ORG/NAME/resolve/COMMIT/FILE`, with Range, and can be told to
-misbehave. Every request is kept in `asked`.
+It answers `GET /api/models/ORG/NAME[/revision/REV]` and `GET /ORG/NAME/resolve/COMMIT/FILE`, with Range, and can
+misbehave on request. Every request is kept in `asked`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ import attrs
 
 @attrs.define
 class Repository:
-    """Files of one commit; those in `lfs` are told by their SHA-256. `wrong`: files whose bytes are not what is told.
+    """Files of one commit; those in `lfs` are listed with their SHA-256. `wrong`: files whose bytes do not match.
 
-    `cut_at`: the connection ends after so many bytes of an answer, `cuts` times.
+    `cut_at`: the connection ends after this number of bytes of an answer, `cuts` times.
     """
 
     commit: str
@@ -36,7 +36,7 @@ class Repository:
 
 
 class HubStandIn:
-    """Repositories by name, and the requests that came: (method, path, Range)."""
+    """Repositories by name, and the received requests: (method, path, Range)."""
 
     def __init__(self) -> None:
         self.repositories: dict[str, list[Repository]] = {}

@@ -1,4 +1,4 @@
-"""A page of the documentation, followed as a reader would: its blocks are run in their order, in an empty folder.
+"""A page of the documentation, followed as by a reader: its blocks are run in order, in an empty folder.
 
     ```sh server       starts a server, which the next one or the end of the page stops; `localhost:8000` in later blocks is
                        its API, `localhost:9464` its health port
@@ -6,11 +6,11 @@
     ```python          is run to its end
     ```python FILE     becomes a file; one that is named test_... is then run by pytest
     ```toml FILE       becomes a file, and so does `yaml FILE`
-    ```text            is what the block before it prints, to the letter
-    ```text like       is of the form of what it prints; not compared
-    ```sh once         needs the internet or a machine of its own: not run here
+    ```text            is the exact output of the block before it
+    ```text like       is an example of the output; not compared
+    ```sh once         needs the internet or its own machine: not run here
 
-Any other kind fails, so that no example goes in unseen.
+Any other kind fails, so that every example is tested.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ NOT_RUN = {"sh once", "text like"}
 
 @attrs.frozen
 class Block:
-    """A fenced block: what stands behind its fence, and its text."""
+    """A fenced block: the words after its fence, and its text."""
 
     kind: str
     text: str
@@ -55,7 +55,7 @@ def blocks(page: str) -> Iterator[Block]:
 
 
 class Reader:
-    """Somebody who follows a page in `folder`."""
+    """A reader who follows a page in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         own = {
@@ -73,7 +73,7 @@ class Reader:
         self._said = ""
 
     def follow(self, block: Block) -> None:
-        """Do what `block` asks for; raises AssertionError where the page is wrong."""
+        """Run `block`; raises AssertionError if the page is wrong."""
         match block.language, block.file:
             case "sh", "server":
                 self._start(block.text)

@@ -1,4 +1,4 @@
-"""A server in a process of its own, met as an operator meets it: by its log lines, its ports, signals and its exit code."""
+"""A server in its own process, used as by an operator: through its log lines, ports, signals and exit code."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ServerProcess:
     _closed: bool = False
 
     def read(self) -> None:
-        """Collect the lines; runs in a thread of its own until the process closes them."""
+        """Collect the lines; runs in its own thread until the process closes the stream."""
         assert self.process.stderr is not None
         for line in self.process.stderr:
             with self._more:
@@ -41,11 +41,11 @@ class ServerProcess:
             self._more.notify_all()
 
     def wait_line(self, pattern: str) -> re.Match[str]:
-        """Wait for a line that holds `pattern` and return the match."""
+        """Wait for a line that matches `pattern` and return the match."""
         return self.wait_lines(pattern, 1)[0]
 
     def wait_lines(self, pattern: str, count: int) -> list[re.Match[str]]:
-        """Wait until `count` lines hold `pattern` and return the matches."""
+        """Wait until `count` lines match `pattern` and return the matches."""
         with self._more:
             self._more.wait_for(lambda: self._closed or len(self._found(pattern)) >= count, PATIENCE_S)
             found = self._found(pattern)
@@ -57,12 +57,12 @@ class ServerProcess:
 
     @property
     def address(self) -> str:
-        """Return "host:port" of the API, as the banner says it."""
+        """Return "host:port" of the API from the banner."""
         return self.wait_line(r" API +http://(\S+)")[1]
 
     @property
     def health_address(self) -> str:
-        """Return "host:port" of the health port, as the banner says it."""
+        """Return "host:port" of the health port from the banner."""
         return self.wait_line(r" health +http://(\S+)")[1]
 
     def children(self) -> list[int]:
@@ -81,7 +81,7 @@ class ServerProcess:
 
 @contextmanager
 def server_process(*arguments: str, start: Sequence[str] = PYTHON_M_TLSERVE, port: int = 0) -> Iterator[ServerProcess]:
-    """Start `python START ARGUMENTS` for the block, on free ports or at `port`; what still runs after it is killed."""
+    """Start `python START ARGUMENTS` for the block, on free ports or at `port`; afterwards kill it if it still runs."""
     command = [sys.executable, *start, *arguments, "--port", str(port), "--health-port", "0"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         server = ServerProcess(process)
@@ -107,7 +107,7 @@ def wait_gone(pid: int) -> None:
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    """Ask again and again, at the pace of a person, until `condition` holds: for what no event tells across processes."""
+    """Check `condition` repeatedly until it holds, for facts of other processes that no event reports."""
     pace, deadline = threading.Event(), time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline, "it did not come to pass"
@@ -115,7 +115,7 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 def command_line(pid: int) -> str:
-    """Return what a process was started with, "" if it is gone; Linux only."""
+    """Return the command line of a process, "" if it is gone; Linux only."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
     except OSError:

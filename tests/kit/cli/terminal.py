@@ -1,4 +1,4 @@
-"""A program at a pseudo-terminal: what a person would type and see."""
+"""A program at a pseudo-terminal: the input and output of a person."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>]")
 
 @attrs.define(eq=False)
 class TerminalProgram:
-    """A process whose terminal is `fd`; `seen` is all that it showed, without colours, up to the last `wait_for`."""
+    """A process whose terminal is `fd`; `seen` is all its output, without colours, up to the last `wait_for`."""
 
     process: subprocess.Popen[bytes]
     fd: int
@@ -29,11 +29,11 @@ class TerminalProgram:
 
     @property
     def text(self) -> str:
-        """Return what was shown so far."""
+        """Return the output so far."""
         return _ESCAPES.sub("", self._raw.decode(errors="replace")).replace("\r\n", "\n")
 
     def wait_for(self, words: str) -> str:
-        """Wait until `words` are shown after what was waited for before; return the text up to them."""
+        """Wait until `words` follow the text of the last wait; return the text up to them."""
         begin = time.monotonic()
         while words not in self.text[self._mark :]:
             left_s = PATIENCE_S - (time.monotonic() - begin)
@@ -63,7 +63,7 @@ class TerminalProgram:
 
 @contextmanager
 def terminal_program(*arguments: str) -> Iterator[TerminalProgram]:
-    """Start `python ARGUMENTS` at a terminal for the block; what still runs after it is killed."""
+    """Start `python ARGUMENTS` at a terminal for the block; afterwards kill it if it still runs."""
     ours, theirs = pty.openpty()
     environment = {**os.environ, "TERM": "xterm", "COLUMNS": "200", "NO_COLOR": "1"}
     process = subprocess.Popen(
@@ -85,7 +85,7 @@ def terminal_program(*arguments: str) -> Iterator[TerminalProgram]:
 
 
 def _take_terminal() -> None:
-    """Make the terminal the session's own, so that Ctrl-C reaches the process, also where who started us ignores it."""
+    """Make the terminal the session's own, so that Ctrl-C reaches the process, also if our parent process ignores it."""
     import fcntl
     import signal
     import termios

@@ -1,4 +1,4 @@
-"""The reader of pages sees what a page gets wrong."""
+"""The reader of pages detects wrong pages."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The pseudo-terminal of the tests: what is typed arrives, what is shown is seen, and Ctrl-C is a signal."""
+"""The pseudo-terminal of the tests: input arrives, output is read, and Ctrl-C is a signal."""
 
 from tests.kit.cli.terminal import terminal_program
 

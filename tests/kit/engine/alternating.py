@@ -1,4 +1,4 @@
-"""A constraint with a state (even ids, then odd ids, and so on), and the compiler that makes it of its grammar."""
+"""A constraint with a state (even ids, then odd ids, and so on), and the compiler of its grammar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ALTERNATING = Grammar("alternating")
 
 
 class Alternating:
-    """Keeps what it accepted; refuses a token that its mask did not allow, and breaks after `fail_at` tokens."""
+    """Keeps its accepted tokens; refuses a token that its mask did not allow, and fails after `fail_at` tokens."""
 
     def __init__(self, fail_at: int | None = None) -> None:
         self.accepted: list[int] = []

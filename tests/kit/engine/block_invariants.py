@@ -46,7 +46,7 @@ def _check_table(kv: Any, sequence: Any) -> None:
 
 
 def _check_idle_order(kv: Any) -> None:
-    """A cached block leaves before its parent: nothing unreachable is ever kept."""
+    """A cached block leaves before its parent: no unreachable block is kept."""
     place = {block: i for i, block in enumerate(kv.idle)}
     for block, prefix in kv.idle.items():
         parent = prefix.parent.block

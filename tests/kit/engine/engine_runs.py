@@ -37,7 +37,7 @@ PLAIN = EngineConfig(prefix_cache="none", prefill_chunk=0, kv_blocks=16, block_s
 
 
 def run_to_end(engine: Engine, most_steps: int = 5000) -> dict[int, list[Any]]:
-    """Step until there is no work; return what happened by key, in order, the blocks checked after every step."""
+    """Step until there is no work and check the blocks after every step; return the events by key, in order."""
     happened: dict[int, list[Any]] = {}
     for _ in range(most_steps):
         if not engine.has_work:
@@ -53,7 +53,7 @@ def tokens_of(events: Iterable[object]) -> list[TokenEvent]:
 
 
 def prompt_tokens_of(events: Sequence[object]) -> list[PromptToken]:
-    """Return the prompt tokens that were reported: each once, in order, before the first token of the answer."""
+    """Return the reported prompt tokens: each once, in order, before the first token of the answer."""
     told = [event for event in events if isinstance(event, PromptLogprobs)]
     kinds = [type(event) for event in events if isinstance(event, PromptLogprobs | TokenEvent)]
     assert kinds == sorted(kinds, key=[PromptLogprobs, TokenEvent].index)
@@ -64,7 +64,7 @@ def prompt_tokens_of(events: Sequence[object]) -> list[PromptToken]:
 
 
 def alone(request: GenerationRequest, model: Model | None = None, config: EngineConfig = PLAIN) -> list[TokenEvent]:
-    """The oracle: the token events of `request` on a fresh engine with the plainest settings."""
+    """The oracle: the token events of `request` on a fresh engine with the simplest settings."""
     return tokens_of(all_alone(request, model, config))
 
 
@@ -76,7 +76,7 @@ def all_alone(request: GenerationRequest, model: Model | None = None, config: En
 
 
 def check_progress(request: GenerationRequest, events: Sequence[object]) -> None:
-    """Assert that progress was told to those who asked, only on a change, and never after the first token."""
+    """Assert that progress was sent only on request, only on a change, and never after the first token."""
     told = [event for event in events if isinstance(event, Progress)]
     first = next((i for i, event in enumerate(events) if isinstance(event, TokenEvent)), len(events))
     assert told == [event for event in events[:first] if isinstance(event, Progress)]
@@ -93,7 +93,7 @@ def embedded_alone(tokens: Sequence[int], model: Model | None = None) -> NDArray
 
 
 def ids(rng: random.Random, count: int) -> list[int]:
-    """Return random token ids with some repetition in them, so that drafts have something to find."""
+    """Return random token ids with some repetition, so that drafts find matches."""
     few = [rng.randrange(VOCABULARY) for _ in range(3)]
     return [rng.choice(few) if rng.random() < 0.3 else rng.randrange(VOCABULARY) for _ in range(count)]
 
@@ -167,9 +167,9 @@ def random_config(rng: random.Random, most_tokens: int, block_sizes: Sequence[in
 
 @attrs.define(eq=False)
 class RandomRun:
-    """A random schedule: requests that share beginnings, their arrivals and aborts, on one random engine.
+    """A random schedule on one random engine: requests that share beginnings, with arrivals and aborts.
 
-    `wrong` names every request whose answer is not the bits it has alone, on the model `truth` (the same one, if not given).
+    `wrong` names every request whose bits differ from those alone on the model `truth` (default: the same model).
     """
 
     seed: int
@@ -210,7 +210,7 @@ class RandomRun:
         return random_request(rng, beginnings)
 
     def _step(self) -> None:
-        """One step; with work there are never two in a row that compute nothing."""
+        """Make one step; with work there are never two steps in a row that compute nothing."""
         busy, before = self.engine.has_work, self.engine.statistics().steps_total
         for event in self.engine.step():
             self.events[event.key].append(event.what)

@@ -1,4 +1,4 @@
-"""A model whose every step waits until the test opens the gate: the test owns the order of engine and loop."""
+"""A model whose every step waits until the test opens the gate: the test controls the order of engine and loop."""
 
 import threading
 
@@ -43,6 +43,6 @@ class GatedModel:
         self._gate.release()
 
     def open_all(self) -> None:
-        """Let everything pass from now on."""
+        """Let all steps pass from now on."""
         self._open.set()
         self._gate.release()

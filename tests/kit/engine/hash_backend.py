@@ -1,7 +1,7 @@
 """A `generation.Backend` in the event loop whose tokens are a hash of (seed, choice, index, the WHOLE context); virtual time.
 
 One lost, doubled, reordered or misplaced token changes every token after it. `answer` is the truth without an engine. The engine
-makes steps of `step_s`: each gives every running sequence that has read its prompt one token. `hold` stops it where it is.
+makes steps of `step_s`: each gives every running sequence that has read its prompt one token. `hold` stops it.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BLOCK = 16
 _MASK = (1 << 64) - 1
 
 Step = list[GenerationEvent] | BaseException
-"""What one step gives to one stream: events, or the error that ends it."""
+"""The result of one step for one stream: events, or the error that ends it."""
 
 
 def mix(value: int) -> int:
@@ -56,7 +56,7 @@ def read(state: int, tokens: Iterable[int]) -> int:
 
 
 def key_of(request: GenerationRequest) -> int:
-    """Everything but the context that a token may depend on."""
+    """Everything except the context on which a token can depend."""
     chosen = (request.sampling, request.seed, request.choice, request.grammar, sorted(request.stop_ids))
     return read(request.min_tokens, repr(chosen).encode())
 
@@ -97,7 +97,7 @@ async def events_of(
     at: Mapping[int, Callable[[], object]] | None = None,
     pause_s: float = 0.0,
 ) -> list[GenerationEvent]:
-    """Return the events of `request` on `backend`; `at` says what to call once that many have come."""
+    """Return the events of `request` on `backend`; `at` has the functions to call after a number of events."""
     waiting = dict(at or {})
     events: list[GenerationEvent] = []
     async with backend.generate(request) as tokens:
@@ -255,7 +255,7 @@ class HashBackend:
         self._go.set()
 
     def fail(self) -> None:
-        """Die, and say so to everybody."""
+        """Die, and report it to every stream."""
         self._failed, self.ready = True, False
         for sequence in [*self.waiting, *self.running]:
             sequence.send.send_nowait(EngineFailed("the engine failed"))

@@ -1,6 +1,6 @@
 """A model without arithmetic: its logits are a hash of the whole sequence, read back through the paged KV store.
 
-Owns a `Model` for the engine's tests. One lost, doubled, reordered or misplaced entry of the store changes the hash, and
+This is the `Model` of the engine's tests. One lost, doubled, reordered or misplaced entry of the store changes the hash, and
 so every logit after it. `pull` draws the sequence towards a fixed successor of its last token, so that texts repeat
 themselves and drafted tokens have a chance.
 """
@@ -38,7 +38,7 @@ class HashKv:
 
 @attrs.define(eq=False)
 class HashModel:
-    """`forwards` keeps the batches that came, for tests that look at the schedule."""
+    """`forwards` keeps the received batches, for tests that check the schedule."""
 
     vocabulary_size: int = 61
     hidden_size: int = 8

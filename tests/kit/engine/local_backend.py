@@ -1,4 +1,4 @@
-"""A `LocalBackend` over a small model, running for the length of a block."""
+"""A `LocalBackend` over a small model that runs inside a block."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

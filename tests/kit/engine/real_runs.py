@@ -1,6 +1,6 @@
-"""Random schedules on models with real arithmetic: words instead of made-up ids, longer prompts, answers cut and gone on with.
+"""Random schedules on models with real arithmetic: words instead of random ids, longer prompts, answers cut and continued.
 
-What `engine_runs` draws is laid over `VOCABULARY` tokens of the model, so that the model repeats itself and drafts hit.
+The ids that `engine_runs` draws are mapped to `VOCABULARY` tokens of the model, so that the model repeats itself and drafts hit.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Models:
 def real_models(path: Path, activations: str, kv_precision: str, runs_on: Sequence[tuple[str, int]]) -> Models:
     """Return the real model at `path` as each (instruction set, threads) of `runs_on`; the first one is the truth.
 
-    Native kernels run it where they were built: ones that disagree with numpy are refused.
+    Native kernels run it if they were built; kernels that disagree with numpy are refused.
     """
     kernels = "native" if native_isas() else "auto"
     choices = [
@@ -78,7 +78,7 @@ def tiny_models(numerics: Numerics = INT8) -> Models:
 class RealRun(RandomRun):
     """A `RandomRun` whose ids are `words`, with block sizes up to a whole tile.
 
-    Some requests go on with an answer that was cut: their truth is the rest of the whole answer.
+    Some requests continue an answer that was cut: their truth is the rest of the whole answer.
     """
 
     words: tuple[int, ...] = attrs.field(kw_only=True)

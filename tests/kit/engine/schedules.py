@@ -21,7 +21,7 @@ def random_schedule(
     blocks: int,
     longest_chunk: int,
 ) -> list[NDArray[np.float32]]:
-    """Run all sequences to their ends in random chunks beside one another; return each one's logits, all rows."""
+    """Run all sequences together to their ends in random chunks; return the logits of all rows of each."""
     free = random.permutation(blocks).tolist()
     tables: list[list[int]] = [[] for _ in sequences]
     done = [0] * len(sequences)

@@ -36,7 +36,7 @@ def step_batch(*sequences: Rows) -> StepBatch:
 
 
 def run_whole(model: Model, tokens: Sequence[int], block_size: int = 16) -> StepOutput:
-    """Run one sequence in one step on a store of its own: every row's logits and hidden state."""
+    """Run one sequence in one step on its own store: every row's logits and hidden state."""
     blocks = -(-len(tokens) // block_size)
     return model.forward(step_batch(Rows(tokens, 0, range(blocks))), model.new_kv_store(blocks, block_size))
 

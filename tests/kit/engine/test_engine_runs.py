@@ -1,4 +1,4 @@
-"""A random run replays from its seed, and sees an engine or a model that breaks the contract."""
+"""A random run replays from its seed, and detects an engine or a model that breaks the contract."""
 
 import math
 import random
@@ -34,7 +34,7 @@ def test_a_random_run_replays_from_its_seed() -> None:
 
 
 class NeighbourlyModel(HashModel):
-    """Breaks the contract: a row changes a little with the number of rows beside it, as a fast product does."""
+    """Breaks the contract: a row changes a little with the number of rows in its step, as in a fast product."""
 
     def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
         output = super().forward(batch, kv)

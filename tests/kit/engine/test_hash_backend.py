@@ -1,4 +1,4 @@
-"""The scripted engine keeps the contract of `Backend`, and its tokens depend on all that they should and nothing else."""
+"""The scripted engine keeps the contract of `Backend`, and its tokens depend on the right fields only."""
 
 from typing import Any
 

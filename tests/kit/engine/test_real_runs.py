@@ -1,4 +1,4 @@
-"""Runs on real arithmetic replay, reach what they are there for, and see a model whose sums depend on its neighbours."""
+"""Runs on real arithmetic replay, reach every case, and detect a model whose sums depend on neighbours."""
 
 from collections import Counter
 
@@ -40,7 +40,7 @@ def test_a_continued_request_has_the_beginning_of_its_own_answer() -> None:
 
 
 class Neighbourly:
-    """A tiny llama that breaks the contract: a sum changes its order, and a last bit, with the number of rows beside it."""
+    """A tiny llama that breaks the contract: a sum changes its order, and a last bit, with the number of rows in its step."""
 
     def __init__(self, model: Model) -> None:
         self.spec, self.new_kv_store, self._model = model.spec, model.new_kv_store, model

@@ -1,4 +1,4 @@
-"""The kit of schedules: every token once and in order, and bits that are told apart."""
+"""The kit of schedules: every token once and in order, and an exact comparison of bits."""
 
 import numpy as np
 

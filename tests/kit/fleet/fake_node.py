@@ -1,8 +1,8 @@
-"""Nodes of a fleet in the event loop, at virtual times, whose links fail as they are told to.
+"""Nodes of a fleet in the event loop, at virtual times, whose links fail on request.
 
-A `FakeNode` is the real node service over a `HashBackend`, behind a `FaultyLink`. It is killed, started again, frozen, thawed and
-drained; its link loses, doubles and delays what it carries. A `FakeDirectory` tells heads who is there, and `fake_fleet` runs
-nodes and heads for the length of a block.
+A `FakeNode` is the real node service over a `HashBackend`, behind a `FaultyLink`. It can be killed, started again, frozen, thawed
+and drained; its link loses, doubles and delays messages. A `FakeDirectory` lists the nodes for heads, and `fake_fleet` runs nodes
+and heads inside a block.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ MODEL = FleetModel(model_id="hash", max_context=4096, vocabulary_size=VOCABULARY
 
 @attrs.define
 class Faults:
-    """What goes wrong with the next calls of a kind; each entry is used once. `delay_s`: how long every call takes.
+    """The faults of the next calls of a kind; each entry is used once. `delay_s`: the duration of every call.
 
-    lost_request: the node never hears of it. lost_reply: it does, and its answer is lost. hung: as lost, but nobody is told.
-    Polls alone: doubled, the last reply comes once more, instead of a new one; gap, each session lacks its first event, and says
-    so; shifted, it does not. place alone: late, earlier calls come again.
+    lost_request: the node never receives it. lost_reply: it does, and its answer is lost. hung: as lost, but without an error.
+    Only for polls: doubled, the last reply comes again instead of a new one; gap, each session lacks its first event and its
+    start says so; shifted, its start does not. Only for place: late, earlier calls come again.
     """
 
     place: list[str] = attrs.field(factory=list)
@@ -65,7 +65,7 @@ class Faults:
 
 
 class FaultyLink:
-    """The link to whatever service `node` has at the time; what it cannot carry it says at once."""
+    """The link to the current service of `node`; a call that it cannot carry fails at once."""
 
     def __init__(self, node: FakeNode) -> None:
         self._node = node
@@ -75,7 +75,7 @@ class FaultyLink:
         self.calls: list[str] = []
 
     def break_all(self) -> None:
-        """End every call under way as a closed connection does."""
+        """End every open call as a closed connection does."""
         for scope in self._scopes:
             scope.cancel()
 
@@ -139,7 +139,7 @@ class FaultyLink:
         return reply
 
     async def _repeat_old_placements(self) -> None:
-        """Let every message of a placement come once more, as a network may."""
+        """Repeat every message of a placement, as a network can."""
         for key, request, wall_s in self.placed[:-1]:
             try:
                 await self._ask_node(partial(_place_again, call=(key, request, wall_s)))
@@ -148,7 +148,7 @@ class FaultyLink:
 
 
 def without_first_events(reply: PollReply, told: int) -> PollReply:
-    """Return the reply of a node that has lost the first event of every session; `told` 1: and counts it still."""
+    """Return the reply of a node that has lost the first event of every session; with `told` 1 it still counts the event."""
     sessions = tuple(
         attrs.evolve(update, start=update.start + told, events=update.events[1:]) for update in reply.sessions
     )
@@ -160,7 +160,7 @@ async def _place_again(service: NodeService, *, call: tuple[SessionKey, Generati
 
 
 class FakeNode:
-    """One node, with as many lives as it is started; `settings` are those of `HashBackend`."""
+    """One node, which can be started several times; `settings` are those of `HashBackend`."""
 
     def __init__(self, name: str, *, lease_s: float = 10.0, **settings: Any) -> None:
         self.name = name
@@ -179,7 +179,7 @@ class FakeNode:
         self._nursery: trio.Nursery | None = None
 
     async def start(self, nursery: trio.Nursery | None = None) -> None:
-        """Come to life, with a new incarnation."""
+        """Start, with a new incarnation."""
         self._nursery = nursery or self._nursery
         assert self._nursery is not None
         await self._nursery.start(self._live)
@@ -211,7 +211,7 @@ class FakeNode:
     # --- faults
 
     def kill(self) -> None:
-        """Be no more, in the middle of whatever it is."""
+        """Be killed, in the middle of any work."""
         self.service = None
         self._scope.cancel()
         self.thaw()
@@ -222,7 +222,7 @@ class FakeNode:
         await self.start()
 
     def freeze(self) -> None:
-        """Stand still, with all connections open."""
+        """Freeze, with all connections open."""
         self.thawed = trio.Event()
         self.backend.hold()
 
@@ -231,11 +231,11 @@ class FakeNode:
         self.backend.go_on()
 
     def hang_engine(self) -> None:
-        """Let the engine stand still behind a service that answers."""
+        """Freeze the engine behind a service that answers."""
         self.backend.hold()
 
     def fail_engine(self) -> None:
-        """Let the engine die and say so; the service goes on."""
+        """Let the engine die and report it; the service continues."""
         self.backend.fail()
 
     @property
@@ -244,7 +244,7 @@ class FakeNode:
 
 
 class FakeDirectory:
-    """Tells each head of the nodes that were added, and what becomes of them."""
+    """Reports added nodes and their changes to each head."""
 
     def __init__(self, links: Mapping[str, NodeLink] = MappingProxyType({})) -> None:
         """`links`: by the names of their nodes."""
@@ -287,7 +287,7 @@ class FakeFleet:
         return self.heads[0]
 
     def node_of(self, request_id: str) -> FakeNode | None:
-        """Return the node that has a request now, by the name it was given; None: none has."""
+        """Return the node that has a request now, by the request's name, or None."""
         for node in self.nodes.values():
             if node.service is None:
                 continue

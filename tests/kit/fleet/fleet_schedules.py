@@ -1,7 +1,7 @@
-"""Random schedules of requests and faults on a fake fleet, and what must hold of each; a seed replays its schedule exactly.
+"""Random schedules of requests and faults on a fake fleet, and the properties of each; a seed replays its schedule exactly.
 
-The truth is the answer that the scripted engine gives in process (`hash_backend.answer`). Where one node is never harmed (the
-survivor), every answer that has begun must come whole; where all may be, it is a beginning of the truth and one stated error.
+The truth is the answer that the scripted engine gives in process (`hash_backend.answer`). If one node is never harmed (the
+survivor), every answer that has begun must be complete; else it is a beginning of the truth and one stated error.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ HARM = ("kill", "kill", "restart", "restart", "freeze", "hang_engine", "fail_eng
 
 @attrs.frozen
 class Client:
-    """Who asks what, when, of which head; reads with pauses of `pause_s`, leaves after `leaves_after` events."""
+    """A request, its time and its head; the client reads with pauses of `pause_s` and leaves after `leaves_after` events."""
 
     request: GenerationRequest
     at: float
@@ -70,7 +70,7 @@ class Fault:
 
 @attrs.define
 class Outcome:
-    """What one client got, with the times."""
+    """The events of one client, with their times."""
 
     events: list[GenerationEvent] = attrs.field(factory=list)
     error: TlserveError | None = None
@@ -108,7 +108,7 @@ class FleetSchedule:
         self.wrong: list[str] = []
 
     def play(self) -> FleetSchedule:
-        """Run it; `wrong` then says what did not hold."""
+        """Run it; `wrong` then has the violations."""
         run_seeded(self._run, seed=self.seed)
         return self
 
@@ -251,7 +251,7 @@ class FleetSchedule:
                 self.wrong.append(f"{client.request.request_id}: {what}")
 
     async def _check_nothing_stays(self, fleet: FakeFleet) -> None:
-        """After the leases nothing of any request is left, on no node and in no head."""
+        """After the leases nothing of any request is left on a node or in a head."""
         for node in fleet.nodes.values():
             node.thaw()
         await trio.sleep(15)
@@ -264,7 +264,7 @@ class FleetSchedule:
 
 
 def faults_of(client: Client, outcome: Outcome, *, must_finish: bool) -> Iterator[str]:
-    """Yield what is wrong with what a client got."""
+    """Yield the faults of the events of a client."""
     truth = answer(client.request)
     tokens = [event for event in outcome.events if isinstance(event, TokenEvent)]
     if tokens != truth[: len(tokens)]:
@@ -284,7 +284,7 @@ def faults_of(client: Client, outcome: Outcome, *, must_finish: bool) -> Iterato
 
 
 def faults_before_tokens(request: GenerationRequest, outcome: Outcome) -> Iterator[str]:
-    """Yield what is wrong with the events before the first token: each comes once, in order."""
+    """Yield the faults of the events before the first token: each comes once, in order."""
     head = [event for event in outcome.events if not isinstance(event, TokenEvent)]
     if outcome.events and any(isinstance(event, TokenEvent) for event in outcome.events[: len(head)]):
         yield "something came after the first token that comes before it"

@@ -35,7 +35,7 @@ async def http_fleet(nodes: int = 2) -> AsyncIterator[FleetBackend]:
 
 
 async def _start_node(stack: AsyncExitStack, name: str) -> OpenStream:
-    """Start one node; return what connects to it."""
+    """Start one node; return the function that connects to it."""
     nursery = await stack.enter_async_context(_nursery())
     backend = await stack.enter_async_context(local_backend())
     service = NodeService(backend, node=name, slots=4)

@@ -2,9 +2,9 @@
 
 async with http_node(Script(token_s=1)) as at:
     events = await follow(at.link(), request)
-    at.cut_connections()                      # every open connection ends, as when a machine between dies
+    at.cut_connections()                      # every open connection ends, as when a router dies
     at.listens = False                        # no connection is accepted
-    at.answers = False                        # connections are accepted, and nothing comes back
+    at.answers = False                        # connections are accepted, but not answered
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ URL = "http://node:8000"
 
 @attrs.define(eq=False)
 class HttpNode:
-    """A node, its server, and what stands between them and a head."""
+    """A node, its server, and the network between them and a head."""
 
     backend: ScriptedBackend
     service: NodeService
@@ -58,7 +58,7 @@ class HttpNode:
         return self._streams[-1]
 
     async def cut_connections(self) -> None:
-        """End all connections: who reads from one sees the end of the input."""
+        """End all connections: their readers see the end of the input."""
         for stream in self._streams:
             assert isinstance(stream, trio.StapledStream)
             await trio.aclose_forcefully(stream)
@@ -66,7 +66,7 @@ class HttpNode:
 
 
 async def plain_api(request: Request, responder: Responder) -> None:
-    """The API beside the node."""
+    """The API next to the node."""
     await responder.send(Response(200, b"the api"))
 
 

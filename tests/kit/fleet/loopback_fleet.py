@@ -1,4 +1,4 @@
-"""A real fleet on this machine: node processes, a head process, and clients that take many streams at once."""
+"""A real fleet on this machine: node processes, a head process, and clients that read many streams at once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class LoopbackFleet:
         wait_until(lambda: set(self.states().values()) == {"ready"})
 
     def node_log(self, pattern: str) -> list[str]:
-        """Return what the head has said that holds `pattern`."""
+        """Return the log lines of the head that match `pattern`."""
         return [line for line in self.head.lines if pattern in line]
 
 
@@ -62,7 +62,7 @@ def loopback_fleet(
 
 @attrs.define(eq=False)
 class Stream:
-    """One answer as it comes: `entries` are (text, logprob) of each token; `finish` None until it has ended."""
+    """One answer as it arrives: `entries` are (text, logprob) of each token; `finish` None until it has ended."""
 
     entries: list[tuple[str, float]] = attrs.field(factory=list)
     finish: str | None = None
@@ -92,7 +92,7 @@ async def read_stream(address: str, body: Mapping[str, Any], stream: Stream, on_
 
 
 class Load:
-    """Streams of all `bodies` at once; `wait_tokens` is where a test breaks something."""
+    """Streams of all `bodies` at once; a test waits with `wait_tokens` and then causes a fault."""
 
     def __init__(self, address: str, bodies: Sequence[Mapping[str, Any]]) -> None:
         self.streams = [Stream() for _ in bodies]
@@ -124,13 +124,13 @@ class Load:
             await event.wait()
 
     def answers(self) -> list[tuple[list[tuple[str, float]], str | None]]:
-        """Return what each stream gave, and how it ended."""
+        """Return the tokens and the end of each stream."""
         assert [stream.error for stream in self.streams] == [None] * len(self.streams)
         return [(stream.entries, stream.finish) for stream in self.streams]
 
 
 def answers_of(address: str, bodies: Sequence[Mapping[str, Any]]) -> list[tuple[list[tuple[str, float]], str | None]]:
-    """Return the answers of a server to which nothing happens."""
+    """Return the answers of a server without faults."""
     load = Load(address, bodies)
     trio.run(load.run)
     return load.answers()

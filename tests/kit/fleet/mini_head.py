@@ -1,4 +1,4 @@
-"""The smallest head there is: one session on one link, polled to its end, with every count checked on the way.
+"""The smallest possible head: one session on one link, polled to its end, with every count checked.
 
 events = await follow(link, request)                 # raises the error that ended the session
 """
@@ -42,7 +42,7 @@ async def poll_once(
 
 
 async def read_on(link: NodeLink, at: SessionKey, events: list[GenerationEvent]) -> list[GenerationEvent]:
-    """Poll a placed session to its end, which is acknowledged; `events` are those that are here already."""
+    """Poll a placed session to its end, which is acknowledged; `events` are those already received."""
     error: Exception | None = None
     while not ended(events) and error is None:
         more, error = await poll_once(link, at, len(events))
@@ -57,7 +57,7 @@ async def read_on(link: NodeLink, at: SessionKey, events: list[GenerationEvent])
 async def follow(
     link: NodeLink, request: GenerationRequest, at: SessionKey | None = None, wall_s: float = 60.0
 ) -> list[GenerationEvent]:
-    """Place `request` and return all its events; raises what refused or ended it."""
+    """Place `request` and return all its events; raises the error that refused or ended it."""
     at = at or fresh_key()
     await link.place(at, request, wall_s)
     return await read_on(link, at, [])

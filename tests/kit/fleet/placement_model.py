@@ -1,6 +1,6 @@
-"""A small model of conversations over nodes with bounded caches: how much of the prompts is found there.
+"""A small model of conversations over nodes with bounded caches: the share of the prompts that is found there.
 
-No engine and no time: turns come in a random order, some of them at once, and each goes where `choose` says.
+No engine and no time: turns come in a random order, some of them at once, and each goes to the node that `choose` returns.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Conversations:
 
 
 class ByAffinity:
-    """One head's choice: what it sent to a node, it expects there."""
+    """One head's choice: it expects on a node what it sent there."""
 
     def __init__(self) -> None:
         self._sent = {node: PrefixIndex(16_384) for node in NODES}
@@ -89,12 +89,12 @@ class ByAffinity:
 
 
 def in_turn(*heads: Choose) -> Choose:
-    """Return a choice that asks one head after the other, as a balancer in front of them does."""
+    """Return a choice that uses the heads in turn, as a load balancer in front of them does."""
     calls = iter(range(1 << 30))
     return lambda chain, load: heads[next(calls) % len(heads)](chain, load)
 
 
 def at_random(seed: int) -> Choose:
-    """Return the choice that knows nothing."""
+    """Return the random choice."""
     rng = random.Random(seed)
     return lambda chain, load: rng.choice(NODES)

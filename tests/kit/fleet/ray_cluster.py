@@ -44,7 +44,7 @@ def token_file() -> Path:
 
 @contextmanager
 def running_cluster() -> Iterator[ClusterProcesses]:
-    """Start a control process on a free port of 127.0.0.1; what it started is gone after the block."""
+    """Start a control process on a free port of 127.0.0.1; all its processes are gone after the block."""
     with start_control(RaySettings(token_file=token_file())) as processes:
         yield processes
     assert processes.pids() == []
@@ -58,14 +58,14 @@ def pid_of(processes: ClusterProcesses, name: str) -> int:
 
 @asynccontextmanager
 async def joined(processes: ClusterProcesses) -> AsyncIterator[AsyncIterator[NodeChange]]:
-    """Be in the cluster for the block; give the changes of its nodes."""
+    """Join the cluster for the block; yield the changes of its nodes."""
     async with join_cluster(processes.settings, processes.address) as cluster:
         yield cluster.directory().changes()
 
 
 @asynccontextmanager
 async def actors(nodes: Sequence[str], engine: EngineSettings = SUCC) -> AsyncIterator[dict[str, int]]:
-    """Start nodes for the block; give the ids of their processes."""
+    """Start nodes for the block; yield the ids of their processes."""
     handles = {node: start_actor(partial(start_node, engine, NodeLimits()), node) for node in nodes}
     pids = {node: await process_id(handle) for node, handle in handles.items()}
     try:

@@ -1,4 +1,4 @@
-"""A program: a head whose cluster loses its control process in the middle of a stream. It prints what it saw as JSON.
+"""A program: a head whose cluster loses its control process in the middle of a stream. It prints its observations as JSON.
 
 python -m tests.kit.fleet.ray_loss
 """
@@ -22,13 +22,13 @@ from tlserve.generation import GenerationRequest
 from tlserve.programs.ray.control import serve_control
 
 CONTROL_NOTICES_S = 3.0
-"""After that the control program has seen the loss, too, and must leave the node alone."""
+"""By then the control program has also noticed the loss, and must leave the node alone."""
 
 LONG = GenerationRequest(prompt=(1, 2, 3), max_tokens=500, seed=7)
 
 
 async def lose_control() -> dict[str, object]:
-    """Lose the control process behind the first events of a stream, read the rest, and say what was seen."""
+    """Lose the control process after the first events of a stream, read the rest, and return the observations."""
     settings = RaySettings(token_file=token_file())
     seen: dict[str, object] = {}
     try:
@@ -58,7 +58,7 @@ async def read_over_the_loss(settings: RaySettings, address: str) -> dict[str, o
 
 
 def control_pid() -> int:
-    """Return the control process that this program has started: its token's directory is in no other's environment."""
+    """Return the control process that this program has started: no other process has its token's directory in its environment."""
     mark = str(token_file()).encode()
     running = [path for path in Path("/proc").iterdir() if path.name.isdecimal()]
     (found,) = (path for path in running if _reads(path, "cmdline", b"gcs_server") and _reads(path, "environ", mark))

@@ -1,4 +1,4 @@
-"""Nodes that stand for longer than a test: a program that joins a cluster, starts them, and holds them until its input ends.
+"""Nodes that outlive a test: a program that joins a cluster, starts them, and keeps them until its input ends.
 
 with standing_nodes(cluster, ["a", "b"]): ...
 """
@@ -21,7 +21,7 @@ from tlserve.fleet.ray.settings import RaySettings
 
 @contextmanager
 def standing_nodes(cluster: ClusterProcesses, nodes: Sequence[str]) -> Iterator[None]:
-    """Hold nodes of the successor model for the block."""
+    """Keep nodes of the successor model for the block."""
     command = [
         sys.executable,
         "-m",
@@ -37,7 +37,7 @@ def standing_nodes(cluster: ClusterProcesses, nodes: Sequence[str]) -> Iterator[
 
 
 async def hold(address: str, token_file: str, nodes: Sequence[str]) -> None:
-    """Hold the nodes until the end of standard input."""
+    """Keep the nodes until the end of standard input."""
     async with join_cluster(RaySettings(token_file=Path(token_file)), address), actors(nodes):
         print("up", flush=True)
         await trio.to_thread.run_sync(sys.stdin.read)

@@ -1,4 +1,4 @@
-"""A fake node fails in the ways it is told to, and in no others."""
+"""A fake node fails in the requested ways and in no others."""
 
 from typing import Any
 

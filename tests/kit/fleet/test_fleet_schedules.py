@@ -1,4 +1,4 @@
-"""A random schedule replays from its seed, reaches every fault, and sees an answer that is not the truth."""
+"""A random schedule replays from its seed, reaches every fault, and detects a wrong answer."""
 
 from collections.abc import Sequence
 from typing import Any

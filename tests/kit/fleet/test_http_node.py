@@ -1,4 +1,4 @@
-"""The node over memory streams answers, refuses connections, and cuts them, as it is told."""
+"""The node over memory streams answers, refuses connections, and cuts them on request."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""The smallest head reads a session to its end, and notices an event that is missing."""
+"""The smallest head reads a session to its end, and notices a missing event."""
 
 from collections.abc import Sequence
 

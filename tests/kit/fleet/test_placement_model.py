@@ -1,4 +1,4 @@
-"""The model of conversations repeats from its seed, and knows what a node has."""
+"""The model of conversations repeats from its seed, and knows the cache of each node."""
 
 from tests.kit.fleet.placement_model import ByAffinity, Conversations, at_random, in_turn
 

@@ -1,4 +1,4 @@
-"""What the kit says of a cluster: which addresses a process listens on, and that a token is one for all."""
+"""The kit finds the listening addresses of a process, and all clusters have one token."""
 
 import os
 import socket

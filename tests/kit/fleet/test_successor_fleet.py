@@ -1,4 +1,4 @@
-"""A fleet of successor nodes counts up, as one of them does."""
+"""A fleet of successor nodes counts up like one of them."""
 
 from tests.kit.engine.hash_backend import events_of, tokens_of
 from tests.kit.fleet.successor_fleet import successor_fleet

@@ -15,7 +15,7 @@ import trustme
 
 
 class Certificates:
-    """The files of one server's certificate and key, by an authority that no one else knows."""
+    """The files of one server's certificate and key, signed by an authority that only the test knows."""
 
     def __init__(self, folder: Path) -> None:
         self.authority = trustme.CA()
@@ -30,13 +30,13 @@ class Certificates:
         self.key.write_bytes(issued.private_key_pem.bytes())
 
     def client_context(self) -> ssl.SSLContext:
-        """Return a context that trusts the authority and nobody else."""
+        """Return a context that trusts only this authority."""
         context = ssl.create_default_context()
         self.authority.configure_trust(context)
         return context
 
     async def connect(self, port: int, context: ssl.SSLContext | None = None) -> trio.SSLStream[trio.SocketStream]:
-        """Connect over TCP and shake hands; raises what a client would see."""
+        """Connect over TCP and make the handshake; raises the errors of a client."""
         transport = await trio.open_tcp_stream("127.0.0.1", port)
         stream = trio.SSLStream(transport, context or self.client_context(), server_hostname="127.0.0.1")
         try:

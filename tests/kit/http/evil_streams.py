@@ -1,4 +1,4 @@
-"""Streams that behave as the worst peers do, for tests of whatever reads from or writes to a stream.
+"""Streams that behave like the worst peers, for tests of code that reads from or writes to a stream.
 
 `BrittleStream` breaks at a chosen operation, as a reset does. `TricklingStream` gives its bytes in pieces of chosen sizes.
 `DeafStream` never reads: a write to it never returns.
@@ -12,7 +12,7 @@ import trio
 
 
 class DeafStream(trio.abc.Stream):
-    """The other side says `heard` and then nothing, and never reads: sending never returns."""
+    """The other side sends `heard` and then nothing, and never reads: sending never returns."""
 
     def __init__(self, heard: bytes = b"") -> None:
         self._heard = heard
@@ -37,7 +37,7 @@ class DeafStream(trio.abc.Stream):
 
 
 class TricklingStream(trio.abc.Stream):
-    """Reads give `pieces`, one each, then the end, or with `ends=False` nothing ever; what is sent is in `writes`."""
+    """Reads return `pieces`, one each, then the end, or with `ends=False` wait forever; `writes` has the sent bytes."""
 
     def __init__(self, pieces: Iterable[bytes], *, ends: bool = True) -> None:
         self._pieces = iter(pieces)
@@ -69,7 +69,7 @@ class TricklingStream(trio.abc.Stream):
 
 
 class BrittleStream(trio.abc.HalfCloseableStream):
-    """Passes everything to `inner` and counts the operations; number `breaks_at` and all after it see a reset."""
+    """Passes everything to `inner` and counts the operations; operation `breaks_at` and all later ones get a reset."""
 
     def __init__(self, inner: trio.abc.Stream, breaks_at: int) -> None:
         self._inner = inner

@@ -1,7 +1,7 @@
 """Feed an incremental object its input whole, unit by unit, at every split into two, and at random splits into many.
 
-An incremental object must give the same whatever the cuts. `Run` makes a fresh object, feeds it the parts, finishes it, and
-returns what came of it, as a value that can be compared. Works for every sequence that can be sliced: str, bytes, lists.
+An incremental object must give the same result for all splits. `Run` makes a new object, feeds it the parts, finishes it, and
+returns its result as a value that can be compared. It works for every sequence that can be sliced: str, bytes, lists.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ Run = Callable[[list[Units]], Any]
 
 
 def feed_whole(data: Units, run: Run[Units]) -> Any:
-    """Return what comes of `data` in one part."""
+    """Return the result of `data` in one part."""
     return run([data])
 
 
 def feed_by_unit(data: Units, run: Run[Units]) -> Any:
-    """Return what comes of `data` one unit at a time."""
+    """Return the result of `data` one unit at a time."""
     return run(units(data))
 
 
@@ -52,7 +52,7 @@ def all_feedings(data: Units, *, seed: int = 0, count: int = 20) -> Iterator[lis
 
 
 def assert_same_at_every_split(data: Units, run: Run[Units], *, seed: int = 0, count: int = 20) -> Any:
-    """Return what comes of `data` whole, after every other way to feed it gave the same; says which way did not."""
+    """Return the result of `data` whole, after every other way to feed it gave the same; name the way that did not."""
     expected = feed_whole(data, run)
     for parts in all_feedings(data, seed=seed, count=count):
         found = run(parts)
@@ -61,7 +61,7 @@ def assert_same_at_every_split(data: Units, run: Run[Units], *, seed: int = 0, c
 
 
 def run_text(make: Callable[[], Any]) -> Run[Any]:
-    """Return a run for objects with `feed(part) -> str` and `finish() -> str`: all that they give, joined."""
+    """Return a run for objects with `feed(part) -> str` and `finish() -> str`: the joined results."""
 
     def run(parts: list[Any]) -> str:
         one = make()

@@ -2,10 +2,10 @@
 
     async with gated_server(max_num_seqs=1) as host:
         stream = await host.stream(chat("a", max_tokens=3, stream=True))      # one connection; its head comes later
-        await host.step()                                                     # the engine does one step, then stands again
+        await host.step()                                                     # the engine does one step, then waits again
         host.gate.open_all()                                                  # from now on nothing waits
 
-The engine's order is the gate's; real time only bounds what never comes.
+The gate controls the order of the engine; real time is only used for time-outs.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ async def until(condition: Callable[[], object]) -> None:
 
 
 class Talk:
-    """One connection that has sent a request; `answer` and `events` read what comes."""
+    """One connection that has sent a request; `answer` and `events` read the response."""
 
     def __init__(self, client: HttpClient, nursery: trio.Nursery, body: object, path: str) -> None:
         self.client = client
@@ -78,7 +78,7 @@ class Talk:
 
     @property
     def seen(self) -> bytes:
-        """Return what of the body has come so far."""
+        """Return the body so far."""
         return bytes(self._seen)
 
     @property
@@ -92,7 +92,7 @@ class Talk:
         return self._ended.is_set()
 
     async def answer(self) -> HttpResponse:
-        """Wait for the whole answer; raises what broke it."""
+        """Wait for the whole answer; raises the error that broke it."""
         with trio.fail_after(PATIENCE_S):
             await self._ended.wait()
         if self._error is not None:
@@ -138,7 +138,7 @@ class GatedServer:
         return await trio.open_tcp_stream(address.host, address.port)
 
     async def send(self, body: object, path: str = CHAT) -> Talk:
-        """Send a request on a connection of its own; return once the server has it."""
+        """Send a request on a new connection; return once the server has it."""
         inside = self.backend.admitted
         talk = Talk(await self.connect(), self.nursery, body, path)
         await until(lambda: self.backend.admitted > inside or talk.ended)
@@ -160,13 +160,13 @@ class GatedServer:
         await until(lambda: self.statistics.steps_total > before)
 
     async def health(self, path: str) -> HttpResponse:
-        """Ask the health port over a connection of its own."""
+        """Ask the health port over a new connection."""
         address = parse_address(self.server.health_address)
         async with await connect(address.host, address.port) as client:
             return await client.request("GET", path)
 
     async def get(self, path: str) -> HttpResponse:
-        """Ask the API over a connection of its own."""
+        """Ask the API over a new connection."""
         async with await self.connect() as client:
             return await client.request("GET", path)
 
@@ -176,7 +176,7 @@ class GatedServer:
 
 
 def parse_metrics(text: str) -> Samples:
-    """Read an exposition; a series is its name with its labels in order. Raises for a series or HELP that comes twice."""
+    """Read an exposition; a series is its name with its labels in order. Raises for a repeated series or HELP."""
     samples: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:

@@ -1,4 +1,4 @@
-"""The whole API over memory streams behind a door with one key, in front of a scripted backend.
+"""The whole API over memory streams, with one key, in front of a scripted backend.
 
 async with guarded(Limits(requests_per_minute=2)) as api:
     answer = await api.chat()                               # with the key
@@ -33,7 +33,7 @@ CHAT = "/v1/chat/completions"
 
 @attrs.frozen
 class Guarded:
-    """An API behind a door with one key, and what was logged."""
+    """An API with one key, and its log records."""
 
     server: MemoryServer
     door: Door

@@ -40,7 +40,7 @@ def call(
     *,
     timeout_s: float = TIMEOUT_S,
 ) -> Reply:
-    """Send one request on a connection of its own and read the whole answer; `body` is JSON unless it is bytes."""
+    """Send one request on a new connection and read the whole answer; `body` is JSON unless it is bytes."""
     with opened(address, method, path, body, headers, timeout_s=timeout_s) as response:
         return Reply(response.status, {k.lower(): v for k, v in response.getheaders()}, response.read())
 

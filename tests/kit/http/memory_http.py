@@ -4,9 +4,9 @@
         answer = await server.client.request("POST", "/x", headers, body)     # one connection, kept alive
         other = server.connect()                                              # a further HttpClient
         raw = server.connect_raw()                                            # a stream to write any bytes to
-        await other.disconnect()                                              # gone, in both directions, at once
+        await other.disconnect()                                              # close both directions at once
 
-Nothing here waits for real time: with an autojump clock every time-out of the server comes at once. The streams hold any
+Nothing here waits for real time: with an autojump clock every time-out of the server fires at once. The streams hold any
 number of bytes; `connect_raw(lockstep=True)` gives one whose writer waits for the reader, a client that does not read.
 """
 
@@ -28,7 +28,7 @@ from tlserve.http.server import Server
 
 
 class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
-    """A listener that `connect` gives connections to; connecting after it was closed raises `BrokenResourceError`."""
+    """A listener that `connect` gives connections to; connecting after its close raises `BrokenResourceError`."""
 
     def __init__(self) -> None:
         self._send, self._receive = trio.open_memory_channel[trio.abc.Stream](math.inf)
@@ -49,10 +49,10 @@ class MemoryListener(trio.abc.Listener[trio.abc.Stream]):
 
 
 class MemoryClient(HttpClient):
-    """A client whose departure can be made to happen at a chosen moment."""
+    """A client that can leave at a chosen moment."""
 
     async def disconnect(self) -> None:
-        """Vanish: the server reads the end of the input, and can no longer send."""
+        """Leave: the server reads the end of the input, and can no longer send."""
         await trio.aclose_forcefully(self.stream)
 
     async def half_close(self) -> None:
@@ -84,7 +84,7 @@ class MemoryServer:
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> HttpResponse:
-        """Ask over a connection of its own."""
+        """Ask over a new connection."""
         async with self.connect() as client:
             return await client.request(method, target, headers, body)
 
@@ -101,7 +101,7 @@ class MemoryServer:
 
 
 async def read_available(stream: trio.abc.Stream) -> bytes:
-    """Return what comes over `stream` until it ends or every task waits; then close it."""
+    """Return the bytes of `stream` until it ends or every task waits; then close it."""
     received = bytearray()
     with trio.CancelScope() as reading:
 
@@ -126,7 +126,7 @@ async def memory_server(
     *,
     on_made: Callable[[Server], None] = lambda _: None,
 ) -> AsyncIterator[MemoryServer]:
-    """Serve `handler` inside the block; leaving it cuts what is open. `on_made` gets the server before it serves."""
+    """Serve `handler` inside the block; leaving it cuts open connections. `on_made` gets the server before it serves."""
     server = Server(settings or HttpSettings(), handler, render_fault)
     on_made(server)
     listener, ended = MemoryListener(), trio.Event()

@@ -1,4 +1,4 @@
-"""A TCP proxy that can stop forwarding without closing anything: a network that swallows what is sent."""
+"""A TCP proxy that can stop forwarding without closing anything: a network that loses all packets."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class StallingProxy:
         return f"127.0.0.1:{self._listener.getsockname()[1]}"
 
     def stall(self) -> None:
-        """Forward nothing more; connections stay open, and new ones are taken."""
+        """Stop forwarding; connections stay open, and new ones are accepted."""
         self._flows.clear()
 
     def flow(self) -> None:
-        """Forward again, what was held first."""
+        """Forward again, the held bytes first."""
         self._flows.set()
 
     def __enter__(self) -> StallingProxy:

@@ -1,4 +1,4 @@
-"""The authority of a test makes files that belong together, and others when it is asked to."""
+"""The authority of a test makes files that belong together, and renews them on request."""
 
 import ssl
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The feeding kit finds objects that mind the cuts, and passes those that do not."""
+"""The feeding kit finds objects that depend on the splits, and passes others."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The gated server: steps pass when the test says so, and answers come as they are made."""
+"""The gated server: steps pass when the test opens the gate, and answers arrive as they are generated."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""The guarded API answers with its key, refuses without, and keeps what was logged."""
+"""The guarded API answers with its key, refuses without it, and keeps its log records."""
 
 from tests.kit.http.guarded_api import guarded
 

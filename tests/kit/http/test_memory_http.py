@@ -1,4 +1,4 @@
-"""The in-memory server behaves as one over sockets does, and its clients can leave when a test says so."""
+"""The in-memory server behaves like one over sockets, and its clients can leave at a chosen moment."""
 
 import pytest
 import trio

@@ -1,4 +1,4 @@
-"""The proxy forwards, holds back what is sent while it stalls, and lets it go on."""
+"""The proxy forwards, holds bytes back while it stalls, and forwards them later."""
 
 import socket
 import threading
@@ -11,7 +11,7 @@ from tests.kit.http.stalling_proxy import StallingProxy
 
 @pytest.fixture
 def echo() -> Iterator[str]:
-    """Return the address of a server that sends back what it gets."""
+    """Return the address of a server that echoes its input."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:

@@ -1,4 +1,4 @@
-"""The tiny checkpoints of tests/golden/kin: each case as a directory that a hub would give, and what transformers made of it."""
+"""The tiny checkpoints of tests/golden/kin: each case as a directory as on a hub, and the results of transformers."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def write_kin(directory: Path, case: KinCase, **changes: object) -> Path:
 
 
 def load_kin(directory: Path, case: KinCase, kernels: KernelChoice) -> Model:
-    """Return the model of a case; dynamic scaling is compared at the context that its prompt fills."""
+    """Return the model of a case; dynamic scaling is compared at the length of its prompt."""
     dynamic = "dynamic" in case.name and len(case.ids) > case.config["max_position_embeddings"]
     context = len(case.ids) if dynamic else 0
     if "linear" in case.name:

@@ -1,4 +1,4 @@
-"""A golden checkpoint written as llama.cpp's converter would: GGUF's names, rows of queries and keys permuted."""
+"""A golden checkpoint written as by llama.cpp's converter: GGUF's names, rows of queries and keys permuted."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from tests.kit.model.golden_kin import KIN, KinCase
 from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 
 ARCHITECTURES = {"llama": "llama", "mistral": "llama", "qwen2": "qwen2", "qwen3": "qwen3", "smollm3": "smollm3"}
-NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)  # the union of what the kin have
+NAMES = gguf.get_tensor_name_map(gguf.MODEL_ARCH.QWEN3, 2)  # the union of the tensors of the family
 
 
 def write_kin_gguf(path: Path, case: KinCase, **metadata: Any) -> Path:
-    """Write `case`; `metadata` (dots written as two underscores) comes below the architecture's name, beside the sizes."""
+    """Write `case`; `metadata` (dots written as two underscores) is written below the architecture's name, next to the sizes."""
     config, architecture = case.config, ARCHITECTURES[case.config["model_type"]]
     head_size = config.get("head_dim") or config["hidden_size"] // config["num_attention_heads"]
     writer = gguf.GGUFWriter(path, architecture)

@@ -1,7 +1,7 @@
-"""A llama's forward pass a second time, as plainly as it can be written: the truth for the package's own.
+"""A second, very simple forward pass of a Llama model: the truth for the package's own.
 
 float64, one sequence, full attention, loops over layers and heads; no tiles, no pages, no fusing. It shares no code with the
-package: only the tensors, by GGUF's names, and the sizes.
+package, only the tensors, by GGUF's names, and the sizes.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tlserve.model.llama.tensors import LlamaTensors
 
 ISAS = native_isas() or (
     "the extension is not built",
-)  # without it the tests fail: they must not be left out in silence
+)  # without it the tests fail: they must not be skipped silently
 
 F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 6, 7, 8, 30
 Q3_K, Q4_K, Q5_K, Q6_K = 11, 12, 13, 14
@@ -41,7 +41,7 @@ KIND_NAMES = {
 }
 
 SUPER = [Q3_K, Q4_K, Q5_K, Q6_K]
-"""The K-quants: super-blocks of 256."""
+"""The K-quants, in super-blocks of 256."""
 
 MIXED = [Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_1, Q8_0]  # q, k, v, output, gate, up, down; the embedding is as q
 SUPER_MIXED = [Q4_K, Q5_K, Q6_K, Q3_K, Q4_K, Q5_K, Q6_K]

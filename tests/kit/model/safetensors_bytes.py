@@ -1,4 +1,4 @@
-"""Safetensors files written by hand, so that they can lie."""
+"""Safetensors files written by hand, so that they can be wrong."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 
 def safetensors_bytes(header: object, data: bytes = b"", *, size: int | None = None) -> bytes:
-    """Return a file of `header` (JSON, or bytes as they stand) and `data`; `size`: the length it claims for its header."""
+    """Return a file of `header` (JSON, or bytes unchanged) and `data`; `size`: the length that it claims for its header."""
     raw = header if isinstance(header, bytes) else json.dumps(header).encode()
     return struct.pack("<Q", len(raw) if size is None else size) + raw + data
 

@@ -1,4 +1,4 @@
-"""GGUF files of any sizes whose matrices are random blocks of the types that a test or a measurement wants.
+"""GGUF files of any sizes whose matrices are random blocks of the types that a test or a measurement needs.
 
 The `gguf` package cannot make K-quants from numbers; blocks with random quants and sane scales have the same cost and the
 same arithmetic. By hand, with the sizes and types of a real model (Q4_K_M as llama.cpp chooses them):
@@ -62,7 +62,7 @@ def one_kind(kind: int, embedding: int | None = None) -> Kinds:
 
 
 def q4_k_m(layers: int) -> Kinds:
-    """Return the types that llama.cpp chooses for Q4_K_M: more bits for some values and downs, others where rows do not fit."""
+    """Return the types that llama.cpp chooses for Q4_K_M: more bits for some values and downs, others if rows do not fit."""
 
     def kind(name: str, inputs: int) -> int:
         index = int(name.split(".")[1]) if name.startswith("blk.") else 0

@@ -1,4 +1,4 @@
-"""The naive forward against what can be said of it without another implementation."""
+"""Properties of the naive forward pass that need no other implementation."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Files of random blocks have the types that were asked for."""
+"""Files of random blocks have the requested types."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The naive BERT does what its formulas say, and the directory is what the public readers take."""
+"""The naive BERT follows its formulas, and public readers accept the directory."""
 
 from pathlib import Path
 

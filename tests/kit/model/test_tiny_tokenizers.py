@@ -1,4 +1,4 @@
-"""The tiny vocabularies are whole, and the slow encoders do what they say."""
+"""The tiny vocabularies are complete, and the slow encoders follow their definitions."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Small models for tests: the successor bigram, and a seeded two-layer llama in memory or as a real GGUF file.
 
-They are real models behind `kernels.interface.Model`, not stand-ins: whatever holds for them by contract holds for big ones.
-The arrays of `tiny_tensors` are the one source of the llama: `tiny_llama` runs them, `write_tiny_gguf` writes them, and the
+They are real models behind `kernels.interface.Model`, not stand-ins, so they keep the same contract as large ones.
+The arrays of `tiny_tensors` are the only source of the llama: `tiny_llama` runs them, `write_tiny_gguf` writes them, and the
 naive forward of the parity tests reads them.
 """
 
@@ -118,13 +118,13 @@ KIN: dict[str, dict[str, Any]] = {
         ),
     },
 }
-"""What the kin of the llama add to it, one by one and together, as changes of `tiny_shape`."""
+"""The additions of the Llama family, one by one and together, as changes of `tiny_shape`."""
 
 
 def tiny_llama(
     seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0, **changes: Any
 ) -> LlamaModel:
-    """Return a seeded llama over bytes, in memory; `changes` of its shape may be those of `KIN`."""
+    """Return a seeded llama over bytes, in memory; `changes` of its shape can be those of `KIN`."""
     shape = tiny_shape(layers, context_tokens, **changes)
     weights = weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}")
     return LlamaModel(shape, weights, threads, tile_rows=tile_rows)

@@ -1,6 +1,6 @@
-"""Metadata of small vocabularies, as a GGUF file would hold them, and slow encoders that are the truth for them.
+"""Metadata of small vocabularies, as in a GGUF file, and slow encoders that are the truth for them.
 
-`gpt2_metadata` has the 256 bytes, merges learned from a sentence, and whatever special tokens a test asks for, first.
+`gpt2_metadata` has the 256 bytes, merges learned from a sentence, and first the special tokens that a test requests.
 `llama_metadata` has the 256 byte tokens, the letters, and pieces with scores.
 """
 
@@ -16,7 +16,7 @@ from tlserve.text.byte_alphabets import BYTE_CHARACTERS
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, _UNUSED, BYTE = range(1, 7)
 CHATML = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 NASTY = ("ab", "abab", "aba", "<a>", "<a><b>", "><", "<<", ">>>", "a\nb", "<|im_start|>", "<|im_end|>", "|>|>")
-"""Special tokens that overlap, hold each other, begin with what others end with, and hold ordinary words and white space."""
+"""Special tokens that overlap, contain each other, begin with the end of others, and contain words and white space."""
 
 SENTENCE = "the theatre there, then the other; system user assistant im start end a b ab <a> the the"
 _CHARACTER = {byte: character for character, byte in BYTE_CHARACTERS.items()}
@@ -30,7 +30,7 @@ def spell_bytes(data: bytes) -> str:
 def gpt2_metadata(
     *, control: Iterable[str] = CHATML, user_defined: Iterable[str] = (), pre: str = "gpt-2", **more: object
 ) -> dict[str, Any]:
-    """Return metadata of the kind "gpt2"; keys in `more` are laid over it under `tokenizer.ggml.`."""
+    """Return metadata of the kind "gpt2"; keys in `more` replace others under `tokenizer.ggml.`."""
     control, user_defined = list(control), list(user_defined)
     merges = learn_merges(SENTENCE, 40)
     steering = [*control, *user_defined]
@@ -62,7 +62,7 @@ def llama_metadata(pieces: dict[str, float], **more: object) -> dict[str, Any]:
 
 
 def prefixed(values: dict[str, object]) -> dict[str, Any]:
-    """Return `values` under GGUF's names; None takes a key away."""
+    """Return `values` under GGUF's names; None removes a key."""
     return {f"tokenizer.ggml.{key}": value for key, value in values.items() if value is not None}
 
 
