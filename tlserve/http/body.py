@@ -1,7 +1,7 @@
-"""A request's body: read whole, by Content-Length or in chunks, within bytes and time; the continue that invites it.
+"""A request's body: read whole, by Content-Length or in chunks, within its limits of bytes and time; and `100 Continue`.
 
-Owns the way from h11's data events to one bytes object, and giving back what belongs to the next request. Refuses to know
-what the bytes mean. Sources: RFC 9112 sections 6 and 7.1; RFC 9110 section 10.1.1.
+Joins h11's data events to one bytes object, and gives the bytes of the next request back to the wire. Does not know what the
+bytes mean. Sources: RFC 9112 sections 6 and 7.1; RFC 9110 section 10.1.1.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from tlserve.http.messages import Headers, HttpFault
 from tlserve.http.wire import PeerGone, Wire
 
 DISCARD_BYTES = 65_536
-"""An unread body up to this size is read and dropped, so that the connection lives on; past it closing is cheaper."""
+"""An unread body up to this size is read and dropped, so that the connection stays open; above it closing is cheaper."""
 
 
 class RequestBody:
-    """The body of the request that `machine` has just parsed; `on_end` is called once, when its last byte was read."""
+    """The body of the request that `machine` has just parsed; `on_end` is called once, after its last byte."""
 
     def __init__(
         self,
@@ -45,7 +45,7 @@ class RequestBody:
         self.ended = False
 
     def begin(self) -> None:
-        """Notice a request that has no body."""
+        """End at once if the request has no body."""
         if self.length == 0:
             self._parse()
 
@@ -68,7 +68,7 @@ class RequestBody:
         return self.ended or (small and not waiting and self._fault is None)
 
     async def discard(self) -> None:
-        """Read and drop a body that nobody asked for; `ended` says whether that went well."""
+        """Read and drop a body that the handler did not read; afterwards `ended` says whether it was complete."""
         try:
             if not self.ended:
                 await self._read_in_time()
@@ -105,7 +105,7 @@ class RequestBody:
             self._parse()
 
     def _parse(self) -> None:
-        """Take all that came through h11, one event after the other."""
+        """Pass all received bytes through h11, one event after the other."""
         data = self._wire.take(len(self._wire.received)) if self.length != 0 else b""
         if data:
             self._machine.receive_data(data)
@@ -130,7 +130,7 @@ class RequestBody:
             self._end()
 
     def _end(self) -> None:
-        """Give what follows the body back to the wire: h11 never holds a byte of the next request."""
+        """Give the bytes after the body back to the wire: h11 never holds a byte of the next request."""
         rest, _ = self._machine.trailing_data
         self._wire.received[:0] = rest
         if self.length is None:

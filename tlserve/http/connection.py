@@ -1,8 +1,8 @@
 """One connection from its first byte to its last: wait, parse a head, exchange, again.
 
-Owns the loop, its waiting times, and the answer to what is not a request at all. Refuses to know what is served and how
-many connections there are. Each request has an h11 machine of its own, which is given exactly that request's bytes; the
-bytes of the next one stay in the wire. Sources: RFC 9112 sections 2.2, 9.3 to 9.6; RFC 9110 section 15.5.9.
+Owns the loop, its waiting times, and the answer to bytes that are not a request. Does not know what is served and how many
+connections there are. Each request has an h11 machine of its own, which gets exactly the bytes of that request; the bytes of the
+next one stay in the wire. Sources: RFC 9112 sections 2.2, 9.3 to 9.6; RFC 9110 section 15.5.9.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ class ServerState:
         self._idle: set[trio.CancelScope] = set()
 
     def drain(self) -> None:
-        """Take nothing new: connections that wait for a request end at once."""
+        """Accept nothing new: connections that wait for a request end at once."""
         self.draining = True
         for scope in tuple(self._idle):
             scope.cancel()
 
     @contextmanager
     def idle(self, timeout_s: float) -> Iterator[None]:
-        """Wait inside for at most `timeout_s`, and not at all in a drain."""
+        """Cancel the block after `timeout_s`, or as soon as the server drains."""
         with trio.move_on_after(timeout_s) as scope:
             self._idle.add(scope)
             if self.draining:
@@ -63,7 +63,7 @@ class ServerState:
 
 
 class Connection:
-    """Serves the requests that come over `stream`, one after the other."""
+    """Serves the requests of `stream`, one after the other."""
 
     def __init__(self, stream: trio.abc.Stream, service: Service, state: ServerState) -> None:
         self._wire = Wire(stream, service.settings.write_timeout_ms / 1000)
@@ -73,7 +73,7 @@ class Connection:
         self._peer = peer_name(stream)
 
     async def run(self) -> None:
-        """Serve until the client, a limit or the drain ends the connection; raises nothing but cancellation."""
+        """Serve until the client, a limit or the drain ends the connection; raises only cancellation."""
         ending = AfterAnswer.CUT
         try:
             ending = await self._serve()
@@ -82,7 +82,7 @@ class Connection:
         except BaseExceptionGroup as group:
             failures, cancellation = group.split(Exception)
             if failures is not None:
-                logger.error("a connection from %s failed while it was cut", self._peer, exc_info=failures)
+                logger.error("a connection from %s failed while it was closed", self._peer, exc_info=failures)
             if cancellation is not None:
                 raise cancellation from None
         finally:
@@ -112,7 +112,7 @@ class Connection:
         return self._has_begun()
 
     def _has_begun(self) -> bool:
-        """Say whether a byte of a request is there; empty lines before it, or half of one, are none."""
+        """Say whether a byte of a request has arrived; empty lines before it, or half of one, do not count."""
         self._wire.take(limits.empty_lines_length(self._wire.received))
         return bytes(self._wire.received[:2]) not in (b"", b"\r")
 
@@ -159,7 +159,7 @@ class Connection:
         raise HttpFault(408, f"the request headers did not arrive within {timeout_ms} ms (header_timeout_ms)")
 
     async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> AfterAnswer:
-        """Answer what is not a request that could be handled; the connection cannot be trusted after it."""
+        """Answer bytes that cannot be handled as a request; the connection cannot be used after them."""
         method = head.method.decode("ascii") if head else ""
         responder = Responder(machine, self._wire, method, Surroundings())
         try:

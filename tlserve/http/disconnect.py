@@ -1,9 +1,9 @@
-"""Notice that the client has gone while its answer is being made.
+"""Notice that the client has disconnected while its answer is being made.
 
-Owns the one rule: from the end of a request's body to the end of its response somebody reads, and the end of the input
-means that the client has gone. A half-close cannot be told from a close by reading, so it counts as one. What comes in
-meanwhile are pipelined requests: they are kept for their turn, and a client that sends more of them than one whole request
-may hold is cut, because a reader that stopped reading could not notice anything any more.
+Owns the one rule: from the end of a request's body to the end of its response a task reads, and the end of the input means that
+the client has disconnected. Reading cannot tell a half-close from a close, so both count as a close. Bytes that arrive meanwhile
+are pipelined requests: they are kept for their turn. A client that pipelines more than one request of the largest size is cut
+off, because the task would have to stop reading, and then could no longer notice anything.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tlserve.http.wire import Wire
 
 
 def pipelined_bytes_limit(settings: HttpSettings) -> int:
-    """Return how much may wait behind the request that is being answered: one more request of the largest size."""
+    """Return the bytes that can wait behind the request that is being answered: one more request of the largest size."""
     return settings.max_header_bytes + settings.max_body_bytes
 
 

@@ -1,10 +1,10 @@
-"""One request and its answer: run the handler, watch for the client's departure, answer what the handler did not.
+"""One request and its answer: run the handler, watch for the client to disconnect, and answer if the handler did not.
 
-Owns the cancel scope of a request and the task that watches beside it. Refuses to know what came before and what comes
-after on the connection: `run` says how the connection may go on.
+Owns the cancel scope of a request, and the task that watches its client. Does not know the requests before and after it on the
+connection: `run` returns how the connection continues.
 
     nursery of the exchange
-      |- the handler, inside `scope`            cancelled when the client has gone
+      |- the handler, inside `scope`            cancelled when the client has disconnected
       |- the watcher                            from the end of the request's body to the end of the response
       |- tasks of the responder (pings)         end with the exchange
 """
@@ -33,7 +33,7 @@ RenderFault = Callable[[HttpFault, Request | None], Response]
 
 
 class AfterAnswer(enum.Enum):
-    """How a connection goes on: with the next request, or to its end in one of three ways."""
+    """How a connection continues after an answer: with the next request, or to its end in one of three ways."""
 
     KEEP = "keep"
     LINGER = "linger"
@@ -43,7 +43,7 @@ class AfterAnswer(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What the connections of one server share: limits, the handler, and how a fault looks."""
+    """What the connections of one server share: limits, the handler, and the form of a fault."""
 
     settings: HttpSettings
     handler: Handler
@@ -51,7 +51,7 @@ class Service:
 
 
 class Exchange:
-    """The request that `machine` has parsed as `head`, and its answer. `draining` says whether this is the last one."""
+    """The request that `machine` has parsed as `head`, and its answer. `draining` returns whether it is the last request."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Exchange:
         self._responder = Responder(machine, wire, self._request.method, surroundings)
 
     async def run(self) -> AfterAnswer:
-        """Answer the request and say how the connection goes on."""
+        """Answer the request and return how the connection continues."""
         async with trio.open_nursery() as self._nursery:
             self._body.begin()
             with self._scope:
@@ -118,11 +118,11 @@ class Exchange:
             if fault is not None and not self._responder.finished:
                 logger.warning("an answer to %s was cut: %s", self._request.peer, fault.message)
             return
-        fault = fault or HttpFault(500, "the server has no answer to this request")
+        fault = fault or HttpFault(500, "the server did not answer this request")
         await self._responder.send(self._rendered(fault))
 
     async def _handle(self) -> HttpFault | None:
-        """Run the handler; return the fault it ended with."""
+        """Run the handler; return its fault, if it ended with one."""
         try:
             await self._service.handler(self._request, self._responder)
         except HttpFault as fault:

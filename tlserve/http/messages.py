@@ -1,7 +1,7 @@
-"""What a handler sees of HTTP: `Headers`, `Request`, `Response` and `HttpFault`, as plain values.
+"""HTTP as a handler sees it: `Headers`, `Request`, `Response` and `HttpFault`, as plain values.
 
-Owns the types and the reading of a request target. Refuses to know sockets, h11 and timing: a body is an object with one
-method, handed in. Source: RFC 9110 (fields, methods, statuses), RFC 9112 section 3.2 (request targets).
+Owns the types and the reading of a request target. Does not know sockets, h11 and timing: a body is an object with one method.
+Source: RFC 9110 (fields, methods, statuses), RFC 9112 section 3.2 (request targets).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
 class HttpFault(TlserveError):
-    """A request that is answered with an error: its status, one sentence, and headers that the answer must carry."""
+    """A request that gets an error: the status, one sentence, and the headers that the answer must have."""
 
     def __init__(
         self, status: int, message: str, param: str | None = None, headers: Iterable[tuple[str, str]] = ()
@@ -37,7 +37,7 @@ def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 @attrs.frozen
 class Headers:
-    """Header fields in the order and the case they came; looked up without case (RFC 9110 section 5.1)."""
+    """Header fields in their order and case; look-ups ignore the case (RFC 9110 section 5.1)."""
 
     pairs: tuple[tuple[str, str], ...] = attrs.field(default=(), converter=_pairs)
 
@@ -82,7 +82,7 @@ class BodySource(Protocol):
 
 @attrs.frozen
 class FixedBody:
-    """A body that is already there; for requests that no connection carried."""
+    """A body that is already complete, for requests that did not come over a connection."""
 
     data: bytes = b""
 
@@ -95,8 +95,8 @@ class FixedBody:
 class Request:
     """One request. `segments` are the decoded parts of the path between its slashes.
 
-    `path` is `segments` joined again: an escaped slash stays `%2F` in it, and nothing is normalised, so that a path is
-    either exactly a route or not a route. `query` is raw.
+    `path` is `segments` joined again: an escaped slash stays `%2F` in it, and nothing is normalised, so that a path either is
+    exactly a route or is not a route. `query` is raw.
     """
 
     method: str
@@ -124,7 +124,7 @@ def _headers(pairs: Iterable[tuple[str, str]]) -> Headers:
 
 @attrs.frozen
 class Response:
-    """A whole answer. The server adds Content-Length, Date, Server and, where it is true, `Connection: close`."""
+    """A whole answer. The server adds Content-Length, Date, Server and, before it closes, `Connection: close`."""
 
     status: int
     body: bytes = b""
@@ -133,14 +133,14 @@ class Response:
 
 @attrs.frozen
 class RequestTarget:
-    """A request target taken apart: decoded path segments (the first is empty) and the raw query."""
+    """The parts of a request target: decoded path segments (the first is empty) and the raw query."""
 
     segments: tuple[str, ...]
     query: str = ""
 
 
 def parse_target(target: str) -> RequestTarget:
-    """Take `target` apart (origin, absolute or asterisk form); raises `HttpFault` 400. RFC 9112 section 3.2."""
+    """Split `target` (origin, absolute or asterisk form); raises `HttpFault` 400. RFC 9112 section 3.2."""
     if target == "*":
         return RequestTarget(("*",))
     origin = _ABSOLUTE.sub("", target, count=1) if target[:1] != "/" else target
@@ -161,6 +161,6 @@ def _decoded(segment: str) -> str:
 
 
 def render_plain_fault(fault: HttpFault, _request: Request | None = None) -> Response:
-    """Show a fault as one line of text; what a server does that was given nothing better."""
+    """Show a fault as one line of text; the default of a server."""
     headers = (("Content-Type", "text/plain; charset=utf-8"), *fault.headers)
     return Response(fault.status, f"{fault.message}\n".encode(), Headers(headers))

@@ -1,7 +1,7 @@
 """The one answer to one request: whole, or as a stream of chunks; every write goes through here.
 
-Owns the order head, data, end; what every head carries (Date, Server, Connection); and that a HEAD request gets no body.
-Refuses to know what is answered. Sources: RFC 9110 sections 6.6.1, 9.3.2, 10.2.4; RFC 9112 sections 6, 7.1, 9.6.
+Owns the order head, data, end; the fields of every head (Date, Server, Connection); and that a HEAD request gets no body. Does
+not know what is answered. Sources: RFC 9110 sections 6.6.1, 9.3.2, 10.2.4; RFC 9112 sections 6, 7.1, 9.6.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ def _date(second: int) -> bytes:
 
 
 def _no_tasks(*_: object) -> None:
-    raise RuntimeError("there is no request whose tasks could be run")
+    raise RuntimeError("this answer has no exchange that could run a task")
 
 
 @attrs.frozen(kw_only=True)
 class Surroundings:
-    """What an answer asks of the exchange around it: whether it is the last, and whom to tell how it went."""
+    """What an answer needs of its exchange: whether it is the last, and callbacks for its end and for a lost client."""
 
     closes: Callable[[], bool] = lambda: True
     on_departed: Callable[[], None] = lambda: None
@@ -47,7 +47,7 @@ class Surroundings:
 
 
 class Responder:
-    """Answers one request, once. `started`: bytes of the answer may be out; `finished`: all of them are."""
+    """Answers one request, once. `started`: bytes of the answer may have been sent; `finished`: all of them were."""
 
     def __init__(self, machine: h11.Connection, wire: Wire, method: str, surroundings: Surroundings) -> None:
         self._machine = machine
@@ -58,7 +58,7 @@ class Responder:
         self.finished = False
 
     async def send(self, response: Response) -> None:
-        """Send a whole answer in one write. If the client has gone, this task is cancelled."""
+        """Send a whole answer in one write. If the client has disconnected, this task is cancelled."""
         head = self._head(response.status, response.headers, len(response.body))
         parts = [self._machine.send(head)]
         if response.body and not self._bodiless(response.status):
@@ -71,23 +71,23 @@ class Responder:
     def stream(self, status: int, headers: Iterable[tuple[str, str]] = ()) -> BodyWriter:
         """Open an answer of unknown length: `async with responder.stream(200, headers) as body`.
 
-        The head goes out on entering. Leaving in the ordinary way ends the body; leaving with an exception does not, so
-        that the client can see that the answer was cut.
+        The head is sent on entering. Leaving in the ordinary way ends the body; leaving with an exception does not, so that
+        the client can see that the answer is incomplete.
         """
         return BodyWriter(self, self._machine, self._head(status, Headers(headers), None), self._bodiless(status))
 
     def start_soon(self, run: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Run a task beside the handler; it is cancelled when the exchange ends."""
+        """Run a task next to the handler; it is cancelled when the exchange ends."""
         self._surroundings.start_soon(run, *args)
 
     async def write(self, data: bytes) -> None:
-        """Send bytes that the machine has framed; for this room only."""
+        """Send bytes that the machine has framed; for this package only."""
         try:
             await self._wire.send(data)
         except PeerGone:
             self._surroundings.on_departed()
             await trio.lowlevel.checkpoint()
-            raise trio.BrokenResourceError("the client has gone") from None
+            raise trio.BrokenResourceError("the client has disconnected") from None
 
     async def open(self, head: h11.Response) -> None:
         """Send the head of a stream; for `BodyWriter`."""
@@ -129,7 +129,7 @@ class BodyWriter:
         self._bodiless = bodiless
 
     async def send(self, data: bytes) -> None:
-        """Send `data` as one chunk. If the client has gone, or does not read, this task is cancelled."""
+        """Send `data` as one chunk. If the client has disconnected, or does not read, this task is cancelled."""
         if self._bodiless or not data:
             await trio.lowlevel.checkpoint()
         else:

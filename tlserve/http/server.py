@@ -1,7 +1,7 @@
 """The server: accept connections within the limit, drain, cut.
 
-Owns the two nurseries: acceptors end when the drain begins, connections end when their requests have; a deadline on the
-second one is the cut. Refuses to know addresses and what is served.
+Owns the two nurseries: acceptors end when the drain begins, connections end after their requests; the cut is a deadline of the
+second one. Does not know addresses and what is served.
 
     connections nursery                      deadline set by `cut`
       |- acceptors nursery                   cancelled by `drain`
@@ -32,7 +32,7 @@ Listener = trio.abc.Listener[trio.abc.Stream]
 
 
 class Server:
-    """Serves `handler` over listeners; `cutting` is set when open requests have only their grace left."""
+    """Serves `handler` over listeners; `cutting` is set when open requests have only the grace time left."""
 
     def __init__(
         self, settings: HttpSettings, handler: Handler, render_fault: RenderFault = render_plain_fault
@@ -50,7 +50,7 @@ class Server:
 
     @property
     def open_requests(self) -> int:
-        """Return the number of requests that have begun to arrive and are not answered to the end."""
+        """Return the number of requests that have begun to arrive and whose answer is not complete."""
         return self._state.open_requests
 
     @property
@@ -62,13 +62,13 @@ class Server:
         self, listeners: Sequence[Listener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Accept and serve until `drain` was called and the last request is done, or `cut` was. Closes `listeners`."""
-        room = trio.Semaphore(self._service.settings.max_connections + len(listeners) - 1)
+        places = trio.Semaphore(self._service.settings.max_connections + len(listeners) - 1)
         with self._connections:
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as acceptors:
                         for listener in listeners:
-                            acceptors.start_soon(self._accept, listener, room, connections)
+                            acceptors.start_soon(self._accept, listener, places, connections)
                         task_status.started()
 
     def drain(self) -> None:
@@ -82,15 +82,15 @@ class Server:
         self.cutting.set()
         self._connections.deadline = min(self._connections.deadline, trio.current_time() + max(grace_s, 0.0))
 
-    async def _accept(self, listener: Listener, room: trio.Semaphore, connections: trio.Nursery) -> None:
-        """Accept while there is room: each listener holds one place while it waits, and hands it to the connection."""
+    async def _accept(self, listener: Listener, places: trio.Semaphore, connections: trio.Nursery) -> None:
+        """Accept while there are places: each listener holds one while it waits, and hands it to the connection."""
         async with listener:
             while True:
-                await room.acquire()
+                await places.acquire()
                 stream = await _accept_one(listener)
-                connections.start_soon(self._serve_connection, stream, room)
+                connections.start_soon(self._serve_connection, stream, places)
 
-    async def _serve_connection(self, stream: trio.abc.Stream, room: trio.Semaphore) -> None:
+    async def _serve_connection(self, stream: trio.abc.Stream, places: trio.Semaphore) -> None:
         self._state.open_connections += 1
         try:
             if await self._shake_hands(stream):
@@ -99,10 +99,10 @@ class Server:
                 await trio.aclose_forcefully(stream)
         finally:
             self._state.open_connections -= 1
-            room.release()
+            places.release()
 
     async def _shake_hands(self, stream: trio.abc.Stream) -> bool:
-        """Agree on TLS, in time; until then a connection is an idle one, and a drain ends it."""
+        """Do the TLS handshake in time; until then the connection is idle, and a drain ends it."""
         with self._state.idle(self._service.settings.handshake_timeout_ms / 1000):
             if await shake_hands(stream):
                 return True
@@ -110,7 +110,7 @@ class Server:
 
 
 async def _accept_one(listener: Listener) -> trio.abc.Stream:
-    """Accept one connection; when the machine has no descriptors or memory left, say so and try again."""
+    """Accept one connection; if the machine has no descriptors or memory left, log that and try again."""
     while True:
         try:
             return await listener.accept()

@@ -1,7 +1,7 @@
-"""Server-sent events: how an event is written, and a stream of them that is never silent for long.
+"""Server-sent events: the form of an event, and a stream of events that is never silent for long.
 
-Owns the bytes between events, the comments and the pings. Refuses to know what the payloads say. Only `data:` lines and
-comments, such as `: ping`, are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
+Owns the bytes between events, the comments and the pings. Does not know what the payloads mean. Only `data:` lines and comments,
+such as `: ping`, are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEADERS = (
 
 
 def event(payload: str | bytes) -> bytes:
-    """Write one event; raises `ValueError` if `payload` has a line break, which would end the line early."""
+    """Return one event; raises `ValueError` if `payload` has a line break, which would end the line early."""
     data = payload.encode() if isinstance(payload, str) else payload
     if b"\n" in data or b"\r" in data:
         raise ValueError("the payload of an event must be one line")
@@ -32,15 +32,15 @@ def event(payload: str | bytes) -> bytes:
 
 
 def comment(words: str) -> bytes:
-    """Write a comment, which readers of events pass over; `words` are one line of ASCII."""
+    """Return a comment, which readers of events skip; `words` are one line of ASCII."""
     return b": " + words.encode("ascii") + b"\n\n"
 
 
 class EventStream:
     """An answer made of events: `async with EventStream(responder, ping_interval_ms=15_000) as events`.
 
-    The head goes out on entering. Events and pings never mix: a ping is written only while no event is, and an event
-    waits for a ping that is under way.
+    The head is sent on entering. Events and pings never mix: a ping is written only while no event is being written, and an event
+    waits for a ping that is being written.
     """
 
     def __init__(self, responder: Responder, *, ping_interval_ms: int, headers: Iterable[tuple[str, str]] = ()) -> None:
@@ -57,7 +57,7 @@ class EventStream:
         await self.send_raw(b"".join(map(event, payloads)))
 
     async def send_raw(self, data: bytes) -> None:
-        """Send events and comments that are already written, such as `DONE`, in one write."""
+        """Send events and comments that are already formed, such as `DONE`, in one write."""
         if self._ping_done is not None:
             await self._ping_done.wait()
         self._sending = True
@@ -79,7 +79,7 @@ class EventStream:
         if self._ping_done is None:
             self._pinging.cancel()
         else:
-            self._sending = True  # no further ping; the one under way ends within the write time
+            self._sending = True  # no further ping; the one being written ends within the write time
             await self._ping_done.wait()
             self._pinging.cancel()
         await self._body.__aexit__(kind, error, traceback)
@@ -98,7 +98,7 @@ class EventStream:
         try:
             await self._body.send(PING)
         except trio.BrokenResourceError:
-            self._pinging.cancel()  # the client has gone, and the handler's scope is cancelled already
+            self._pinging.cancel()  # the client has disconnected, and the handler's scope is cancelled already
         finally:
             self._last_s = trio.current_time()
             self._ping_done.set()

@@ -1,7 +1,7 @@
-"""One connection's bytes: what came and is not parsed yet, whether the peer is still there, and every write's deadline.
+"""One connection's bytes: the received bytes that are not parsed yet, the state of the peer, and the deadline of every write.
 
-Owns the stream and the way it ends. Refuses to know HTTP. A write that did not complete makes the sending side unusable
-for good: nothing may follow half a chunk.
+Owns the stream and the way it ends. Does not know HTTP. After a write that did not complete nothing more can be sent: nothing
+may follow half a chunk.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ import trio
 from tlserve.http.sockets.tls import transport_of
 
 RECEIVE_BYTES = 16_384
-"""One read: small, so that a body in tiny chunks is parsed in slices between which the other tasks run."""
+"""The size of one read: small, so that a body in tiny chunks is parsed in slices, and other tasks run between them."""
 
 TURN_WRITES = 8
-"""Writes that the kernel took at once before the other tasks get a turn, whatever the sender waits for."""
+"""The number of writes without waiting after which the other tasks get a turn."""
 
 CLOSE_S = 2.0
 LINGER_S = 2.0
@@ -77,7 +77,7 @@ class Wire:
             await self._send_in_time(data[sent:])
 
     def _send_nowait(self, data: bytes) -> int:
-        """Return how much the kernel took at once; 0 where waiting is the only way, which also tells what is wrong.
+        """Return the number of bytes that the kernel took at once; 0 if it has to be waited for, or if the write failed.
 
         Most writes fit, and then need no deadline and no second turn of the event loop: half the cost of a small event.
         """
@@ -89,7 +89,7 @@ class Wire:
             return 0
 
     async def _give_turn(self) -> None:
-        """Be a checkpoint that lets the other tasks run now and then: who sends often also waits for what it sends."""
+        """Be a checkpoint, and let the other tasks run at every few writes."""
         self._sent_at_once += 1
         if self._sent_at_once % TURN_WRITES:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -107,12 +107,12 @@ class Wire:
             raise PeerGone
 
     async def close(self) -> None:
-        """Close in the ordinary way: the peer has nothing under way that a reset could destroy. TLS ends by close_notify."""
+        """Close in the ordinary way: no bytes are under way that a reset could destroy. TLS ends with close_notify."""
         with trio.move_on_after(CLOSE_S):
             await self.stream.aclose()
 
     async def linger(self) -> None:
-        """Close so that the peer can read the last answer: end our side, drop what still comes, for a bounded while.
+        """Close so that the peer can read the last answer: end our side, and drop what still arrives for a limited time.
 
         Closing with unread bytes would send a reset, which destroys an answer that the peer has not read
         (RFC 9112 section 9.6).
@@ -127,7 +127,7 @@ class Wire:
             await trio.aclose_forcefully(transport)
 
     async def _end_tls(self) -> None:
-        """Say close_notify, if this is TLS. The peer's own may come late, or behind what is dropped, or never."""
+        """Send close_notify, if this is TLS. The peer's may come late, or after the dropped bytes, or never."""
         if isinstance(self.stream, trio.SSLStream):
             with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
                 await self.stream.unwrap()
@@ -142,7 +142,7 @@ class Wire:
             return
 
     async def abort(self) -> None:
-        """Cut: what is unsent is thrown away, and a TCP peer sees a reset, never something like a proper end."""
+        """Abort: unsent bytes are dropped, and a TCP peer sees a reset, which does not look like a proper end."""
         transport = transport_of(self.stream)
         if isinstance(transport, trio.SocketStream):
             with contextlib.suppress(OSError, trio.ClosedResourceError):

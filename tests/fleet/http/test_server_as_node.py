@@ -101,7 +101,7 @@ async def test_a_head_that_trusts_the_certificate_reaches_a_node_over_tls(tmp_pa
             HttpLink(url, key=KEY),
             HttpLink(url, key=KEY, tls=made.client_context(), server_name="other"),
         ):
-            with pytest.raises(NodeLost, match=r"no agreement on TLS.*certificate"):
+            with pytest.raises(NodeLost, match=r"TLS handshake failed.*certificate"):
                 await stranger.hello()
         named = HttpLink(url, key=KEY, tls=made.client_context(), server_name="localhost")
         await named.hello()

@@ -259,7 +259,7 @@ async def test_files_that_are_broken_leave_the_old_certificate(made: Certificate
     async with tls_server(echo, made) as (_, port, certificate):
         before = ssl.PEM_cert_to_DER_cert(first_certificate(made))
         made.certificate.write_text("nothing", encoding="utf-8")
-        with pytest.raises(SettingsError, match="no PEM text"):
+        with pytest.raises(SettingsError, match="in PEM form"):
             certificate.reload()
         async with await made.connect(port) as stream:
             assert stream.getpeercert(binary_form=True) == before
@@ -298,7 +298,7 @@ def break_encrypted(made: Certificates) -> None:
     [
         (break_key_of_another, "does not belong to the certificate"),
         (break_missing, "No such file"),
-        (break_empty, "no PEM text"),
+        (break_empty, "in PEM form"),
         (break_encrypted, "the private key is encrypted"),
     ],
 )

@@ -1,7 +1,7 @@
-"""A small HTTP/1.1 client over one stream: what the bench and the tests need to talk to a server.
+"""A small HTTP/1.1 client over one stream, for the fleet, the terminal chat, the benchmarks and the tests.
 
-Owns one connection: requests one after the other, answers whole or piece by piece. Refuses to know names, TLS, redirects
-and retries; connections that are kept are `tlserve.http.client.pool`'s. Source: h11's client side.
+Owns one connection: requests one after the other, responses whole or piece by piece. Does not know host names, TLS, redirects
+and retries; `tlserve.http.client.pool` keeps connections open. Source: h11's client side.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _MAX_HEAD_BYTES = 1 << 20
 
 
 class ResponseBroken(Exception):
-    """The connection ended before the answer did, or what came is not HTTP."""
+    """The connection ended before the response was complete, or the received bytes are not HTTP."""
 
 
 @attrs.frozen
 class HttpResponse:
-    """A whole answer."""
+    """A whole response."""
 
     status: int
     headers: Headers
@@ -38,11 +38,11 @@ def _broken_is_one_error() -> Iterator[None]:
     try:
         yield
     except (h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise ResponseBroken(str(error) or "the connection is gone") from error
+        raise ResponseBroken(str(error) or "the connection was lost") from error
 
 
 class ResponseStream:
-    """An answer whose head has come; the body is read in pieces, in order, once."""
+    """A response whose head has arrived; the body is read in pieces, in order, once."""
 
     def __init__(self, status: int, headers: Headers, machine: h11.Connection, stream: trio.abc.Stream) -> None:
         self.status = status
@@ -51,12 +51,12 @@ class ResponseStream:
         self._stream = stream
 
     async def receive(self) -> bytes:
-        """Return the next bytes of the body as they come, b"" at its end; raises `ResponseBroken`."""
+        """Return the next bytes of the body as they arrive, b"" at its end; raises `ResponseBroken`."""
         event = await _next_event(self._machine, self._stream)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
     async def read(self) -> bytes:
-        """Return all that is left of the body."""
+        """Return the rest of the body."""
         parts = []
         while part := await self.receive():
             parts.append(part)
@@ -84,14 +84,14 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> HttpResponse:
-        """Send a request and return its whole answer; raises `ResponseBroken`."""
+        """Send a request and return its whole response; raises `ResponseBroken`."""
         answer = await self.open(method, target, headers, body)
         return HttpResponse(answer.status, answer.headers, await answer.read())
 
     async def open(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> ResponseStream:
-        """Send a request and return its answer as soon as the head has come; raises `ResponseBroken`."""
+        """Send a request and return its response as soon as the head has arrived; raises `ResponseBroken`."""
         with _broken_is_one_error():
             if self._machine.our_state is h11.DONE:
                 self._machine.start_next_cycle()
@@ -100,7 +100,7 @@ class HttpClient:
         while isinstance(event, h11.InformationalResponse):
             event = await _next_event(self._machine, self.stream)
         if not isinstance(event, h11.Response):
-            raise ResponseBroken("the connection was closed before an answer came")
+            raise ResponseBroken("the connection was closed before a response arrived")
         pairs = ((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers.raw_items())
         return ResponseStream(event.status_code, Headers(pairs), self._machine, self.stream)
 
@@ -118,7 +118,7 @@ class HttpClient:
 
     @property
     def is_reusable(self) -> bool:
-        """Say whether the last answer was read to its end and left the connection open for another request."""
+        """Say whether the last response was read to its end and the connection is open for another request."""
         return self._machine.our_state is h11.DONE and self._machine.their_state is h11.DONE
 
     async def aclose(self) -> None:

@@ -1,8 +1,8 @@
-"""Kept connections to one server, for requests that may be asked twice without harm.
+"""Kept connections to one server, for requests that can be sent twice without harm.
 
-Owns the idle connections, and the one retry: a server closes a connection that idles, or when it restarts, and tells nobody, so
-a request that a kept connection breaks under is asked again over a new one. Refuses to know time: whoever asks sets the deadline,
-and a request that is cancelled closes its connection. Source: RFC 9112 section 9.3.1 (retrying).
+Owns the idle connections, and the one retry: a server may close an idle connection at any time, so a request that fails on a
+kept connection is sent again over a new one. Does not know time: the caller sets the deadline, and a request that is cancelled
+closes its connection. Source: RFC 9112 section 9.3.1 (retrying).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """Return what stands in the Host field."""
+        """Return the value of the Host field."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
     @property
@@ -45,7 +45,7 @@ class Origin:
 
 
 def parse_origin(url: str) -> Origin:
-    """Take `url` apart; raises `ValueError` for one that has a path, a user, or another scheme."""
+    """Parse `url`; raises `ValueError` if it has a path, a user, or another scheme."""
     match = _ORIGIN.fullmatch(url)
     if match is None or int(match["port"] or 0) > 65_535:
         raise ValueError(f"{url!r} is not an address like http://10.0.0.7:8000")
@@ -54,9 +54,9 @@ def parse_origin(url: str) -> Origin:
 
 
 def stream_opener(origin: Origin, tls: ssl.SSLContext | None = None, server_name: str = "") -> OpenStream:
-    """Return what connects to `origin`. `server_name`: whom the certificate must name, if it is not the host.
+    """Return a function that connects to `origin`. `server_name`: the name in the certificate, if it is not the host.
 
-    `tls` None: https trusts what this machine trusts.
+    `tls` None: https trusts the certificates that this machine trusts.
     """
     context = (tls or ssl.create_default_context()) if origin.scheme == "https" else None
 
@@ -77,9 +77,7 @@ async def _shake_hands(stream: trio.SSLStream[trio.SocketStream]) -> trio.abc.St
     except BaseException as error:
         await trio.aclose_forcefully(stream)
         if isinstance(error, trio.BrokenResourceError):
-            raise ResponseBroken(
-                f"there is no agreement on TLS: {error.__cause__ or 'the connection is gone'}"
-            ) from error
+            raise ResponseBroken(f"TLS handshake failed: {error.__cause__ or 'the connection was lost'}") from error
         raise
     return stream
 
@@ -96,7 +94,10 @@ class ClientPool:
     async def request(
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> HttpResponse:
-        """Ask and return the whole answer, asking again once if a kept connection breaks; raises `ResponseBroken`, `OSError`."""
+        """Send a request and return its whole response, with one retry if a kept connection breaks.
+
+        Raises `ResponseBroken` and `OSError`.
+        """
         pairs = tuple(headers)
         if self._idle:
             try:
@@ -106,9 +107,9 @@ class ClientPool:
         return await self._ask(HttpClient(await self._open_stream(), self._host), method, target, pairs, body)
 
     async def aclose(self) -> None:
-        """Close what idles, and what is in use as soon as it is not."""
+        """Close the idle connections, and each other one at the end of its request."""
         self._closed = True
-        # cancelled or not: each is closed at once, and a cancellation at the first would leave the others open
+        # each is closed at once; a cancellation at the first would leave the others open
         with trio.move_on_after(CLOSE_LIMIT_S, shield=True):
             while self._idle:
                 await self._idle.pop().aclose()
@@ -135,5 +136,5 @@ async def _read_bounded(answer: ResponseStream) -> bytes:
         parts.append(part)
         size += len(part)
         if size > MAX_ANSWER_BYTES:
-            raise ResponseBroken(f"the answer is larger than {MAX_ANSWER_BYTES} bytes")
+            raise ResponseBroken(f"the response is larger than {MAX_ANSWER_BYTES} bytes")
     return b"".join(parts)

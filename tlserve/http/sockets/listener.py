@@ -1,7 +1,7 @@
-"""Open the sockets that an address names, and say which were bound.
+"""Open the sockets of an address, and report which were bound.
 
-Owns the way from "127.0.0.1:8000" or "unix:/path" to listening sockets, and the one clear line when that cannot be. Refuses to
-know what is served. An empty host is every interface; a name may stand for several addresses, which then share one port.
+Owns the way from "127.0.0.1:8000" or "unix:/path" to listening sockets, and the one clear line if that fails. Does not know what
+is served. An empty host means every interface; a name can have several addresses, which then share one port.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ def _listener(opened: socket.socket) -> trio.SocketListener:
 
 
 async def _look_up(address: Address) -> list[tuple[socket.AddressFamily, str]]:
-    """Return the addresses that the host stands for, IPv4 first, each once."""
+    """Return the addresses of the host, IPv4 first, each once."""
     try:
         found = await trio.socket.getaddrinfo(address.host, None, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except socket.gaierror as error:
-        raise OperatorError(f"cannot listen on {address}: the host is not known ({error.strerror})") from None
+        raise OperatorError(f"cannot listen on {address}: the host is unknown ({error.strerror})") from None
     families = {str(entry[4][0]): entry[0] for entry in found}
     return sorted(((family, host) for host, family in families.items()), key=lambda pair: pair[0])
 
@@ -85,7 +85,7 @@ def _open_all(
 
 
 def _open_every_interface(address: Address, backlog: int) -> socket.socket:
-    """Open one socket for IPv6 and IPv4 where there is IPv6, so that port 0 means one port."""
+    """Open one socket for IPv6 and IPv4 if the machine has IPv6, so that port 0 means one port."""
     both = socket.has_dualstack_ipv6()
     family = socket.AF_INET6 if both else socket.AF_INET
     try:
@@ -97,7 +97,7 @@ def _open_every_interface(address: Address, backlog: int) -> socket.socket:
 def _refusal(address: Address, error: OSError) -> OperatorError:
     if error.errno == errno.EADDRINUSE:
         return AddressInUse(
-            f"{address} is in use by another process: stop that one, or listen elsewhere (port 0 picks a free port)"
+            f"{address} is in use by another process; stop that one, or listen elsewhere (port 0 picks a free port)"
         )
     reason = os.strerror(error.errno) if error.errno else error  # the standard library adds the address a second time
     return OperatorError(f"cannot listen on {address}: {reason}")

@@ -1,8 +1,8 @@
-"""TLS on the way to a connection: the certificate, which can be replaced while serving, and the handshake in its time.
+"""TLS below a connection: the certificate, which can be replaced while the server runs, and the handshake.
 
-Owns the TLS context and what becomes of a handshake that does not succeed. Refuses to know HTTP, apart from the one line for a
-client that speaks it in clear. TLS 1.2 and 1.3 only; ALPN offers http/1.1. Sources: RFC 8446 section 6.1 (close_notify),
-RFC 7301 (ALPN), RFC 9325 (versions).
+Owns the TLS context and the end of a handshake that fails. Does not know HTTP, except for the one line to a client that speaks
+it without TLS. TLS 1.2 and 1.3 only; ALPN offers http/1.1. Sources: RFC 8446 section 6.1 (close_notify), RFC 7301 (ALPN), RFC
+9325 (versions).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _CLEAR_TEXT_ANSWER = (
 
 
 class Certificate:
-    """A certificate and its key, in the context that new connections get. `key` may be empty: it is in the same file."""
+    """A certificate and its key, in the context that new connections get. `key` is empty if it is in the same file."""
 
     def __init__(self, certificate: str, key: str = "") -> None:
         """Load the files; raises `SettingsError` with what is wrong with them."""
@@ -38,7 +38,7 @@ class Certificate:
         return (self._certificate, self._key) if self._key else (self._certificate,)
 
     def reload(self) -> None:
-        """Give new connections what is in the files now; raises `SettingsError` and keeps what was there."""
+        """Read the files again for new connections; raises `SettingsError` and keeps the old certificate if they are wrong."""
         self.context = self._load()
 
     def _load(self) -> ssl.SSLContext:
@@ -53,29 +53,29 @@ class Certificate:
 
 
 def _no_password() -> str:
-    raise ValueError("the private key is encrypted; give one that is not, and keep others from reading it")
+    raise ValueError("the private key is encrypted; use a key that is not, and protect its file from other users")
 
 
 def _reason(error: OSError | ValueError) -> str:
     if isinstance(error, ssl.SSLError):
-        told = {
+        reasons = {
             "KEY_VALUES_MISMATCH": "the private key does not belong to the certificate",
-            "NO_START_LINE": "there is no PEM text of a certificate and a private key in it",
-            None: "there is no PEM text of a certificate and a private key in it",
+            "NO_START_LINE": "the file has no certificate and private key in PEM form",
+            None: "the file has no certificate and private key in PEM form",
         }
-        return told.get(error.reason, f"cannot be used ({error.reason})")
+        return reasons.get(error.reason, f"cannot be used ({error.reason})")
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 class TlsListener(trio.abc.Listener[trio.SSLStream[trio.abc.Stream]]):
-    """A listener whose connections speak TLS, by the certificate of the moment at which they come."""
+    """A listener whose connections speak TLS, each with the certificate that is current when it is accepted."""
 
     def __init__(self, transport: trio.abc.Listener[trio.abc.Stream], certificate: Certificate) -> None:
         self._transport = transport
         self._certificate = certificate
 
     async def accept(self) -> trio.SSLStream[trio.abc.Stream]:
-        """Accept a connection; its handshake is still to come."""
+        """Accept a connection; its handshake comes later."""
         stream = await self._transport.accept()
         return trio.SSLStream(stream, self._certificate.context, server_side=True)
 
@@ -85,25 +85,25 @@ class TlsListener(trio.abc.Listener[trio.SSLStream[trio.abc.Stream]]):
 
 
 async def shake_hands(stream: trio.abc.Stream) -> bool:
-    """Do the handshake of a TLS stream; False if there is nothing to talk to. Other streams need none."""
+    """Do the handshake of a TLS stream; return False if it fails. Other streams need none."""
     if not isinstance(stream, trio.SSLStream):
         return True
     try:
         await stream.do_handshake()
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        logger.debug("a TLS handshake failed: %s", error.__cause__ or "the client has gone")
+        logger.debug("a TLS handshake failed: %s", error.__cause__ or "the client has disconnected")
         await _answer_clear_text(stream.transport_stream, error.__cause__)
         return False
     return True
 
 
 async def _answer_clear_text(transport: trio.abc.Stream, cause: BaseException | None) -> None:
-    """Tell a client that speaks HTTP in clear what is wrong: the broken bytes of TLS tell it nothing."""
+    """Send one readable line to a client that speaks HTTP without TLS: it cannot read a TLS alert."""
     if isinstance(cause, ssl.SSLError) and cause.reason == "HTTP_REQUEST":
         with contextlib.suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await transport.send_all(_CLEAR_TEXT_ANSWER)
 
 
 def transport_of(stream: trio.abc.Stream) -> trio.abc.Stream:
-    """Return what carries a stream: the one below TLS, or the stream itself."""
+    """Return the transport of a stream: the stream below TLS, or the stream itself."""
     return stream.transport_stream if isinstance(stream, trio.SSLStream) else stream

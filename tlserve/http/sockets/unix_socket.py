@@ -1,7 +1,7 @@
-"""A Unix socket to listen on: its file, who may connect to it, and removing it again.
+"""A Unix socket to listen on: its file, the file's permissions, and its removal.
 
-Owns the file. A socket file that nobody listens on was left by a process that was killed, and is replaced; one that somebody
-listens on, and any other kind of file, is refused. Source: unix(7).
+Owns the file. A socket file without a listener was left by a process that was killed, and is replaced; a socket file with a
+listener, and any other kind of file, is refused. Source: unix(7).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tlserve.errors import AddressInUse, OperatorError
 
 
 class UnixListener(trio.abc.Listener[trio.SocketStream]):
-    """A listener whose file goes with it, unless another one has taken its place."""
+    """A listener that removes its file when it closes, unless another file has taken its place."""
 
     def __init__(self, opened: socket.socket, address: UnixAddress) -> None:
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
@@ -45,7 +45,7 @@ def open_unix_listener(address: UnixAddress, *, mode: int, backlog: int) -> Unix
     opened = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         opened.bind(address.path)
-        os.chmod(address.path, mode)  # nobody can connect before `listen`
+        os.chmod(address.path, mode)  # no client can connect before `listen`
         opened.listen(backlog)
     except OSError as error:
         opened.close()
@@ -58,7 +58,7 @@ def open_unix_listener(address: UnixAddress, *, mode: int, backlog: int) -> Unix
 def _remove_stale(address: UnixAddress) -> None:
     try:
         if not stat.S_ISSOCK(os.lstat(address.path).st_mode):
-            raise OperatorError(f"cannot listen on {address}: there is a file that is not a socket; take it away first")
+            raise OperatorError(f"cannot listen on {address}: the path is a file that is not a socket; remove it first")
     except FileNotFoundError:
         return
     except OSError as error:
@@ -70,7 +70,7 @@ def _remove_stale(address: UnixAddress) -> None:
 
 
 def _is_listened_on(address: UnixAddress) -> bool:
-    """Say whether somebody answers there; a socket that we may not ask, or whose queue is full, counts as one."""
+    """Say whether a process listens there; a socket without permission, or with a full queue, counts as one."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -83,7 +83,7 @@ def _is_listened_on(address: UnixAddress) -> bool:
 
 
 def _in_use(address: UnixAddress) -> AddressInUse:
-    return AddressInUse(f"{address} is in use by another process: stop that one, or listen on another path")
+    return AddressInUse(f"{address} is in use by another process; stop that one, or listen on another path")
 
 
 def _identity(path: str) -> tuple[int, int] | None:
