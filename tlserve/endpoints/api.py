@@ -1,4 +1,4 @@
-"""The API's one handler: which endpoint answers which route, and what is the same for all of them.
+"""The API's one handler: which endpoint answers which route, and the steps that all of them share.
 
 Owns the table of routes, the request id, and the door that every request passes. The door is told which row matched; a request
 that no row matches needs a key as well. Does not know what the endpoints do.
@@ -68,7 +68,7 @@ def _open_exchange(api: ApiContext, request: Request, responder: Responder) -> A
 
 
 def _open_span(api: ApiContext, exchange: ApiExchange) -> None:
-    """Begin the request's span, if there is a tracer; note the trace that it belongs to."""
+    """Begin the request's span, if there is a tracer; note its trace."""
     headers = exchange.request.headers
     given = headers.get(TRACEPARENT) if len(headers.get_all(TRACEPARENT)) == 1 else None
     trace_id = trace_id_of(given)
@@ -123,9 +123,9 @@ def _knock(api: ApiContext, route: str, exchange: ApiExchange) -> Knock:
 def make_fault_renderer(
     new_id: Callable[[], str], log: Callable[[RequestRecord], None] | None = None
 ) -> Callable[[HttpFault, Request | None], Response]:
-    """Return what shows the faults that HTTP finds before a handler runs, in the shape of the API's errors.
+    """Return the function that shows faults of HTTP before a handler runs, in the shape of the API's errors.
 
-    `log` gets a record of each fault that no handler has seen, and so logged: bytes that are not a request.
+    `log` gets a record of each fault that no handler has logged: bytes that are not a request.
     """
 
     def render(fault: HttpFault, request: Request | None) -> Response:

@@ -1,9 +1,8 @@
-"""What a served model can do: true, or in words why not.
+"""The capabilities of a served model: true, or the reason why not.
 
-Owns the descriptor that each model of /v1/models carries. A client reads it before it asks, so each value here is what a
-request would meet. Refuses to know how a model does it.
-
-Source: the capabilities descriptor, version 1, of the reference's fleet endpoint; the names are its own.
+Owns the descriptor of each model in /v1/models. A client reads it before it sends a request, so each value must hold for a
+request. Does not know how a model works. The names are those of the capabilities descriptor, version 1, of the reference's fleet
+endpoint.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""One exchange of the API, a request on its way to its answer: what its headers ask for, and what is logged of it.
+"""One exchange of the API, a request and its answer: the headers of the answer, its errors, and its log record.
 
-Owns the headers that every answer carries, the errors' way out, and the one log record per request. Refuses to know bodies
-and models. A request whose client left before the end of its answer is logged with status 499.
+Owns the headers that every answer has, the answer to an error, and the one log record per request. Does not know bodies and
+models. A request whose client disconnects before the end of its answer is logged with status 499.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JSON = ("Content-Type", "application/json")
 
 @attrs.define(eq=False)
 class ApiExchange:
-    """A request, its responder, and what is known of it so far; `params` are the names in its path."""
+    """A request, its responder, and the figures known so far; `params` are the values of the names in its path."""
 
     request: Request
     responder: Responder
@@ -46,14 +46,14 @@ class ApiExchange:
     span: RequestSpan | None = None
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return what every answer to this request carries."""
+        """Return the headers of every answer to this request."""
         limits = self.entry.headers(trio.current_time())
         ignored = (("X-TL-Ignored", ignored_header(self.ignored)),) if self.ignored else ()
         trace = ((TRACEPARENT, self.span.traceparent),) if self.span else ()
         return ((request_id.HEADER, self.id), *trace, *ignored, *limits, *self.extra_headers)
 
     def reserve_tokens(self, count: int) -> None:
-        """Count tokens against the key's limit before they are used; raises what `Entry.reserve` does."""
+        """Count tokens against the key's limit before they are used; raises the errors of `Entry.reserve`."""
         self.entry.reserve(count, trio.current_time())
 
     def leave(self) -> None:
@@ -76,11 +76,11 @@ class ApiExchange:
         self.figures.error, self.figures.param = answer.kind, answer.param
 
     def elapsed_ms(self) -> float:
-        """Return the time since the request's head came."""
+        """Return the time since the request's head arrived."""
         return (trio.current_time() - self.started_s) * 1000
 
     def record(self) -> RequestRecord:
-        """Return what is logged."""
+        """Return the log record."""
         return self.figures.record(
             request_id=self.id,
             method=self.request.method,
@@ -94,7 +94,7 @@ Endpoint = Callable[[ApiExchange], Awaitable[None]]
 
 
 def describe_fault(error: Exception) -> ErrorAnswer:
-    """Return the answer to any error, HTTP's own too."""
+    """Return the answer to any error, also to a fault of HTTP."""
     cause = single_cause(error)
     if isinstance(cause, HttpFault):
         return attrs.evolve(describe_http_fault(cause.status, cause.message), param=cause.param)
@@ -102,7 +102,7 @@ def describe_fault(error: Exception) -> ErrorAnswer:
 
 
 def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str], ...]:
-    """Return the headers of an error: its type, when to try again, and what the fault itself asked for."""
+    """Return the headers of an error: its type, when to try again, and the fault's own headers."""
     cause = single_cause(error)
     own = cause.headers if isinstance(cause, HttpFault) else ()
     retry = answer.retry_after_s
@@ -112,7 +112,7 @@ def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str
 
 
 async def run_endpoint(exchange: ApiExchange, endpoint: Endpoint, log: Callable[[RequestRecord], None]) -> None:
-    """Run `endpoint`; answer what it raises as long as nothing was sent; log the request, however it ended."""
+    """Run `endpoint`; answer its error if nothing was sent yet; log the request, however it ended."""
     try:
         await _answer(exchange, endpoint)
     finally:
@@ -135,6 +135,6 @@ async def _answer(exchange: ApiExchange, endpoint: Endpoint) -> None:
 
 
 def log_unforeseen(error: Exception, exchange: ApiExchange) -> None:
-    """Write down an error that is not ours, with its traceback: it is a defect of this program."""
+    """Log an error that is not a `TlserveError`, with its traceback: it is a defect of this program."""
     if not isinstance(single_cause(error), TlserveError):
         logger.error("request %s failed", exchange.id, exc_info=error)

@@ -1,7 +1,7 @@
-"""A request's body -> the parsed request and the model that it names: what every route with a body does first.
+"""A request's body -> the parsed request and the model that it names: the first step of every route with a body.
 
-Owns the order: headers are refused before the body is read, the body is parsed off the loop where it is large, and only then is
-the model looked for. Refuses to know what the routes do with them.
+Owns the order: headers are checked before the body is read, a large body is parsed off the event loop, and then the model is
+looked up. Does not know what the routes do with them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tlserve.openai.requests import BodyRules
 
 
 class Parsed(Protocol):
-    """What every parsed body says: the model, and the names of what is not known here."""
+    """The members of every parsed body: the model, and the names of unknown fields."""
 
     @property
     def model(self) -> str:
@@ -29,15 +29,15 @@ class Parsed(Protocol):
 
     @property
     def ignored(self) -> tuple[str, ...]:
-        """Return what no table holds."""
+        """Return the names of the fields that no table has."""
 
 
 class ParsedGeneration(Parsed, Protocol):
-    """What every parsed body says that asks for tokens."""
+    """The members of every parsed body that asks for tokens."""
 
     @property
     def options(self) -> GenerationOptions:
-        """Return what chat and completions have in common."""
+        """Return the options that chat and completions share."""
 
 
 Body = TypeVar("Body", bound=Parsed)
@@ -46,7 +46,7 @@ GenerationBody = TypeVar("GenerationBody", bound=ParsedGeneration)
 
 @attrs.frozen
 class Incoming(Generic[Body]):
-    """A request that was read; the work that it asks for grows with `size_bytes`, its body's."""
+    """A request that was read; its work grows with `size_bytes`, the size of its body."""
 
     request: Body
     served: Served
@@ -68,7 +68,7 @@ async def read_incoming(
 
 @attrs.frozen(kw_only=True)
 class IncomingGeneration(Generic[GenerationBody]):
-    """A request for tokens that was read, what its headers ask for, and when its answer must be there."""
+    """A request for tokens that was read, its headers, and its deadline."""
 
     request: GenerationBody
     served: Served
@@ -80,7 +80,7 @@ class IncomingGeneration(Generic[GenerationBody]):
 async def read_generation(
     api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], GenerationBody]
 ) -> IncomingGeneration[GenerationBody]:
-    """Check the headers, read the body, and pick a model that generates; raises what `read_incoming` does, and Refusal."""
+    """Check the headers, read the body, and pick a model that generates; raises Refusal as well as `read_incoming`'s errors."""
     headers = read_generation_headers(exchange.request.headers)
     incoming = await read_incoming(api, exchange, parse)
     check_generates(incoming.served)

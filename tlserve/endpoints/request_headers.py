@@ -1,7 +1,7 @@
 """The request headers that steer an answer, each read and checked here.
 
-Owns their names and values. Does not know who asks for which header: a generating request reads all of those that apply to it
-at once, before its body. The request's id, its key and its trace are read in `tlserve.endpoints.api`.
+Owns their names and values. Does not know who asks for which header: a generating request reads all of those that apply to it at
+once, before its body. The request's id, its key and its trace are read in `tlserve.endpoints.api`.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ def _check_count(task: GenerationTask, info: BackendInfo) -> None:
     count, most = len(task.prompts) * task.options.n, info.admission_limit
     if most is not None and count > most:
         raise ClientError(
-            f"the request asks for {count} answers, and at most {most} requests are inside at once; send fewer prompts",
+            f"the request asks for {count} answers, but this server admits at most {most} at once; send fewer prompts",
             param="prompt" if len(task.prompts) > 1 else "n",
         )
 

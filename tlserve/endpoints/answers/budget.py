@@ -1,7 +1,7 @@
 """How many tokens an answer may have, and which tokens a request may name.
 
-Owns the arithmetic of prompt, answer and context, the check of token ids, and the bits of a seed. Pure. A limit that does not fit
-the context is refused; without a limit chat takes what fits, and completions take 16 tokens, as the public API does.
+Owns the arithmetic of prompt, answer and context, the check of token ids, and the bits of a seed. Pure. A limit that does not
+fit the context is refused; without a limit chat takes what fits, and completions take 16 tokens, as the public API does.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The choices of one request on their way: admitted together, read as they become ready.
+"""The choices of one request while they are generated: admitted together, read as they become ready.
 
 Owns the permits (each choice has its own; all are admitted or none is), leaving the backend as soon as a choice has ended or its
-deadline has passed, and the joining of what is ready at the same time. Refuses to know what becomes of the parts.
+deadline has passed, and joining the parts that are ready at the same time. Does not know what the parts are for.
 
 The nursery of several choices, or of one with a deadline, which must be able to end while a write is under way (one choice
 without a deadline needs none):
@@ -27,11 +27,11 @@ from tlserve.errors import single_cause
 from tlserve.generation import Backend, TokenStream
 
 Ready = list[tuple[int, list[AnswerPart]]]
-"""What became ready together: the index of a choice, and what it gained. The list may be empty of text: it started."""
+"""What became ready together: the index of a choice, and its new parts. A choice that has only started has none."""
 
 
 class Batches(Protocol):
-    """What the choices of a request gain, until all have ended; `ended` once the last batch was given."""
+    """The new parts of a request's choices, until all have ended; `ended` is true after the last batch."""
 
     @property
     def ended(self) -> bool:
@@ -48,9 +48,9 @@ class Batches(Protocol):
 async def open_choices(
     backend: Backend, choices: Sequence[Choice], deadline: Deadline = NO_DEADLINE
 ) -> AsyncIterator[Batches]:
-    """Admit all `choices` and give what they gain, until all have ended; leaving the block aborts what is left.
+    """Admit all `choices` and yield their parts until all have ended; leaving the block aborts the rest.
 
-    Raises what the backend raises, and DeadlineExceeded, on entering as while reading.
+    Raises the errors of the backend and DeadlineExceeded, both on entering and while reading.
     """
     if len(choices) == 1 and deadline.at == math.inf:
         async with backend.generate(choices[0].request) as tokens:
@@ -79,7 +79,7 @@ class _Gained:
 
 @attrs.frozen(eq=False)
 class _Place:
-    """One choice, where it stands, and when it must have ended."""
+    """One choice, its index, and its deadline."""
 
     index: int
     choice: Choice
@@ -89,9 +89,9 @@ class _Place:
 async def _pump(
     backend: Backend, place: _Place, send: trio.MemorySendChannel[_Gained], *, task_status: trio.TaskStatus[None]
 ) -> None:
-    """Relay one choice; what the backend refuses on entering is raised to whoever starts this.
+    """Relay one choice; an error on entering the backend is raised to the starter of this task.
 
-    A later error is sent after the backend was left: the reader may be slow to take it.
+    A later error is sent after the backend was left, because the reader may be slow to receive it.
     """
     admitted = False
     try:
@@ -141,7 +141,7 @@ class _One:
 
 
 class _Several:
-    """What the pumps of all choices sent, joined where it is ready together."""
+    """The batches of several choices, from their pumps; batches that are ready together are joined."""
 
     def __init__(self, receive: trio.MemoryReceiveChannel[_Gained], count: int) -> None:
         self._receive = receive
@@ -165,7 +165,7 @@ class _Several:
         raise StopAsyncIteration
 
     def _take(self, gained: _Gained) -> Ready:
-        """Return `gained` and all that is ready behind it; an error ends the list and is raised after it."""
+        """Return `gained` and all that is ready after it; an error ends the list and is raised after it."""
         ready: Ready = []
         while gained.error is None:
             ready.append((gained.index, gained.parts))
@@ -179,6 +179,6 @@ class _Several:
 
 
 def check_ended(choice: Choice) -> None:
-    """Raise if the backend ended a choice without saying why."""
+    """Raise if the backend ended a choice without a reason."""
     if not choice.reader.ended:
-        raise RuntimeError("the backend ended an answer without saying why")
+        raise RuntimeError("the backend ended an answer without a reason")

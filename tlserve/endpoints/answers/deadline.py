@@ -42,7 +42,7 @@ class Deadline:
         """Return the error of a late answer."""
         return DeadlineExceeded(
             f"the request's deadline of {self.given_s * 1000:.0f} ms passed before its answer was complete; "
-            "give it more time, or ask for less"
+            "allow more time, or ask for fewer tokens"
         )
 
 

@@ -49,7 +49,7 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
 
 
 def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
-    """Return the prompt, and what its answers are held to."""
+    """Return the prompt, with the grammar of its answers."""
     prompt = encode_prompt(served, request)
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
@@ -58,7 +58,7 @@ def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
 
 
 def _shape(served: Served) -> AnswerShape:
-    """Return the shape of this model's answers: how its reasoning is called is a setting."""
+    """Return the shape of this model's answers: the name of its reasoning is a setting."""
     if served.reasoning_names == REASONING_NAMES:
         return SHAPE
     return attrs.evolve(
@@ -69,7 +69,7 @@ def _shape(served: Served) -> AnswerShape:
 
 
 def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
-    """Return what the request says in vain, to this model too; raises ClientError if it asked to be strict."""
+    """Return the fields without effect, also those that only this model ignores; raises ClientError for a strict request."""
     unread = unread_variables(served.template, request.thinking)
     if request.strict:
         refuse_ignored(unread)
@@ -77,7 +77,7 @@ def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
 
 
 def encode_prompt(served: Served, request: ChatRequest) -> Prompt:
-    """Render the turns by the model's template and encode them; control tokens come from the template alone."""
+    """Render the turns by the model's template and encode them; control tokens come only from the template."""
     rendering = Rendering(
         form=served.dialect.form,
         tools=request.tools.shown,

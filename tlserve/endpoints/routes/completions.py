@@ -1,7 +1,7 @@
 """POST /v1/completions: raw texts (or token ids), continued.
 
-A prompt is ordinary text: what spells a control token in it does not become one, unless the caller, who writes the whole
-prompt here, says so by `X-TL-Special-Tokens: 1`. Token ids are taken as they are. Several prompts are answered side by side.
+A prompt is ordinary text: the spelling of a control token in it stays text, unless the caller, who writes the whole prompt here,
+sends `X-TL-Special-Tokens: 1`. Token ids are used unchanged. Several prompts are answered at the same time.
 """
 
 from __future__ import annotations

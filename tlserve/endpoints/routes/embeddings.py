@@ -1,8 +1,8 @@
-"""POST /v1/embeddings: texts or token ids -> vectors, of length 1 unless the model's own files want none.
+"""POST /v1/embeddings: texts or token ids -> vectors, of length 1 unless the model's files turn that off.
 
-Each text is ordinary text, with BOS and EOS ([CLS] and [SEP]) where the model wants them; token ids are taken as they are.
-`dimensions` larger than the model's is 400; smaller is 422, unless the model was trained to be cut: then its vectors are cut and
-brought back to length 1.
+Each text is ordinary text, with BOS and EOS ([CLS] and [SEP]) if the model needs them; token ids are used unchanged.
+`dimensions` larger than the model's is 400; smaller is 422, unless the model was trained for shorter vectors: then its vectors
+are shortened and scaled to length 1 again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
 
 
 async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
-    """Return the vectors; the request's key pays for them."""
+    """Return the vectors; their tokens count against the request's key."""
     tokens = sum(map(len, request.inputs))
     exchange.figures.prompt_tokens = tokens
     exchange.reserve_tokens(tokens)
@@ -76,18 +76,18 @@ def cut(vector: Vector, dimensions: int | None) -> Vector:
 
 
 def check_dimensions(dimensions: int | None, served: Served) -> None:
-    """Refuse vectors that are longer than the model's (400), or shorter than it was trained to be cut to (422)."""
+    """Refuse vectors longer than the model's (400), or shorter than it was trained for (422)."""
     size = served.backend.info().embedding_size
     if dimensions is None or dimensions == size:
         return
     if dimensions > size:
         raise ClientError(
-            f"dimensions is {dimensions}, and this model's vectors have {size}; leave it out", param="dimensions"
+            f"dimensions is {dimensions}, but this model's vectors have {size}; leave it out", param="dimensions"
         )
     least = served.min_dimensions or size
     if dimensions < least:
         raise Refusal(
-            f"dimensions is {dimensions}, and this model was not trained to be cut below {least}; leave it out",
+            f"dimensions is {dimensions}, but this model was not trained for vectors below {least}; leave it out",
             param="dimensions",
         )
 
@@ -104,7 +104,7 @@ def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
         check_ids(content, info.vocabulary_size, item.place)
     if len(content) > info.context_tokens:
         raise ContextLengthExceeded(
-            f"{item.place} has {len(content)} tokens, and this model's context holds {info.context_tokens}; shorten it",
+            f"{item.place} has {len(content)} tokens, but this model's context holds {info.context_tokens}; shorten it",
             param=item.place,
         )
     return content

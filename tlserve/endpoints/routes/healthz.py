@@ -1,6 +1,6 @@
-"""GET /healthz on the API port: the process is alive, and with what arithmetic it works.
+"""GET /healthz on the API port: the process is alive, and which kernels compute.
 
-It says nothing of readiness in its status: that is /readyz on the health port.
+Its status does not report readiness: /readyz on the health port does.
 """
 
 from __future__ import annotations

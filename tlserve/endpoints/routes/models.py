@@ -1,4 +1,4 @@
-"""GET /v1/models and /v1/models/{id}: what is served here."""
+"""GET /v1/models and /v1/models/{id}: the served models."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from tlserve.openai.documents import ModelCard, model_document, models_document
 
 
 async def list_models(api: ApiContext, exchange: ApiExchange) -> None:
-    """Answer with every id that a request may name, aliases too."""
+    """Answer with every id that a request can name, also aliases."""
     cards = (card for served in api.catalogue.models for card in _cards(served))
     await exchange.send(models_document(cards))
 
 
 async def show_model(api: ApiContext, exchange: ApiExchange) -> None:
-    """Answer with one model; 404 where it is not served."""
+    """Answer with one model, or 404 if it is not served."""
     name = exchange.params["id"]
     await exchange.send(model_document(_card(api.catalogue.pick(name), name)))
 

@@ -1,9 +1,9 @@
-"""POST /v1/tokenize, /v1/detokenize, /v1/chat/completions/input_tokens: what a model would read, without running it.
+"""POST /v1/tokenize, /v1/detokenize, /v1/chat/completions/input_tokens: the tokens of a model's input, without running it.
 
-A text is tokenized as /v1/completions would read it, or /v1/embeddings where the model makes vectors only:
-`add_special_tokens` puts BOS in front where the model wants one, for vectors EOS behind as well, and
-`X-TL-Special-Tokens: 1` lets the text spell control tokens. Detokenizing writes every id as it is spelled, control tokens too.
-The count of input tokens is that of the rendered chat: the `prompt_tokens` that the same body would cost.
+A text is tokenized as /v1/completions reads it, or as /v1/embeddings does if the model makes only vectors: `add_special_tokens`
+adds BOS in front if the model needs one, and for vectors EOS at the end; `X-TL-Special-Tokens: 1` lets the text spell control
+tokens. Detokenizing spells every id, also control tokens. The count of input tokens is that of the rendered chat: the
+`prompt_tokens` of the same body.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes
 
 
 async def detokenize(api: ApiContext, exchange: ApiExchange) -> None:
-    """Answer with the text that token ids spell."""
+    """Answer with the text of token ids."""
     incoming = await read_incoming(api, exchange, parse_detokenize)
     served, request = incoming.served, incoming.request
     await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request)))
@@ -56,7 +56,7 @@ def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
 
 
 async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
-    """Answer with the number of tokens that a chat body's prompt has."""
+    """Answer with the number of tokens in the prompt of a chat body."""
     incoming = await read_incoming(api, exchange, parse_chat)
     served, request = incoming.served, incoming.request
     check_generates(served)
