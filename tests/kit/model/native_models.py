@@ -19,9 +19,7 @@ from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.llama.probe import random_tensors
 from tlserve.model.llama.tensors import LlamaTensors
 
-ISAS = native_isas() or (
-    "the extension is not built",
-)  # without it the tests fail: they must not be skipped silently
+ISAS = native_isas() or ("the extension is not built",)  # without it the tests fail: they must not be skipped silently
 
 F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 6, 7, 8, 30
 Q3_K, Q4_K, Q5_K, Q6_K = 11, 12, 13, 14
