@@ -11,21 +11,21 @@ import pytest
 
 from tlserve.config.paths import find_model
 
-# A loaded machine may take its time over an example; what an example may cost is bounded by the tests themselves.
+# A loaded machine can be slow with an example, so there is no deadline; the tests themselves bound the cost of examples.
 hypothesis.settings.register_profile("tlserve", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("tlserve")
 
 
-# What the fast tests leave out: whole folders, and what takes one of the fixtures below. Single tests have the marker themselves.
+# The fast tests leave out these folders and the tests that use one of these fixtures. Single slow tests have the marker.
 SLOW_FOLDERS = {"bench", "faults", "fuzz", "parity"}
 REAL_MODELS = {"smol_path", "minilm_path"}
 
-# A machine with Python and nothing else runs the suite too; every fact that curl shows has a test without it.
+# A machine with only Python can also run the suite; everything that a test with curl checks has a test without it.
 CURL_IS_THERE = shutil.which("curl") is not None
 
 
 def pytest_report_header() -> str | None:
-    return None if CURL_IS_THERE else "no curl here: the tests marked `curl` are left out"
+    return None if CURL_IS_THERE else "curl was not found: tests marked `curl` are left out"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -46,7 +46,7 @@ def _mark(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def _own_logs() -> Iterator[None]:
-    """Undo what a command that ran in this process did to the logs: it wrote to a stream that is closed with its test."""
+    """Restore the loggers after a command ran in this process: it wrote to a stream that is closed with its test."""
     logger = logging.getLogger("tlserve")
     before = (logger.handlers, logger.level, logger.propagate)
     yield

@@ -1,4 +1,4 @@
-"""Which web pages may read an answer."""
+"""Which web pages can read an answer."""
 
 import pytest
 

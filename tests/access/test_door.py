@@ -1,4 +1,4 @@
-"""The decision at the head of a request, at times that the test chooses."""
+"""The access decision about a request, at times that the test chooses."""
 
 import contextlib
 from typing import Any
@@ -282,7 +282,7 @@ def test_the_number_of_remembered_addresses_is_bounded_oldest_forgotten_first() 
         assert len(limits) <= 3
     with pytest.raises(HttpFault):
         limits.count("192.0.2.97:1", 1000.0)
-    limits.count("192.0.2.1:1", 1000.0)  # forgotten long ago; and now 98 is, which was seen before 97
+    limits.count("192.0.2.1:1", 1000.0)  # forgotten long ago; now 98 is also forgotten, because it was seen before 97
     with pytest.raises(HttpFault):
         limits.count("192.0.2.97:1", 1000.0)
     limits.count("192.0.2.98:1", 1000.0)

@@ -1,4 +1,4 @@
-"""Where a server without keys may listen."""
+"""The addresses on which a server without keys can listen."""
 
 import pytest
 

@@ -1,7 +1,7 @@
 """The commands of docs/how-to/keys-and-tls.md do what the page says, in its order.
 
-A block `sh server` starts a server, which the next one ends; a block `sh` is run to its end, and prints what the block `text`
-behind it shows.
+A block `sh server` starts a server, which the next one ends; a block `sh` is run to its end, and prints the block `text`
+after it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PATIENCE_S = 60.0
 
 
 class Reader:
-    """A folder and an environment in which somebody follows the page."""
+    """A folder and an environment in which the commands of the page run."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -40,7 +40,7 @@ class Reader:
         self.address = ""
 
     def start(self, command: str) -> None:
-        """Start a server and wait until it says where it listens."""
+        """Start a server and wait until it reports its address."""
         self.stop()
         self.server = subprocess.Popen(
             ["bash", "-euc", command], cwd=self.folder, env=self.environ, stderr=subprocess.PIPE, text=True

@@ -1,4 +1,4 @@
-"""The door in front of the whole API, over memory streams, in front of a scripted backend."""
+"""Access control for the whole API, over memory streams, in front of a scripted backend."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def error_of(answer: HttpResponse) -> dict[str, Any]:
     return error
 
 
-# --- who comes in
+# --- who gets access
 
 
 METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "BREW")

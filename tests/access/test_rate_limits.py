@@ -1,4 +1,4 @@
-"""A minute's count against a plain list of what happened."""
+"""The count of a minute, compared with a plain list of events."""
 
 import math
 
@@ -13,7 +13,7 @@ LIMIT = 7
 
 
 class Windows(RuleBasedStateMachine):
-    """Take what `wait_s` allows, give some back, let time pass: no 60 seconds ever hold more than the limit."""
+    """Use the amounts that `wait_s` allows, undo some, let time pass: no 60 seconds have more than the limit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -76,7 +76,7 @@ def test_a_greedy_client_gets_the_limit_in_each_window_and_never_more(gaps: list
         while window.wait_s(1, limit, now_s) == 0:
             window.add(1, now_s)
             taken.append(now_s)
-        # it is full now, whatever was waited before: by at most a second more than a minute, and never by more than that
+        # it is full now after any waits: at most a second more than a minute, and never more than the limit
         assert sum(time_s > now_s - WINDOW_S - 1 for time_s in taken) >= limit
         assert sum(time_s >= now_s - WINDOW_S for time_s in taken) <= limit
 

@@ -1,4 +1,4 @@
-"""Which ids a client may give its request."""
+"""Which ids a client can give its request."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""When it is worth trying again, from the measured speed of endings; and the refusal that says so."""
+"""When to retry, estimated from the measured rate of ends; and the refusal with that estimate."""
 
 import pytest
 import trio
@@ -15,7 +15,7 @@ from tlserve.generation import GenerationRequest
 
 
 def steady(each_s: float, count: int, start_s: float = 100.0) -> tuple[Pace, float]:
-    """Return a pace after `count` requests that came together and ended one after the other, and the time then."""
+    """Return a pace after `count` requests that arrived together and ended one after the other, and the time after them."""
     pace = Pace()
     for _ in range(count + 1):
         pace.begin(start_s)

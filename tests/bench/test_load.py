@@ -1,4 +1,4 @@
-"""When requests are sent: closed loops keep their clients busy, open loops come by chance and do not wait."""
+"""When requests are sent: closed loops keep their clients busy, open loops send at random times and do not wait."""
 
 import itertools
 import statistics
@@ -12,7 +12,7 @@ BODIES = [b"%d" % number for number in range(40)]
 
 
 class Server:
-    """Answers each request after a second of virtual time; knows how many were open at once."""
+    """Answers each request after a second of virtual time; counts the requests open at once."""
 
     def __init__(self):
         self.open = self.most = 0

@@ -1,4 +1,4 @@
-"""The picture: well-formed, inside its frame, to scale, readable on light and dark ground."""
+"""The picture: well-formed, inside its frame, to scale, readable on light and dark backgrounds."""
 
 import xml.etree.ElementTree as ET
 
@@ -23,7 +23,7 @@ def picture(*lines, names=("ours", "theirs")):
 
 
 def circles(svg):
-    """Return (x, y, what it says) of every point, without the legend's."""
+    """Return (x, y, text) of every point, without those of the legend."""
     found = [(node, node.find(f"{SVG}title")) for node in ET.fromstring(svg).iter(f"{SVG}circle")]
     return [(float(node.get("cx")), float(node.get("cy")), title.text) for node, title in found if title is not None]
 

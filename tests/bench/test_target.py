@@ -1,4 +1,4 @@
-"""Which servers can be measured, and what every request to them carries."""
+"""Which servers can be measured, and the headers of every request to them."""
 
 import pytest
 

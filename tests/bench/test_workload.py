@@ -1,4 +1,4 @@
-"""What is sent: prompts that no cache has seen, a prefix that all share, lengths by words or by exact tokens."""
+"""The sent prompts: new for every cache, with a shared prefix, with lengths in words or in exact tokens."""
 
 import json
 import random

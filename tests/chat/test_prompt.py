@@ -1,4 +1,4 @@
-"""Prompts hold the control tokens that the template put there, and no text can add one."""
+"""Prompts have the control tokens that the template wrote, and no text can add one."""
 
 import json
 
@@ -65,7 +65,7 @@ def user(text):
 
 
 def plain_rendering(template, turns, tokenizer, **variables):
-    """Render as transformers would, with no mark anywhere."""
+    """Render as transformers does, without marks."""
     optional = [{"name": turn.name, "tool_call_id": turn.tool_call_id} for turn in turns]
     messages = [
         {"role": turn.role.value, "content": turn.text} | {k: v for k, v in more.items() if v is not None}
@@ -149,7 +149,7 @@ def test_a_prompt_without_spelled_control_tokens_is_the_plain_encoding(text):
         assert list(prompt.ids) == TINY.encode_with_specials(prompt.text)
 
 
-# --- templates do not notice ----------------------------------------------------------------------------------------------
+# --- templates do not notice marks ------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-10")

@@ -13,7 +13,7 @@ START = TINY.special_tokens["<|im_start|>"]
 
 
 def told(ids, start=1):
-    """Return what a backend says of `ids` from `start` on."""
+    """Return the logprobs of a backend for `ids` from `start` on."""
     tokens = [
         PromptToken(token, -float(i), (TokenLogprob(0, -0.5), TokenLogprob(token, -float(i))))
         for i, token in enumerate(ids)

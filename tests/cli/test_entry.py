@@ -1,4 +1,4 @@
-"""The command line: what starts what, what a fault looks like, and how fast it is there."""
+"""The command line: what each command starts, the form of faults, and a quick start."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ def python(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @attrs.define
 class Serving:
-    """A command in the place of `serve`, so that what would be started can be seen."""
+    """A command in place of `serve` that records the settings."""
 
     given: list[Settings] = attrs.field(factory=list)
     raised: BaseException | None = None

@@ -1,4 +1,4 @@
-"""Addresses: the forms that are taken, and the remedy in every refusal."""
+"""Addresses: the accepted forms, and the remedy in every refusal."""
 
 import pytest
 from hypothesis import given, settings

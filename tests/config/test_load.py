@@ -1,4 +1,4 @@
-"""The four layers of settings, and the refusals, which are all found at once."""
+"""The four layers of settings, and the refusals, which are all reported at once."""
 
 from operator import attrgetter
 from pathlib import Path
@@ -208,7 +208,7 @@ def test_every_default_is_a_valid_value_of_its_setting() -> None:
     texts = [
         (row.name, ",".join(row.default) if isinstance(row.default, tuple) else str(row.default))
         for row in rows
-        if not (row.is_secret or row.default is None)  # none at all, which an empty text does not mean
+        if not (row.is_secret or row.default is None)  # no value at all, unlike an empty text
     ]
     assert load_settings(None, {}, texts) == Settings()
 

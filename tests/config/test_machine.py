@@ -1,4 +1,4 @@
-"""What the machine has to offer: memory within its container, and cores."""
+"""The resources of the machine: memory within its container, and cores."""
 
 from tlserve.config.machine import available_memory_bytes, usable_cores
 

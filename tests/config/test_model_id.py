@@ -1,4 +1,4 @@
-"""Which id a model is served under, and where pulled models lie."""
+"""The id under which a model is served, and the folder of pulled models."""
 
 from pathlib import Path
 

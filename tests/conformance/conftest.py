@@ -1,6 +1,6 @@
 """Servers that the conformance tests share: the bigram and a two-layer llama, over real sockets.
 
-Each is there twice: as one server, and as the head of a fleet of two nodes, which must answer in the same way.
+Each exists twice: as one server, and as the head of a fleet of two nodes, which must answer in the same way.
 """
 
 from contextlib import ExitStack, contextmanager

@@ -2,8 +2,8 @@
 
     python -m tests.conformance.fill_schema --count 200
 
-Each answer is judged by the package `jsonschema`. Text is bounded, and there are enough tokens: what is left to chance is the
-model's, and the masks hold it.
+Each answer is validated by the package `jsonschema`. Text is bounded, and there are enough tokens: only the model's choices are
+random, and the masks limit them.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def answers(client: openai.OpenAI, count: int, seed: int) -> Iterator[tuple[str,
 
 
 def fault(text: str, finish: str) -> str:
-    """Return what is wrong with an answer, or ""."""
+    """Return the fault of an answer, or ""."""
     if finish != "stop":
         return f"it ended by {finish}"
     judge = jsonschema.Draft202012Validator(SCHEMA, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER)

@@ -1,4 +1,4 @@
-"""Keys, TLS and Unix sockets as their users meet them: a whole server, the official client, real sockets."""
+"""Keys, TLS and Unix sockets as users see them: a whole server, the official client, real sockets."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_a_client_address_has_a_limit_without_any_key():
         assert get(server.address, "/healthz").status == 200
 
 
-# --- what keeps a server from starting
+# --- settings that keep a server from starting
 
 
 @pytest.mark.spec("ACC-40")
@@ -202,7 +202,7 @@ def test_a_client_that_does_not_trust_the_certificate_does_not_connect(made):
         connection = http.client.HTTPSConnection(host, int(port), timeout=20, context=ssl.create_default_context())
         with pytest.raises(ssl.SSLCertVerificationError):
             connection.request("GET", "/healthz")
-        assert post(server.health_address, "/healthz", {}).status == 405  # the health port speaks in clear
+        assert post(server.health_address, "/healthz", {}).status == 405  # the health port speaks plain HTTP
 
 
 class UnixConnection(http.client.HTTPConnection):

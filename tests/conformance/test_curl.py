@@ -1,4 +1,4 @@
-"""The hand example by curl against a real process: what the first user of the server types."""
+"""The hand example by curl against a real process: the first command that a user types."""
 
 import json
 import signal

@@ -1,4 +1,4 @@
-"""The official openai client, as its users use it: plain, streamed, asynchronous, typed errors, retries, timeouts."""
+"""The official openai client as it is used: whole and streamed answers, typed errors, retries, timeouts."""
 
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +16,7 @@ HAND = {"model": "succ", "messages": USER_A, "max_tokens": 3, "temperature": 0}
 
 
 def client_of(server, **options):
-    """Return a client that tries once, unless `options` say otherwise."""
+    """Return a client that tries once, unless `options` change that."""
     return openai.OpenAI(base_url=server.base_url, api_key="none", **{"max_retries": 0, **options})
 
 
@@ -171,12 +171,12 @@ def test_raw_responses_have_the_headers_and_the_callers_request_id(client):
         assert list(response.iter_lines())[-2:] == ["data: [DONE]", ""]
 
 
-# --- overload, retries, time-outs: the gate owns the order
+# --- overload, retries, time-outs: the gate controls the order
 
 
 @pytest.fixture
 def full_server():
-    """A server with room for one request, which is taken; leaving it open makes every other one be refused."""
+    """A server with capacity for one request, which is in use; while it is open every other request is refused."""
     gate, loaded = gated_succ()
     settings = {"engine.max_num_seqs": 1, "engine.queue_capacity": 0}
     with (
@@ -215,7 +215,7 @@ def test_the_client_retries_after_a_429_and_succeeds(full_server):
     attempts = []
     with retrying(
         server, attempts, gate.open_all
-    ) as client:  # room comes free while the client waits as it was told to
+    ) as client:  # the place is freed while the client waits for its Retry-After
         assert client.chat.completions.create(**HAND).choices[0].message.content == "bcd"
     assert attempts == [429, 200]
 
@@ -276,7 +276,7 @@ def test_the_client_reads_through_pings():
         while backend.statistics().active_sequences < 2:
             gate.wait_for_step()
             gate.open_one()
-        pinged.result()  # a step stands, and both streams are pinged
+        pinged.result()  # a step waits, and both streams get pings
         gate.open_all()
         assert "".join(read.result()) == "bcdefghijklmnopqrstuvwxyz{|}~\x7f"
 

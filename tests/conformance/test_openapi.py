@@ -1,4 +1,4 @@
-"""The OpenAPI document against a live server: generated requests get no 5xx, no undocumented status, and true answers.
+"""The OpenAPI document against a live server: generated requests get no 5xx, no undocumented status, and valid answers.
 
 Schemathesis makes the requests, those that fit the document and those that do not. They are the same in every run; run more, or
 others, with `TL_OPENAPI_EXAMPLES=1000 TL_OPENAPI_SEED=7`.
@@ -33,10 +33,10 @@ NOT_FITTING = [*ALWAYS, "negative_data_rejection"]
 
 
 def document_of_succ() -> dict[str, Any]:
-    """Return the document, with the only model that is there, and what that takes.
+    """Return the document, with the only served model and the values that it accepts.
 
-    Its vectors have a size of their own, it does not think, and its context is too short for tools or a continued message.
-    Deadlines are left out, for whether they are met is not a matter of form; so is best_of, which must be what n is.
+    Its vectors have their own size, it does not reason, and its context is too short for tools or a continued message.
+    Deadlines are left out, because meeting them is not a matter of form; so is best_of, which must equal n.
     """
     document = copy.deepcopy(openapi_document())
     for operations in document["paths"].values():
@@ -59,7 +59,7 @@ def document_of_succ() -> dict[str, Any]:
 
 
 def streaming(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the document of those requests that ask for a stream and its usage."""
+    """Return the document of the requests that ask for a stream and its usage."""
     for name in ("ChatRequest", "CompletionRequest"):
         body = document["components"]["schemas"][name]
         body["required"] = [*body["required"], "stream", "stream_options"]
@@ -109,7 +109,7 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
 def test_requests_that_fit_the_document_get_documented_answers(live: Any, path: str, method: str) -> None:
-    """Some may be refused for rules between fields or the context's length, none for a value that is not served."""
+    """Some can be refused for rules between fields or the length of the context, none for a value that is not served."""
     seen = run(live, SCHEMA[path][method], GenerationMode.POSITIVE, ALWAYS)
     assert seen <= {200, 400, 404}
     assert (200 in seen) == (path != "/v1/models/{id}")

@@ -24,7 +24,7 @@ CHAT = "/v1/chat/completions"
 
 @contextmanager
 def gated_server(settings=None) -> Iterator[tuple]:
-    """Serve the built-in model behind a gate, with two threads for clients; the gate opens however the block ends."""
+    """Serve the built-in model behind a gate, with two threads for clients; the gate always opens at the end of the block."""
     loaded = load_model(builtin_model_path("succ"))
     gate = GatedModel(loaded.model)
     loaded = attrs.evolve(loaded, model=gate)
@@ -242,7 +242,7 @@ def test_embeddings_are_mean_pooled_and_normalized(tiny_server, tiny_path):
 
 
 def hidden_states(model, ids):
-    """Return the final-normed hidden state of every token, from one forward pass of our own."""
+    """Return the final-normed hidden state of every token, from a separate forward pass."""
     count = len(ids)
     rows = np.arange(count, dtype=np.int32)
     batch = StepBatch(
@@ -314,7 +314,7 @@ def test_speculative_runtime_config_drives_the_serving_path(tiny_path, tiny_serv
             drafted, expected = post(server.address, CHAT, body).json, post(plain.address, CHAT, body).json
             assert drafted["choices"] == expected["choices"]
             assert drafted["usage"]["completion_tokens"] == expected["usage"]["completion_tokens"] == 40
-            if name == "succ":  # its answer follows the prompt, so that drafts come and are right
+            if name == "succ":  # its answer repeats the prompt, so that drafts are made and are right
                 assert metric(server, "tl_engine_accepted_tokens_total") > 5
 
 

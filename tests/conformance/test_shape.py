@@ -1,4 +1,4 @@
-"""The shape of answers, by the official client and real engines: several, logprobs, usage, stops, deadlines, progress."""
+"""Options of answers, by the official client and real engines: several, logprobs, usage, stops, deadlines, progress."""
 
 import json
 
@@ -48,7 +48,7 @@ def test_a_stream_of_several_answers_joins_to_the_whole_answers(client):
     ]
 
 
-# --- what is drawn
+# --- sampling
 
 
 @pytest.mark.spec("API-61")

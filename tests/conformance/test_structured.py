@@ -1,4 +1,4 @@
-"""Structured and tool-using conversations of the official client with the real model; the masks make them right."""
+"""Structured answers and tool calls of the official client with the real model; the masks make them valid."""
 
 import json
 from typing import Literal
@@ -26,7 +26,7 @@ WEATHER = {
 
 
 class Animal(pydantic.BaseModel):
-    """What the answers are parsed as."""
+    """The type that the answers are parsed as."""
 
     name: str = pydantic.Field(max_length=12)
     kind: Literal["insect", "bird", "fish"]

@@ -1,4 +1,4 @@
-"""What every `Backend` promises: the scripted one, the one with the engine thread, and fleets in process and over HTTP."""
+"""The contract of every `Backend`: the scripted one, the one with the engine thread, and fleets in process and over HTTP."""
 
 from contextlib import asynccontextmanager
 

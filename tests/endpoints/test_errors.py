@@ -1,4 +1,4 @@
-"""Every refusal has the public shape: status, type, param, code; and what the headers say with it."""
+"""Every refusal has the public form: status, type, param, code, and headers."""
 
 import json
 from typing import Any

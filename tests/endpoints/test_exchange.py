@@ -1,4 +1,4 @@
-"""What a call says of its errors."""
+"""The errors of an exchange."""
 
 from tlserve.endpoints.exchange import describe_fault, error_headers
 from tlserve.errors import Draining

@@ -1,4 +1,4 @@
-"""Every dialect reads its own answers, however they are cut, and returns everything else as content."""
+"""Every dialect reads its own answers, however they are split, and returns everything else as content."""
 
 import json
 from functools import partial
@@ -34,7 +34,7 @@ NOW = '{"name": "now", "arguments": {}}'
 
 @attrs.frozen
 class Read:
-    """What an answer came to: its texts, and its calls as name, arguments, and whether they were complete."""
+    """The parts of an answer: its texts, and its calls as name, arguments, and whether they were complete."""
 
     content: str = ""
     reasoning: str = ""
@@ -42,7 +42,7 @@ class Read:
 
 
 def gathered(pieces):
-    """Return the pieces as one value that does not depend on how they were cut."""
+    """Return the pieces as one value that does not depend on how they were split."""
     texts = {Channel.CONTENT: "", Channel.REASONING: ""}
     calls = []
     for piece in pieces:
@@ -267,7 +267,7 @@ def test_a_call_that_was_cut_keeps_its_generated_part(name, text, expected):
     assert read(name, text) == Read(calls=(expected,))
 
 
-# --- reasoning --------------------------------------------------------------------------------------------------------------
+# --- reasoning --------------------------------------------------------------------------------------------------------
 
 OPENED = Opening(template="<|im_start|>assistant\n<think>\n")
 
@@ -302,7 +302,7 @@ def test_reasoning_cut_by_the_limit_is_reasoning():
     assert read("qwen3", "<think>\nLet me think about") == Read("", "Let me think about")
 
 
-# --- what a request says of its tools ------------------------------------------------------------------------------------
+# --- the tool options of a request ------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-29")

@@ -1,4 +1,4 @@
-"""Calls that are forced are read back by the same dialect as what was forced, whatever its tokens are."""
+"""Forced calls are read by the same dialect as the calls that were forced, for all tokens."""
 
 import json
 import random
@@ -72,7 +72,7 @@ def grammar_of(name, tokenizer, tools, opening=FROM_NOTHING, wanted=None):
 
 
 def read(name, tokenizer, tokens, tools, opening=FROM_NOTHING):
-    """Return the answer as its reader makes it."""
+    """Return the answer as it is read."""
     (stop,) = stops_of(tokenizer)
     reader = OutputReader(tokenizer, (), BY_NAME[name], opening=opening, tools=tools)
     deltas = []

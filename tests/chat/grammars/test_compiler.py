@@ -1,4 +1,4 @@
-"""A constraint allows the stop ids exactly where the answer may end, takes tokens back, and says why it cannot be made."""
+"""A constraint allows the stop ids exactly where the answer can end, takes tokens back, and says why it cannot be made."""
 
 import random
 import subprocess

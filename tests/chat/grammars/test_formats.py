@@ -1,4 +1,4 @@
-"""Regular expressions, choices and grammars of clients hold answers, or are refused by field and reason."""
+"""Regular expressions, choices and grammars of clients are enforced, or refused by field and reason."""
 
 import random
 import re

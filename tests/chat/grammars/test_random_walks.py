@@ -1,6 +1,6 @@
-"""Whatever a schema's masks allow, an independent judge finds right: random answers with no model in sight.
+"""An independent validator accepts every answer that a schema's masks allow: random answers without a model.
 
-`TLSERVE_WALKS=20000 python -m pytest tests/chat/grammars/test_random_walks.py` tries that many schemas instead of a few.
+`TLSERVE_WALKS=20000 python -m pytest tests/chat/grammars/test_random_walks.py` tries 20000 schemas instead of a few.
 """
 
 import contextlib
@@ -45,7 +45,7 @@ def answers(schema, rng, count):
 @hypothesis.settings(max_examples=EXAMPLES, suppress_health_check=list(hypothesis.HealthCheck))
 @hypothesis.given(schemas(), hypothesis.strategies.randoms(use_true_random=False))
 def test_every_answer_that_the_masks_of_a_schema_allow_is_valid(schema, rng) -> None:
-    with contextlib.suppress(ClientError):  # refused: what is served is to be right
+    with contextlib.suppress(ClientError):  # refused, because served answers must be right
         for text in answers(schema, rng, 3):
             assert faults(schema, text) == [], text
 
@@ -61,7 +61,7 @@ def test_impossible_dates_are_not_allowed() -> None:
 
 
 def taken(constraint, tokens) -> int:
-    """Return how many of `tokens` a constraint takes, which is then as before."""
+    """Return how many of `tokens` a constraint accepts, and restore it."""
     count = 0
     while count < len(tokens) and constraint.mask()[tokens[count] // 32] >> tokens[count] % 32 & 1:
         constraint.accept(tokens[count])

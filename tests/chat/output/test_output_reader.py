@@ -1,4 +1,4 @@
-"""Token events become deltas; the answer is their fold; nothing of a stop string is ever sent."""
+"""Token events become deltas, which join to the answer; no part of a stop string is sent."""
 
 import attrs
 import pytest
@@ -55,7 +55,7 @@ def answer(tokenizer, stream, stops=(), dialect=PLAIN, tools=None):
 
 
 def pieces_of(parts):
-    """Return the tiny vocabulary's ids of text that was cut into `parts` before it was encoded: any cut of tokens."""
+    """Return the ids of text that was split into `parts` before it was encoded: any split into tokens."""
     return [token for part in parts for token in TINY.encode(part)]
 
 
@@ -187,7 +187,7 @@ def test_stops_that_are_refused_are_refused_before_any_token():
         OutputReader(BYTES, [""])
 
 
-# --- log-probabilities go with their text -----------------------------------------------------------------------------------
+# --- log-probabilities go with their text -----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-20")
@@ -230,7 +230,7 @@ def test_the_bytes_of_all_entries_spell_the_content(text, stops):
     assert b"".join(entry.chosen.bytes for entry in found.logprobs).decode() == found.content
 
 
-# --- the dialect's seam ---------------------------------------------------------------------------------------------------
+# --- the interface of a dialect ---------------------------------------------------------------------------------------
 
 
 class BracketReader:
@@ -303,7 +303,7 @@ def test_a_delta_is_empty_only_with_nothing_in_it(delta):
     assert (delta.is_empty, Delta().is_empty) == (False, True)
 
 
-# --- calls (cases 6, 12, 13) ------------------------------------------------------------------------------------------------
+# --- calls ------------------------------------------------------------------------------------------------
 
 TOOLS = ToolUse(schemas={"now": {}, "add": {}})
 NOW = b'<tool_call>{"name": "now", "arguments": {}}</tool_call>'
@@ -379,7 +379,7 @@ def test_the_entries_of_reasoning_and_calls_are_also_sent():
     assert b"".join(entry.chosen.bytes for entry in found.logprobs) == b"<think>a</think>b" + NOW
 
 
-# --- stops and the least length ---------------------------------------------------------------------------------------------
+# --- stops and the least length ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-128")
@@ -408,7 +408,7 @@ def test_an_included_stop_string_keeps_its_entries_and_later_text_has_none():
     assert bytes(byte for entry in found.logprobs for byte in entry.chosen.bytes) == b"abcd"
 
 
-# --- places of entries, and tokens by channel -------------------------------------------------------------------------------
+# --- places of entries, and tokens by channel -------------------------------------------------------------------------
 
 
 @given(st.text("abé漢👩", min_size=1, max_size=10))
@@ -429,9 +429,9 @@ def reasoning_tokens(text, dialect=QWEN3, finish=Finish.LENGTH, tools=None):
 @pytest.mark.parametrize(
     ("text", "reasoning"),
     [
-        (b"<think>ab</think>c", len(b"<think>ab")),  # the closing tag goes with what follows it
+        (b"<think>ab</think>c", len(b"<think>ab")),  # the closing tag counts with the text after it
         (b"<think>ab", len(b"<think>ab")),
-        (b"<think>ab</think>", len(b"<think>ab</think>")),  # which nothing follows here
+        (b"<think>ab</think>", len(b"<think>ab</think>")),  # and here there is no text after it
         (b"no thought", 0),
         (b"<thin", 0),
         ("<think>漢".encode(), len("<think>漢".encode())),

@@ -1,4 +1,4 @@
-"""Chat templates: what transformers renders, what is refused at parse, and what is bounded while it runs."""
+"""Chat templates: renderings equal to transformers', refusals at parse, and limits while rendering."""
 
 import json
 from datetime import datetime

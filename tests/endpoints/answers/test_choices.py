@@ -188,7 +188,7 @@ async def test_a_choice_stopped_by_a_string_leaves_the_backend_before_others(ope
         gate.set()
 
 
-# --- all or none, and the end ------------------------------------------------------------------------------------------
+# --- all or none are admitted, and the end ----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-40")

@@ -1,4 +1,4 @@
-"""Deadlines: in the queue and at work, before the head and after it, of every form in which they are given."""
+"""Deadlines of every form: in the queue and at work, before the head and after it."""
 
 import json
 import math
@@ -26,7 +26,7 @@ def fault(answer: Any) -> tuple[int, str]:
     return answer.status, found["code"]
 
 
-# --- which one holds ------------------------------------------------------------------------------------------------
+# --- which deadline applies ------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-70")
@@ -149,7 +149,7 @@ async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api,
         record = api.records[-1]
     *before, error, done = parse_events(answer.body)
     assert (answer.status, done, error["error"]["code"]) == (200, "[DONE]", "deadline_exceeded")
-    assert len(before) == n * (1 + 2)  # the role and the two tokens that came in time
+    assert len(before) == n * (1 + 2)  # the role and the two tokens that were in time
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in before)
     assert (backend.counts.open, backend.counts.aborted) == (0, n)
     assert (record.status, record.finish, record.error) == (200, "error", "deadline_exceeded")
@@ -157,7 +157,7 @@ async def test_a_stream_that_is_late_ends_with_an_error_event_and_done(open_api,
 
 @pytest.mark.spec("API-137")
 async def test_the_work_for_a_client_that_does_not_read_ends_at_its_deadline(open_api, autojump_clock) -> None:
-    """The write is stuck, and the backend is left all the same."""
+    """The write is stuck, and the backend is left nevertheless."""
     backend = ScriptedBackend(Script(token_s=1))
     async with open_api(backend, HttpSettings(write_timeout_ms=1_000_000)) as api:
         stream = api.server.connect_raw(lockstep=True)

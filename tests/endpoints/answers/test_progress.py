@@ -17,7 +17,7 @@ WAITING = Script(queue_s=6, ahead=(3, 1, 0), prefill_s=4, chunk_tokens=2)
 
 
 def blocks(answer: Any) -> list[str]:
-    """Return events and comments as they came; each is one line and a blank one."""
+    """Return events and comments in their order; each is one line and a blank one."""
     text = answer.body.decode()
     assert text.endswith("\n\n")
     found = text[:-2].split("\n\n")
@@ -73,7 +73,7 @@ async def test_a_refusal_at_admission_is_a_status_and_a_later_fault_an_event(ope
 
 @pytest.mark.spec("API-71")
 async def test_a_request_that_never_left_the_queue_costs_its_key_nothing(open_api, autojump_clock) -> None:
-    """The head is out, and no work was done."""
+    """The head was sent, and no work was done."""
     late = Script(queue_s=2, failure=NoCapacity("no room came free"), fail_before=-1)
     async with open_api(ScriptedBackend(late)) as api:
         await api.chat("a", PROGRESS, stream=True)

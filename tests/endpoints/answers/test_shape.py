@@ -1,4 +1,4 @@
-"""The shape that a request asks its answer to have: how many, how long, with which log-probabilities, ids and usage."""
+"""The options of an answer: number, length, stops, log-probabilities, ids and usage."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ def chunks(answer: Any) -> list[dict[str, Any]]:
     return events
 
 
-# --- what the backend is asked --------------------------------------------------------------------------------------
+# --- requests to the backend --------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-61")
@@ -113,7 +113,7 @@ async def test_a_control_token_can_be_biased_by_id_but_never_by_name(open_api) -
 
 
 def after_choice(request: GenerationRequest) -> tuple[int, ...]:
-    """Return tokens that tell the choice: its letter is the first."""
+    """Return tokens that identify the choice: its letter is the first."""
     return tuple(ord("A") + request.choice + index for index in range(request.max_tokens))
 
 
@@ -242,7 +242,7 @@ async def test_a_completions_offsets_are_the_places_of_its_tokens_in_its_text(
     parts = [chunk["choices"][0]["logprobs"] for chunk in streamed]
     for name, values in logprobs.items():
         assert [value for part in parts if part for value in part[name]] == values
-    if not echo:  # the client's type knows no null, which the public API gives the first token of an echo
+    if not echo:  # the client's type has no null, which the public API gives the first token of an echo
         Completion.model_validate(whole)
 
 

@@ -1,4 +1,4 @@
-"""Streams: what comes, in which order, in which write, at what time."""
+"""Streams: their events, order, writes and times."""
 
 import json
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ from tlserve.http.client.connection import HttpResponse
 
 
 def payloads(body: bytes) -> list[str]:
-    """Return what stands behind `data: `, checking that nothing but events and pings is there."""
+    """Return the payloads after `data: `, and check that there are only events and pings."""
     events = body.decode().split("\n\n")
     assert events.pop() == ""
     assert all(event.startswith("data: ") or event == ": ping" for event in events)
@@ -84,7 +84,7 @@ async def test_stream_options_without_a_stream_are_refused(open_api, stream: Any
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (400, "stream_options")
 
 
-# --- the whole answer is the fold of its stream --------------------------------------------------------------
+# --- the whole answer is its joined stream --------------------------------------------------------------
 
 
 @pytest.mark.spec("API-25")

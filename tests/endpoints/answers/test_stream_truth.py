@@ -19,7 +19,7 @@ STOPS = st.lists(st.text(CHARACTERS, min_size=1, max_size=3), max_size=4)
 def true_answer(data: bytes, stops: list[str], min_tokens: int, include: bool) -> tuple[str, str]:
     """Return content and finish: the text before the stop string that is complete first, the longest of several.
 
-    What is complete within the text of the first `min_tokens` bytes does not count.
+    A match that is complete within the first `min_tokens` bytes does not count.
     """
     text = data.decode(errors="replace")
     soon = len(
@@ -33,7 +33,7 @@ def true_answer(data: bytes, stops: list[str], min_tokens: int, include: bool) -
 
 
 def streamed_answer(body: bytes) -> tuple[str, list[str | None]]:
-    """Return the joined content and the finish of every chunk; every line must be UTF-8 and JSON of its own."""
+    """Return the joined content and the finish of every chunk; every line must be valid UTF-8 and JSON."""
     *events, done, end = body.split(b"\n\n")
     assert (done, end) == (b"data: [DONE]", b"")
     choices = [json.loads(event.removeprefix(b"data: ").decode())["choices"][0] for event in events]
@@ -61,7 +61,7 @@ async def test_any_tokens_give_the_true_text_whole_and_streamed(
     least: int,
     include: bool,
 ) -> None:
-    kept = data[: max(1, len(data) - cut)]  # the length limit may fall inside a character
+    kept = data[: max(1, len(data) - cut)]  # the length limit can be inside a character
     min_tokens = min(least, len(kept))
     fields = {"max_tokens": len(kept), "stop": stops, "logprobs": logprobs, "min_tokens": min_tokens}
     fields["include_stop_str_in_output"] = include

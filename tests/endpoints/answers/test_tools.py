@@ -1,4 +1,4 @@
-"""Tools and reasoning over the API: an exact text from the backend, and what the client gets of it, whole and streamed."""
+"""Tools and reasoning over the API: an exact text from the backend, and the client's answer, whole and streamed."""
 
 import json
 from collections.abc import Callable
@@ -53,7 +53,7 @@ async def ask(
 
 
 def rebuilt(chunks: list[Any]) -> dict[str, Any]:
-    """Return what the official client's stream helper makes of the chunks."""
+    """Return the answer that the official client's stream helper makes of the chunks."""
     state = ChatCompletionStreamState()
     for chunk in chunks:
         state.handle_chunk(ChatCompletionChunk.model_validate(chunk, strict=True))
@@ -61,7 +61,7 @@ def rebuilt(chunks: list[Any]) -> dict[str, Any]:
 
 
 def without_ids(calls: list[Any]) -> list[Any]:
-    """Return the calls as they are compared: their ids are random, and the client adds members of its own."""
+    """Return the calls for a comparison: their ids are random, and the client adds its own members."""
     return [function(call["function"]["name"], call["function"]["arguments"]) for call in calls]
 
 
@@ -69,7 +69,7 @@ def function(name: str, arguments: str) -> dict[str, Any]:
     return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
-# --- cases 6, 12, 13 -------------------------------------------------------------------------------------------------------
+# --- calls -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-49")
@@ -178,7 +178,7 @@ async def test_without_tools_the_answer_is_its_text(open_api, fields: Any) -> No
     assert whole["choices"][0]["finish_reason"] == "stop"
 
 
-# --- reasoning: S3, S4 ----------------------------------------------------------------------------------------------------
+# --- reasoning ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-52", "API-123")
@@ -200,7 +200,7 @@ async def test_reasoning_is_sent_under_a_second_name_with_that_setting(open_api)
     assert "".join(chunk["choices"][0]["delta"].get("reasoning", "") for chunk in chunks) == "hm"
 
 
-# --- what the model is asked ------------------------------------------------------------------------------------------------
+# --- the prompt of the model ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-51")
@@ -297,7 +297,7 @@ async def test_calls_and_reasoning_can_have_log_probabilities(open_api) -> None:
     assert streamed == entries
 
 
-# --- capabilities -----------------------------------------------------------------------------------------------------------
+# --- capabilities -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-55")
@@ -330,7 +330,7 @@ async def test_a_feature_that_the_descriptor_denies_is_refused(open_api, part: A
     assert (answer.status, json.loads(answer.body)["error"]["param"]) == (422, "messages[0].content")
 
 
-# --- forced calls and formats ------------------------------------------------------------------------------------------------
+# --- forced calls and formats -----------------------------------------------------------------------------------------
 
 
 NAMED_NOW = {"type": "function", "function": {"name": "now"}}

@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions, whole answers: what is sent to the backend and what comes back."""
+"""POST /v1/chat/completions, whole answers: the request to the backend and its answer."""
 
 import json
 from typing import Any

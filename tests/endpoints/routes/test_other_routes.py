@@ -44,9 +44,7 @@ async def test_a_streamed_completion_has_no_role_and_joins_to_the_same_text(open
         answer = await api.post("/v1/completions", body)
     *events, done, end = answer.body.decode().split("\n\n")
     documents = [json.loads(event.removeprefix("data: ")) for event in events]
-    Completion.model_validate(
-        documents[-2]
-    )  # the official type knows no null, which public streams have before the end
+    Completion.model_validate(documents[-2])  # the official type has no null, which public streams have before the end
     assert [document["choices"][0]["finish_reason"] for document in documents[:-2]] == [None] * 15
     assert (done, end) == ("data: [DONE]", "")
     assert "".join(choice["text"] for document in documents for choice in document["choices"]) == "bcdefghijklmnopq"
@@ -83,7 +81,7 @@ async def test_prompt_and_answer_must_fit_the_context_together(
 
 
 class SpecialTokenizer(ByteTokenizer):
-    """Bytes, to which "<|x|>" spells the control token 7."""
+    """A byte tokenizer in which "<|x|>" spells the control token 7."""
 
     special_tokens = MappingProxyType({"<|x|>": 7})
 
@@ -233,7 +231,7 @@ async def test_an_input_past_the_context_is_refused_by_its_place(open_api) -> No
 
 
 class BosTokenizer(ByteTokenizer):
-    """Bytes, with a BOS in front."""
+    """A byte tokenizer with a BOS."""
 
     bos_id = 1
     add_bos = True
@@ -259,7 +257,7 @@ async def test_tokenize_accepts_a_large_text(open_api) -> None:
 
 
 class SpelledTokenizer(SpecialTokenizer):
-    """The control token 7 shows nothing, and is spelled "<|x|>"."""
+    """A byte tokenizer whose control token 7 has no text, and is spelled "<|x|>"."""
 
     def token_bytes(self, token: int) -> bytes:
         return b"" if token == 7 else super().token_bytes(token)
@@ -305,7 +303,7 @@ async def test_the_count_of_input_tokens_is_the_prompt_tokens_of_the_same_chat(o
     assert len(backend.requests) == 1
 
 
-# --- an encoder, which only makes vectors ---------------------------------------------------------------------------------
+# --- an encoder ---------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-44")
