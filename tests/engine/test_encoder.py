@@ -18,7 +18,7 @@ from tlserve.kernels.interface import PooledRows, Pooling, StepOutput
 
 @attrs.define(eq=False)
 class EncoderModel(HashModel):
-    """The hidden state of a row is a hash of its whole sequence and its place; a sequence that is not whole is a fault."""
+    """The hidden state of a row is a hash of its whole sequence and its place; an incomplete sequence is a fault."""
 
     pooling: Pooling = attrs.field(factory=Pooling)
 
@@ -57,10 +57,10 @@ def encode_all(eng, inputs):
     [
         ([], 10, []),
         ([(0, 5)], 10, [5]),
-        ([(0, 50)], 10, [50]),  # longer than a step: alone, in one
+        ([(0, 50)], 10, [50]),  # longer than a step: alone in one step
         ([(0, 50), (0, 3)], 10, [50, 0]),
         ([(0, 5), (0, 5), (0, 1)], 10, [5, 5, 0]),
-        ([(0, 5), (0, 6), (0, 4)], 10, [5, 0, 4]),  # what does not fit waits, what fits goes along
+        ([(0, 5), (0, 6), (0, 4)], 10, [5, 0, 4]),  # an input that does not fit waits, and one that fits is included
         ([(3, 2), (0, 50), (0, 8)], 10, [2, 0, 8]),
     ],
 )

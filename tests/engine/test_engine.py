@@ -1,4 +1,4 @@
-"""The engine from outside: how requests come in, what they get, and how they end."""
+"""The engine from outside: how requests are added, their events, and how they end."""
 
 import math
 
@@ -402,11 +402,11 @@ def test_a_constraint_that_fails_ends_its_own_request_only():
 
 
 FORETOLD = (1, 4, 13, 40, 60, 59, 56, 47, 20, 0, 1, 4, 13, 40)
-"""What goes on by itself, and for five tokens as the alternating constraint wants it."""
+"""Text that repeats itself, and for five tokens as the alternating constraint requires."""
 
 
 class Watched(Alternating):
-    """Counts how often it is asked."""
+    """Counts its queries."""
 
     def __init__(self):
         super().__init__()

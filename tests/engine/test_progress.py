@@ -1,4 +1,4 @@
-"""What a request that asked for it is told on its way to its first token."""
+"""Progress events of a request before its first token."""
 
 import attrs
 import pytest

@@ -1,4 +1,4 @@
-"""Log-probabilities of the prompt: of every token but the first, once, in order, whatever the schedule."""
+"""Log-probabilities of the prompt: of every token except the first, once, in order, in every schedule."""
 
 import attrs
 import numpy as np
@@ -30,7 +30,7 @@ def events_of(engine, request):
 def test_each_token_has_the_logprob_of_the_logits_before_it():
     model = succ_model()
     told = prompt_tokens_of(all_alone(attrs.evolve(REQUEST, prompt=(97, 98, 120)), model))
-    table = model._table  # the row of a token is what follows it
+    table = model._table  # the row of a token is the distribution of the next token
     expected = [with_logprobs(token, np.array(table[before]), 2) for before, token in [(97, 98), (98, 120)]]
     assert [(t.token, t.logprob, t.top) for t in told] == [(e.token, e.logprob, e.top) for e in expected]
 

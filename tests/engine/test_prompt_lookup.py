@@ -1,4 +1,4 @@
-"""Drafts come from what was said before, and stop costing when they miss."""
+"""Drafts repeat earlier text, and stop when they miss."""
 
 import random
 
@@ -56,7 +56,7 @@ def drafted(tokens, sequences, most=8):
 @pytest.mark.spec("ENG-64")
 def test_drafts_that_miss_become_rare():
     rng, tokens = random.Random(1), list(range(500))
-    for new in range(500, 1000):  # three tokens that are known, then one that never was
+    for new in range(500, 1000):  # three known tokens, then one that is new
         start = rng.randrange(490)
         tokens += (start, start + 1, start + 2, new)
     count, right = drafted(tokens, 1)

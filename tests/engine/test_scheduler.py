@@ -1,4 +1,4 @@
-"""Who runs in a step, and how many rows each gets."""
+"""The sequences of a step, and the number of rows of each."""
 
 import random
 
@@ -25,8 +25,8 @@ from tlserve.generation import GenerationRequest, PrefillStarted, TokenEvent
         ([(0, 100), (0, 3)], 10, [7, 3]),  # the short one does not wait behind the long one
         ([(0, 100), (0, 90)], 10, [5, 5]),  # the first has half, the shortest the rest
         ([(0, 100), (0, 90), (0, 3)], 10, [5, 2, 3]),
-        ([(0, 8), (0, 8), (0, 8)], 10, [8, 2, 0]),  # equals: first come first served
-        ([(0, 0), (0, 8)], 10, [0, 8]),  # one that waits for a common block takes nothing
+        ([(0, 8), (0, 8), (0, 8)], 10, [8, 2, 0]),  # the same length: first come, first served
+        ([(0, 0), (0, 8)], 10, [0, 8]),  # a sequence that waits for a common block gets nothing
         ([(1, 100), (0, 3)], 10, [10, 0]),  # priorities come first
         ([(1, 4), (0, 100), (0, 3)], 10, [4, 3, 3]),
         ([(0, 9)], 1, [1]),
@@ -276,7 +276,7 @@ def test_the_choices_of_one_prompt_share_its_blocks_and_compute_it_once(cache, c
         eng.step()
         rows += eng.statistics().batch_tokens
         used = max(used, eng.statistics().kv_used)
-    assert rows == 40 + 8 + 8 * 3  # the common blocks, the last token of each, and what is drawn but the last
+    assert rows == 40 + 8 + 8 * 3  # the common blocks, the last token of each, and all drawn tokens except the last
     assert used == 10 + 8
 
 

@@ -1,4 +1,4 @@
-"""Every page of the documentation does what it says, and every link leads to a file.
+"""The commands of every page of the documentation work, and every link leads to a file.
 
 `docs/how-to/keys-and-tls.md` has its own test in `tests/access`.
 """

@@ -1,4 +1,4 @@
-"""Every code block of README.md does what it says; only the port is replaced.
+"""Every code block of README.md works as written; only the port is replaced.
 
 CI runs the two long lines that make an environment from nothing. A block of an unknown kind fails, so no example is untested.
 """

@@ -1,7 +1,7 @@
 """Start `tlserve ARGUMENTS` with the built-in model broken in the way that the first argument names.
 
-`dies`: each step says so and waits for a line on standard input, "go", or it fails. `loads`: loading says so and never ends by
-itself. Everything else is the real program, the way from the failure to the exit code too.
+`dies`: each step prints a line and waits for the line "go" on standard input, or else fails. `loads`: loading prints a line and
+never ends by itself. Everything else is the real program, including the way from the failure to the exit code.
 """
 
 import sys
@@ -10,7 +10,7 @@ from tlserve.cli import main
 from tlserve.model import bigram
 
 forward_well = bigram.BigramModel.forward
-assert callable(bigram.read_bigram_model)  # what stands in for it below must be what the loader calls
+assert callable(bigram.read_bigram_model)  # the replacement below must be the function that the loader calls
 
 
 def forward_when_told(model, batch, kv):

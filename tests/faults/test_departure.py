@@ -1,4 +1,4 @@
-"""A client leaves, at every moment of its request and in every way: within a step nothing of it is left in the engine."""
+"""A client leaves, at every moment of its request and in every way: within a step the engine has nothing of it."""
 
 import logging
 import socket
@@ -47,7 +47,7 @@ async def test_a_client_that_leaves_the_queue_is_never_computed(leave, stream):
         await leave(leaver.client)
         await until(lambda: host.backend.admitted == 1)
         await host.pass_step()
-        await host.step()  # the abort is a command: taken at the next turn of the engine's loop, before its step
+        await host.step()  # the abort is a command: read at the next turn of the engine's loop, before its step
         assert_nothing_is_left(host, running=1)
         host.gate.open_all()
         assert (await first.document())["choices"][0]["message"]["content"] == "bcd"

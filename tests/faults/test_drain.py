@@ -1,4 +1,4 @@
-"""The server is told to stop: what is open finishes or is told that it is cut, and nothing new begins."""
+"""The server is stopped: open requests finish or get an error when they are cut, and nothing new begins."""
 
 import json
 
@@ -62,7 +62,7 @@ async def test_a_request_on_an_open_connection_gets_retry_after_in_a_drain() -> 
 
 
 def assert_told(events, text):
-    """The stream says what came, one error, and the end; it has no finish."""
+    """The stream has its pieces, one error, and the end; it has no finish."""
     *chunks, error, done = events
     assert content_of(chunks) == text
     assert all(choice["finish_reason"] is None for chunk in chunks for choice in chunk["choices"])

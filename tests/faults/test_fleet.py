@@ -1,4 +1,4 @@
-"""A real fleet of three nodes with the real model; nodes come to harm, and each stream is the one that nothing happens to."""
+"""A real fleet of three nodes with the real model: nodes fail, and each stream is the same as without faults."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ KINDS: tuple[dict[str, object], ...] = (
     {"logit_bias": {"28": 2.0, "30": -5.0}, "presence_penalty": 0.5, "min_tokens": TOKENS},
     {"temperature": 0, "ignore_eos": True},
 )
-"""What has to be brought along to another node: counts of tokens, the state of a grammar, biases, nothing."""
+"""State that has to go to another node: counts of tokens, the state of a grammar, biases, or nothing."""
 
 
 def body(number: int) -> dict[str, object]:
-    """Return a request that is like no other, with a seed of its own."""
+    """Return a request that differs from all others, with its own seed."""
     fields = {"temperature": 0.9, "top_p": 0.95, "top_logprobs": 2, **KINDS[number % len(KINDS)]}
     text = f"Write a few words about the number {number} and what it likes to eat."
     return chat(text, model="smol-135m", seed=number, max_tokens=TOKENS, **fields)

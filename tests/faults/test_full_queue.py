@@ -1,4 +1,4 @@
-"""More requests than there is room for: who is refused, who is served, and that no place is lost."""
+"""More requests than the capacity: which are refused, which are served, and that no place is lost."""
 
 import json
 

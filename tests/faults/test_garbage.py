@@ -1,4 +1,4 @@
-"""Bytes that are not requests, and connections that are reset, while streams run: the streams do not notice, to the bit."""
+"""Bytes that are not requests, and connections that are reset, while streams run: no bit of the streams changes."""
 
 import random
 import socket
@@ -41,7 +41,7 @@ BODIES = [
 
 
 async def throw(host, data, reset):
-    """Write `data` on a connection of its own and leave it, with a reset or after reading what is answered."""
+    """Write `data` on a new connection and close it, with a reset or after reading the answer."""
     stream = await host.raw()
     async with stream:
         try:
@@ -56,7 +56,7 @@ async def throw(host, data, reset):
 
 
 def choices(events):
-    """Return what an answer says, without its id and time."""
+    """Return an answer without its id and time."""
     return [chunk["choices"] for chunk in events if chunk != "[DONE]"]
 
 

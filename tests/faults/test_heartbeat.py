@@ -1,4 +1,4 @@
-"""A step that takes too long: the server says that it is not ready, lives on, and recovers."""
+"""A step that takes too long: the server reports that it is not ready, keeps running, and recovers."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""A megabyte of prompt: while it is read and encoded, the streams of others go on. Order by gates, not by time."""
+"""A megabyte of prompt: while it is read and encoded, other streams continue. Gates give the order, not time."""
 
 import threading
 
@@ -14,7 +14,7 @@ MEGABYTE = "x" * (1 << 20)
 
 
 class GatedTokenizer(ByteTokenizer):
-    """A tokenizer that stops at large texts until the test lets it go on."""
+    """A tokenizer that stops at large texts until the test lets it continue."""
 
     def __init__(self):
         self.reached, self.go_on = threading.Event(), threading.Event()

@@ -1,4 +1,4 @@
-"""/metrics through Prometheus' own parser, before, during and after everything that can go wrong."""
+"""/metrics through Prometheus' own parser, before, during and after every kind of fault."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""Real processes: the engine dies, a signal comes at the wrong moment; what clients see, and the exit code."""
+"""Real processes: a dead engine, a signal at the wrong moment; the errors of clients, and the exit code."""
 
 import signal
 from concurrent.futures import ThreadPoolExecutor

@@ -1,4 +1,4 @@
-"""A client that does not read: it is cut after the write time, and nobody else notices."""
+"""A client that does not read: it is cut after the write time, and no other client notices."""
 
 import json
 import socket

@@ -1,4 +1,4 @@
-"""Streams of the whole server where others have failed: stops, cuts inside characters, refusals, pings."""
+"""Streams of the whole server in cases where other servers have failed: stops, split characters, refusals, pings."""
 
 import json
 import re
@@ -96,7 +96,7 @@ async def test_no_ping_is_sent_while_a_request_waits_so_that_it_can_still_be_ref
 @pytest.mark.spec("CASE-3")
 @pytest.mark.real_model
 def test_a_limit_inside_a_character_gives_the_same_valid_text_streamed_and_whole(smol_path):
-    """Raw text that the model goes on repeating, cut at every token: the tail of a character that is not complete."""
+    """Raw text that the model repeats, cut at every token: the tail of an incomplete character."""
     prompt = "👩‍👩‍👧 漢字 é 👩‍👩‍👧 漢字 é 👩‍👩‍👧 漢字 é 👩‍👩‍👧"
     with serve_in_thread(smol_path) as server, ThreadPoolExecutor(16) as threads:
 

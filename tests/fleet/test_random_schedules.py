@@ -1,6 +1,6 @@
-"""Random requests and faults on a fake fleet: every answer is the one that the engine gives in process, to the bit.
+"""Random requests and faults on a fake fleet: every answer has the bits of the engine in process.
 
-One failing schedule is played again, exactly, by the command that its failure names; more than the usual number by
+The command that a failure names repeats its schedule exactly. More schedules than usual:
 
     pytest tests/fleet/test_random_schedules.py --fleet-schedules 10000
 """
@@ -16,7 +16,7 @@ REPLAY = "pytest tests/fleet/test_random_schedules.py -s --fleet-seed"
 
 @pytest.fixture
 def seeds(request):
-    """The one that is asked for, or as many as usual."""
+    """The requested schedule, or the usual number."""
     seed = request.config.getoption("--fleet-seed", default=None)
     return range(request.config.getoption("--fleet-schedules", default=240)) if seed is None else [seed]
 
@@ -40,7 +40,7 @@ def test_every_answer_of_a_random_schedule_equals_that_of_the_engine(seeds, capl
 
 
 def tell(schedule):
-    """Print what a schedule was made of and what came of it."""
+    """Print a schedule and its outcome."""
     print(
         f"\n{schedule.nodes}, survivor {schedule.survivor}, {schedule.heads} heads, {schedule.settings}\n{schedule.limits}"
     )

@@ -1,4 +1,4 @@
-"""Every message of the fleet comes back as it was written, field by field and bit by bit."""
+"""Every message of the fleet is decoded as it was encoded, field by field and bit by bit."""
 
 import inspect
 import math
@@ -56,7 +56,7 @@ FIELDS_OF_VERSION = {
         "TokenLogprob": "token logprob",
     }
 }
-"""What each version carries. A class that gains a field: raise `wire.VERSION` and write its row here."""
+"""The fields of each version. When a class gets a new field: raise `wire.VERSION` and add a row here."""
 
 
 def classes_in(*kinds: object) -> set[type]:
@@ -153,7 +153,7 @@ def test_every_bit_of_a_vector_is_transmitted(bits: list[np.ndarray]) -> None:
 
 
 def made(kind: type[errors.TlserveError]) -> errors.TlserveError:
-    """Make an error whose every field has a value of its own."""
+    """Make an error in which every field has a different value."""
     own = {"param": "seed", "code": "odd", "retry_after_s": 7}
     return kind("it went wrong", **{name: own[name] for name in wire.CARRIED[kind]})
 
@@ -192,7 +192,7 @@ def test_an_error_without_a_row_is_sent_as_its_nearest_base() -> None:
     assert type(wire.error_of(wire.fault_of(errors.SettingsError(("odd",))))) is errors.ServerFault
 
 
-# --- what cannot be read ----------------------------------------------------------------------------------------------
+# --- invalid messages ----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("WIRE-4")

@@ -1,4 +1,4 @@
-"""Say a hundred thousand things to the HTTP server, and hold every answer to what the grammar says is right.
+"""Send a hundred thousand messages to the HTTP server, and compare every answer with the grammar.
 
     python -m tests.fuzz.framing --inputs 1000000 --seed 7       # more, or others
     python -m tests.fuzz.framing --seed 7 --only 1234            # one conversation again, as printed when it failed
@@ -32,7 +32,7 @@ Seen = tuple[str, str, bytes]
 
 @attrs.frozen
 class Failure:
-    """What was wrong with a conversation, and the command that says it again."""
+    """The fault of a conversation, and the command that repeats it."""
 
     seed: int
     number: int
@@ -63,7 +63,7 @@ def numbers_for(seed: int, inputs: int) -> Iterator[list[int]]:
 
 
 class Talker:
-    """Talks to one server, one conversation after the other, and knows what its handler saw of the current one."""
+    """Sends conversations to one server, and records what its handler received of the current one."""
 
     def __init__(self, seed: int) -> None:
         self._seed = seed
@@ -92,7 +92,7 @@ class Talker:
 
 
 async def talk(server: MemoryServer, said: Conversation) -> bytes:
-    """Say all of it; return what came, until everything good is answered, or the server closes."""
+    """Send all of it; return the answers until every good message is answered or the server closes."""
     stream = server.connect_raw()
     received = bytearray()
     async with trio.open_nursery() as nursery:
@@ -111,7 +111,7 @@ async def _say(stream: trio.abc.Stream, pieces: Sequence[bytes]) -> None:
         for piece in pieces:
             await stream.send_all(piece)
     except trio.BrokenResourceError:
-        return  # the server has closed, as it may after a bad message
+        return  # the server has closed, as it can after a bad message
 
 
 async def _receive(stream: trio.abc.Stream) -> bytes:
@@ -121,11 +121,11 @@ async def _receive(stream: trio.abc.Stream) -> bytes:
         return b""
 
 
-# --- what is right -----------------------------------------------------------------------------------------------------------
+# --- the expected answers ---------------------------------------------------------------------------------------------
 
 
 def fault_of(said: Conversation, answer: bytes, seen: Sequence[Seen]) -> str:
-    """Return what is wrong, or ""."""
+    """Return the fault, or ""."""
     statuses = read_statuses(answer, [message.method for message in said.good])
     if statuses is None:
         return "the answer is not HTTP"
@@ -138,7 +138,7 @@ def fault_of(said: Conversation, answer: bytes, seen: Sequence[Seen]) -> str:
 
 
 def _fault_behind(said: Conversation, statuses: Sequence[int], seen: Sequence[Seen]) -> str:
-    """Judge what came after the good messages."""
+    """Check the bytes after the answers to the good messages."""
     if 500 in statuses:
         return "the server failed"
     if said.bad is None:
@@ -174,11 +174,11 @@ def read_statuses(raw: bytes, methods: Sequence[str]) -> list[int] | None:
     return statuses
 
 
-# --- the command -------------------------------------------------------------------------------------------------------------
+# --- the command ------------------------------------------------------------------------------------------------------
 
 
 def fuzz(seed: int, numbers: Sequence[int]) -> list[Failure]:
-    """Say the conversations of `numbers` to one server, and return what was wrong."""
+    """Send the conversations of `numbers` to one server, and return the faults."""
     return trio.run(Talker(seed).run, numbers, clock=MockClock(autojump_threshold=0))
 
 

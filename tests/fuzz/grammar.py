@@ -1,8 +1,8 @@
-"""A grammar of HTTP/1.1 messages, each with the answer that is right: what a connection may say, well and badly.
+"""A grammar of HTTP/1.1 messages, each with the right answer: valid and invalid input of a connection.
 
-A conversation is a few good messages, pipelined, and mostly one bad one behind them. A good message must reach the handler
-exactly as it was meant, and nothing else may. A bad one is refused by one of its statuses; what stands behind it on the
-connection (a good-looking request for /smuggled) is never served where the framing is in doubt. Sources: RFC 9112, RFC 9110.
+A conversation is a few good messages, pipelined, and mostly one bad one after them. A good message must reach the handler
+unchanged, and nothing else can. A bad one is refused with one of its statuses; the bytes after it on the connection (a
+valid-looking request for /smuggled) are never served if the framing is ambiguous. Sources: RFC 9112, RFC 9110.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ LIMITS = HttpSettings(
 )
 
 PIPELINED_BYTES = 3000
-"""What the good messages of a conversation have together: a client that pipelines much more is cut (HTTP-31)."""
+"""The most bytes of the good messages of a conversation: a client that pipelines much more is cut (HTTP-58)."""
 
 SMUGGLED = "/smuggled"
 _BEHIND = f"GET {SMUGGLED} HTTP/1.1\r\nHost: x\r\n\r\n".encode()
@@ -39,9 +39,9 @@ class Good:
 
 @attrs.frozen
 class Bad:
-    """A message that is refused by one of `statuses`, none of them: closed in silence is right as well.
+    """A message that is refused with one of `statuses`; without statuses a close without an answer is also right.
 
-    `keeps`: the framing is clear, so that what stands behind it may be served.
+    `keeps`: the framing is clear, so that the bytes after it can be served.
     """
 
     data: bytes
@@ -53,7 +53,7 @@ class Bad:
 
 @attrs.frozen
 class Conversation:
-    """What one connection says, in pieces as the network may cut it."""
+    """The bytes of one connection, in pieces as a network can split them."""
 
     good: tuple[Good, ...]
     bad: Bad | None
@@ -65,7 +65,7 @@ class Conversation:
 
     @property
     def inputs(self) -> int:
-        """Messages said."""
+        """The number of sent messages."""
         return len(self.good) + (self.bad is not None)
 
     def pieces(self) -> list[bytes]:
@@ -84,7 +84,7 @@ def make_conversation(rng: random.Random) -> Conversation:
 
 
 def how_many_fit(messages: Sequence[Good]) -> int:
-    """Return how many of `messages` one connection says: to the first after which the server closes, within the bytes."""
+    """Return the number of `messages` for one connection: up to the first after which the server closes, within the bytes."""
     said_bytes = 0
     for count, message in enumerate(messages):
         said_bytes += len(message.data)
@@ -221,7 +221,7 @@ def _broken_chunk(rng: random.Random) -> bytes:
     return request(CHUNKED, body=start + good)
 
 
-# Control characters in a value, besides NUL and line breaks, may be kept (RFC 9110 section 5.5), and are.
+# Control characters in a value, except NUL and line breaks, can be kept (RFC 9110 section 5.5), and are.
 def _broken_field(rng: random.Random) -> bytes:
     field = rng.choice(
         (
@@ -327,7 +327,7 @@ def _coded(rng: random.Random) -> bytes:
 
 @attrs.frozen
 class Kind:
-    """A way to be bad: how it is made, which statuses are right, and whether what stands behind it may be served."""
+    """A kind of bad message: how it is made, the right statuses, and whether the bytes after it can be served."""
 
     make: Callable[[random.Random], bytes]
     statuses: frozenset[int]

@@ -1,4 +1,4 @@
-"""A hundred thousand messages of a grammar for framing; what failed says by which command it is said again.
+"""A hundred thousand messages of a grammar for framing; a failure gives the command that repeats it.
 
 More, or others: `python -m tests.fuzz.framing --inputs 1000000 --seed 7`.
 """
@@ -34,7 +34,7 @@ def test_every_kind_of_message_is_in_every_run() -> None:
     assert kinds == {kind.make.__name__.strip("_") for kind in KINDS}
 
 
-# --- the judge -------------------------------------------------------------------------------------------------------------
+# --- the check itself -------------------------------------------------------------------------------------------------
 
 A = Good(b"...", "POST", "/a", b"x")
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx"

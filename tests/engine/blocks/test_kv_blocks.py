@@ -1,4 +1,4 @@
-"""Blocks: who holds them, what is shared, what is evicted, and that nothing is ever lost."""
+"""Blocks: their holders, sharing and eviction, and that no block is lost."""
 
 import random
 
@@ -138,7 +138,7 @@ def test_the_least_recently_used_beginning_is_evicted_first_and_from_its_end(kin
     kv.release(filled(kv, [*a, 0])[0])  # used again: now b is the oldest
     table = kv.new_table()
     assert kv.grow(table, 4)
-    assert kv.evictions == 2  # one for the seventh token of a, one now
+    assert kv.evictions == 2  # one for the seventh token of a, one for this sequence
     kv.release(table)
     retried, cached = filled(kv, [*a, 0])
     assert cached == 6
@@ -162,7 +162,7 @@ def test_a_block_in_use_is_never_evicted(kind):
 
 @pytest.mark.spec("ENG-24")
 def test_both_caches_hit_and_evict_the_same():
-    """The two differ only in how they look a block up."""
+    """The two differ only in their look-up of a block."""
     rng = random.Random(8)
     beginnings = [[rng.randrange(3) for _ in range(30)] for _ in range(6)]
     operations = [(rng.randrange(6), rng.randrange(1, 30), rng.random() < 0.5) for _ in range(400)]

@@ -1,4 +1,4 @@
-"""The arithmetic that decides tokens: close to the true functions, and the same bits as plain Python floats give."""
+"""The arithmetic that decides tokens: close to the true functions, with the same bits as plain Python floats."""
 
 import math
 from decimal import Context, Decimal

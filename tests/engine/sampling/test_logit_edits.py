@@ -1,4 +1,4 @@
-"""Penalties and biases: what each does to a logit, and that they are counted token by token as they would be from the whole."""
+"""Penalties and biases: their effect on a logit, and that counts by token equal counts of the whole answer."""
 
 import random
 

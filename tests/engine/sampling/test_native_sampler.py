@@ -57,7 +57,7 @@ def open_at(asked, rng, size):
 
 
 def mask_of(rng, size):
-    """Return a mask that may be shorter or longer than the vocabulary needs, and may allow nothing."""
+    """Return a mask that can be shorter or longer than the vocabulary needs, and can allow nothing."""
     words = max(1, -(-size // 32) + rng.choice([0, 0, 0, 1, -1]))
     dense = rng.choice([0.01, 0.5, 1.0])
     flags = np.array([rng.random() < dense for _ in range(32 * words)], np.uint8)
@@ -65,7 +65,7 @@ def mask_of(rng, size):
 
 
 def random_row(rng, size):
-    """Return logits of one kind or another: smooth, full of ties, far apart, with infinite and wrong ones among them."""
+    """Return logits of various kinds: smooth, full of ties, far apart, some infinite or not a number."""
     values = np.array([rng.gauss(0, 3) for _ in range(size)], np.float32)
     kind = rng.choice(["plain", "ties", "equal", "wide", "minus infinity", "wrong", "zeros", "rising"])
     if kind == "ties":
@@ -260,7 +260,7 @@ class OfAnotherVersion:
 
 class WithoutVersion:
     class Sampler:
-        """As it was before it had a number."""
+        """A module of the time before layouts had a number."""
 
 
 @pytest.mark.spec("ENG-55")

@@ -1,4 +1,4 @@
-"""A node that is lost, hangs, stalls, forgets or says what cannot be: the client's stream goes on, bit for bit."""
+"""A node that is lost, hangs, stalls, forgets or sends impossible events: the client's stream continues, bit for bit."""
 
 import itertools
 
@@ -31,7 +31,7 @@ def holder(fleet):
 
 
 class Moments:
-    """Notes when something was done, and gives how long ago that was."""
+    """Notes the time of a call, and returns the time since then."""
 
     def __init__(self):
         self.at = None
@@ -49,7 +49,7 @@ class Moments:
 
 
 async def read_with_times(backend, request, at):
-    """Return the events, and when each came."""
+    """Return the events and the time of each."""
     events, times, waiting = [], [], dict(at)
     async with backend.generate(request) as tokens:
         async for batch in tokens:
@@ -163,7 +163,7 @@ async def test_a_session_survives_failures_up_to_the_limit_then_ends_with_one_er
                         del kills[min(kills)]
                         holder(fleet).kill()
                 if error is not None:
-                    with pytest.raises(NodeLost):  # told again, and nothing else
+                    with pytest.raises(NodeLost):  # sent again, and nothing else
                         await anext(tokens)
             assert (error is None) == (moves == 3)
             assert tokens_of(events) == answer(long)[: len(tokens_of(events))]
@@ -188,7 +188,7 @@ async def test_a_frozen_node_is_noticed_in_2_5_s_and_its_late_tokens_are_ignored
         assert 1.5 < longest_gap(times) < 2.5
         frozen[0].thaw()
         await trio.sleep(3)
-        assert frozen[0].sessions == 0  # what it went on with was ended when it came back
+        assert frozen[0].sessions == 0  # the session that it continued was ended when it came back
         assert not any(member.absence for member in fleet.backend.members)
 
 
@@ -422,7 +422,7 @@ async def test_a_node_of_other_numerics_never_continues_an_answer(autojump_clock
         assert fleet.nodes["other"].requests == []
         with pytest.raises(NodeLost):
             await events_of(fleet.backend, REQUEST, {5: lambda: [fleet.nodes[name].kill() for name in ("n0", "n1")]})
-        assert fleet.backend.info().system_fingerprint == "fp_other"  # what is new is answered by those that are left
+        assert fleet.backend.info().system_fingerprint == "fp_other"  # new requests are answered by the remaining nodes
         assert tokens_of(await events_of(fleet.backend, REQUEST)) == answer(REQUEST)
 
 

@@ -1,4 +1,4 @@
-"""A head over nodes that work: what it says of them, whom it admits, whom it asks, and how its clients leave."""
+"""A head over healthy nodes: its statistics, admission, choice of nodes, and clients that leave."""
 
 import attrs
 import numpy as np
@@ -276,7 +276,7 @@ async def test_a_slow_client_pauses_its_own_session_and_no_other(autojump_clock)
             assert tokens_of(await events_of(fleet.backend, fast)) == answer(fast)
             assert trio.current_time() - start < 400 * 0.02 + 0.1
             [placement] = fleet.backend.members[0].placements.values()
-            assert 64 <= placement.have <= 64 + 2  # and the node made no more: it stops reading its engine
+            assert 64 <= placement.have <= 64 + 2  # and the node made no further tokens: it stops reading its engine
             events = [event async for batch in tokens for event in batch]
         assert tokens_of(events) == answer(slow)
         nursery.cancel_scope.cancel()

@@ -1,4 +1,4 @@
-"""Filter, score, pick: a conversation meets its cache, a loaded node is passed over, and two heads agree."""
+"""Filter, score, pick: a conversation finds its cache, a loaded node is skipped, and two heads agree."""
 
 import attrs
 import pytest
@@ -125,7 +125,7 @@ def test_the_home_of_a_conversation_stays_while_it_grows():
     assert home_key(()) == b""
 
 
-# --- what a node should have
+# --- the expected cache of a node
 
 
 def test_sent_prompts_are_matched_block_by_block():
@@ -158,7 +158,7 @@ def test_the_index_forgets_its_oldest_blocks_if_a_node_had_fewer():
     assert (index.matched_tokens(old), index.matched_tokens(new)) == (2 * BLOCK_TOKENS, 64)
 
 
-# --- what a request needs
+# --- the features of a request
 
 
 @pytest.mark.spec("HEAD-22")

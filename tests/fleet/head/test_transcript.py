@@ -1,4 +1,4 @@
-"""What a client has got never comes again, and what cannot follow it is seen."""
+"""Events that a client has are never repeated, and events that cannot follow them are detected."""
 
 import attrs
 import pytest

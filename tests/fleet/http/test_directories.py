@@ -1,4 +1,4 @@
-"""Who is in the fleet, by a list and by the DNS, in virtual time."""
+"""The nodes of a fleet, from a list and from the DNS, in virtual time."""
 
 import pytest
 import trio
@@ -10,7 +10,7 @@ from tlserve.fleet.link import NodeGone, NodeLost, NodeUp
 
 
 class Names:
-    """A name server: `known` is what each host has, None that it does not answer at all."""
+    """A name server: `known` has the addresses of each host, None if it does not answer."""
 
     def __init__(self, **known):
         self.known = known
@@ -37,7 +37,7 @@ def by_names(names, *urls):
 
 
 class Watch:
-    """A directory that is read all the time."""
+    """A directory that is read continuously."""
 
     def __init__(self, directory, nursery):
         self.seen = []

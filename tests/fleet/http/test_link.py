@@ -1,4 +1,4 @@
-"""The HTTP link to a node, over memory streams, in virtual time: what crosses, what is kept, and how a loss is noticed."""
+"""The HTTP link to a node, over memory streams, in virtual time: its messages, its connections, and how a loss is noticed."""
 
 import attrs
 import numpy as np
@@ -22,7 +22,7 @@ KEY = "only-for-this-fleet-7"
 WALL_S = 600.0
 
 
-# --- what crosses -----------------------------------------------------------------------------------------------------
+# --- messages -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("LINK-1")

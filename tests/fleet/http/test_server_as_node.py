@@ -1,4 +1,4 @@
-"""A whole server as a node, over real sockets: the session, the key, TLS, the drain, and what is refused at the start."""
+"""A whole server as a node, over real sockets: the session, the key, TLS, the drain, and refusals at the start."""
 
 from functools import partial
 
@@ -210,7 +210,7 @@ async def test_a_head_over_two_servers_moves_sessions_that_one_drops():
     await directory.aclose()
 
 
-# --- what is refused ----------------------------------------------------------------------------------------------------
+# --- refusals ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("LINK-6")

@@ -1,4 +1,4 @@
-"""What a head reads of a placement is what was written, whatever it acknowledges and however often it asks."""
+"""A head reads the written events of a placement, for all acknowledgements and repeated polls."""
 
 import pytest
 from hypothesis import given
@@ -19,7 +19,7 @@ def test_every_event_is_read_once_and_in_order(steps: list[tuple[int, float, boo
         batch = [TokenEvent(len(written) + more, 7) for more in range(count)]
         written += batch
         buffer.add(batch)
-        assert buffer.acknowledge(Ack(key(), int(share * len(read)), 0))  # a poll from the past, which changes nothing
+        assert buffer.acknowledge(Ack(key(), int(share * len(read)), 0))  # an old poll, which changes nothing
         assert buffer.acknowledge(Ack(key(), len(read), len(read) + WINDOW))
         rest = buffer.rest()
         if rest is not None and not lost:

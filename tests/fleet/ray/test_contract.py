@@ -1,4 +1,4 @@
-"""What every `Backend` promises, on a head whose nodes are actors of a real cluster."""
+"""The contract of every `Backend`, for a head whose nodes are actors of a real cluster."""
 
 from contextlib import asynccontextmanager
 

@@ -12,7 +12,7 @@ from tlserve.fleet.ray.directory import RayDirectory, Sightings
 
 
 class Actor:
-    """An actor that answers when the test says so."""
+    """An actor that answers at the test's request."""
 
     def __init__(self):
         self.answer = Future()

@@ -1,4 +1,4 @@
-"""The program that holds the processes of a cluster, with other processes in their place."""
+"""The program that keeps the processes of a cluster, with other processes in their place."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ STUBBORN = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(
 
 @pytest.fixture
 def keeper_of(tmp_path):
-    """Start a keeper of a command; give it and its directory."""
+    """Start a keeper of a command; yield it and its directory."""
     keepers = []
 
     def start(*command):
@@ -38,7 +38,7 @@ def keeper_of(tmp_path):
 
 @pytest.fixture
 def keep(keeper_of):
-    """Start a keeper of a command, and wait until that has ended; give what the keeper said of it, too."""
+    """Start a keeper of a command, and wait until that has ended; also return the keeper's report."""
 
     def start(*command):
         keeper, directory = keeper_of(*command)

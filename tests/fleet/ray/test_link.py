@@ -80,7 +80,7 @@ def cluster():
 
 @pytest.fixture(scope="module", autouse=True)
 def outsiders(cluster, tmp_path_factory):
-    """Start two programs that may not join; they find out while the other tests run."""
+    """Start two programs that must not join; they fail while the other tests run."""
     other = make_token_file(tmp_path_factory.mktemp("other") / "token")
     programs = [
         _start(JOIN_WITH_ANOTHER_TOKEN, {}, cluster.address, str(other)),
@@ -105,7 +105,7 @@ def _start(program, environment, *arguments):
 
 @asynccontextmanager
 async def standing_link(cluster):
-    """Give the link to the node that stands for all tests."""
+    """Return the link to the node that all tests share."""
     async with joined(cluster) as changes:
         yield (await links_of(changes, ["standing"]))["standing"]
 
@@ -119,7 +119,7 @@ def in_process(host, node):
 
 @contextmanager
 def node_here(name):
-    """Give the same node without a cluster, as a link."""
+    """Return the same node without a cluster, as a link."""
     host = start_node(SUCC, NodeLimits(), name)
     try:
         yield in_process(host, name)
@@ -153,7 +153,7 @@ async def test_an_abandoned_poll_loses_nothing(cluster):
 
 
 async def until(ask):
-    """Ask until the answer is yes."""
+    """Ask until the answer is true."""
     with trio.fail_after(10):
         while True:
             if await ask():
@@ -317,7 +317,7 @@ async def test_32_streams_through_a_head_survive_a_killed_node_with_the_same_bit
 
 
 async def answers_of(requests, disturb=lambda: None):
-    """Return the tokens of every request through a head of its own; `disturb` is called when all streams are under way."""
+    """Return the tokens of every request through a head of its own; `disturb` is called when all streams have begun."""
     model = FleetModel(model_id="tiny", max_context=256, vocabulary_size=256, embedding_size=64)
     backend = FleetBackend(RayDirectory(list_nodes), model)
     answers, under_way, go_on = {}, set(), trio.Event()

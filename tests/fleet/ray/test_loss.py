@@ -1,4 +1,4 @@
-"""A head that loses the control process of its cluster, as a program of its own."""
+"""A head that loses the control process of its cluster, as a separate program."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""What a cluster is told, and what is refused before it is started."""
+"""The settings of a cluster, and refusals before it starts."""
 
 import sys
 from pathlib import Path
