@@ -1,4 +1,4 @@
-"""Every file says at its head what it is, and every public thing what it does."""
+"""Every file has a docstring at its head, and every public class and function has one."""
 
 import ast
 import re

@@ -1,4 +1,4 @@
-"""The generated files of specs/ and docs/ are what the code makes now."""
+"""The generated files of specs/ and docs/ are up to date."""
 
 import pytest
 

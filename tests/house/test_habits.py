@@ -1,4 +1,4 @@
-"""What is never committed: unfinished work, tests that do not run, sleeps and mocks, a silenced checker."""
+"""Things that are never committed: unfinished work, tests that do not run, sleeps and mocks, a silenced checker."""
 
 import re
 from pathlib import Path

@@ -7,7 +7,7 @@ import pytest
 
 from tests.kit.source_tree import Module, imports, modules, package_of
 
-# Top to bottom. A module may import from the lines below its own, and from its own place. A place is a package, or a dotted
+# Top to bottom. A module can import from the lines below its own, and from its own place. A place is a package, or a dotted
 # name inside one where layers are drawn there too; the longest name that fits decides.
 LAYERS = (
     ("__main__",),
@@ -33,15 +33,15 @@ LAYERS = (
 )
 LEVEL = {place: level for level, places in enumerate(LAYERS) for place in places}
 
-# What a package must not import, although its layer would allow it.
+# The imports that a package must not have, although its layer would allow them.
 NEVER = {
     "endpoints": {"worker", "fleet", "engine", "model", "kernels"},
     "engine": {"text", "chat"},
     "fleet": {"text", "chat"},
 }
 
-# Modules from outside, and the packages or single modules that may import them. Threads belong to `worker`; two programs have one
-# each: to run a server beside synchronous code, and to run a node beside the threads that carry its calls.
+# Modules from outside, and the packages or single modules that can import them. Threads belong to `worker`; two programs have one
+# each: to run a server next to synchronous code, and to run a node next to the threads that carry its calls.
 AT_HOME = {
     "trio": {
         "admission",

@@ -1,4 +1,4 @@
-"""Every mutant still fits the sources and names a test that exists, told here so that no refactoring breaks one unseen."""
+"""Every mutant still applies to the sources and names a test that exists, so that no refactoring breaks one unnoticed."""
 
 import re
 from collections.abc import Iterator
@@ -15,7 +15,7 @@ FILE = re.compile(r"^--- a/(?P<path>\S+)$", re.MULTILINE)
 
 @attrs.frozen
 class Hunk:
-    """The lines that a hunk looks for, and whether it must find them at the file's end, as `git apply` holds it."""
+    """The lines that a hunk looks for, and whether they must be at the end of the file, as for `git apply`."""
 
     before: str
     at_end: bool
@@ -30,7 +30,7 @@ def hunks(patch: str) -> Iterator[Hunk]:
 
 
 def misfits(patch: str, source: str) -> list[str]:
-    """Return the hunks that do not fit `source` in exactly one place."""
+    """Return the hunks that do not apply to `source` in exactly one place."""
     return [
         hunk.before
         for hunk in hunks(patch)

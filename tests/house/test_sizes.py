@@ -1,7 +1,7 @@
 """Files and functions stay short: half the functions within 6 lines, 85 % within 20, none over 60.
 
-The shares are those of codebases that read well (h11, trio); they may be missed by a few hundredths before the test says so,
-because a table or a kernel is sometimes best read in one piece.
+The shares are those of codebases that read well (h11, trio); the test allows a few hundredths less,
+because a table or a kernel is sometimes easiest to read in one piece.
 """
 
 from tests.kit.source_tree import body_lines, functions, modules

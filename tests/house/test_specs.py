@@ -65,7 +65,7 @@ def missing_symbols(text: str) -> list[str]:
 
 @functools.cache
 def resolves(module: str, symbol: str) -> bool:
-    """Import the module and look the symbol up; what only objects have (an attribute set in `__init__`) is read."""
+    """Import the module and look the symbol up; an attribute set in `__init__` is found in the source."""
     try:
         found = importlib.import_module(module)
     except ModuleNotFoundError:

@@ -1,4 +1,4 @@
-"""What RFC 9110 and 9112 ask of a server, asked of the whole API: every route, behind its door, over memory streams."""
+"""The requirements of RFC 9110 and 9112, tested on the whole API: every route, with access control, over memory streams."""
 
 import json
 import threading
@@ -113,7 +113,7 @@ async def test_two_requests_under_one_id_are_two_requests(autojump_clock: MockCl
 
 
 class WaitingTokenizer(ByteTokenizer):
-    """A tokenizer that works on a large text until the test lets it go on; it fails the test if nothing does."""
+    """A tokenizer that works on a large text until the test lets it continue; otherwise it fails the test."""
 
     def __init__(self) -> None:
         self.works, self.may_go_on = threading.Event(), threading.Event()
@@ -142,4 +142,4 @@ async def test_a_large_prompt_does_not_stall_other_streams() -> None:
             assert answer.status == 200
         assert large == []
         tokenizer.may_go_on.set()
-    assert large == [400]  # longer than the context, which is told when it has been read
+    assert large == [400]  # longer than the context, which is found when it has been read

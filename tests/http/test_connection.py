@@ -1,4 +1,4 @@
-"""One connection's life: keep-alive, HEAD, HTTP/1.0, what every answer carries, handlers that fail, and waiting times."""
+"""One connection: keep-alive, HEAD, HTTP/1.0, headers of every answer, handlers that fail, and time-outs."""
 
 import logging
 from email.utils import parsedate_to_datetime

@@ -19,7 +19,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 class Phases:
-    """A handler that stops where it is told and records how it ended there."""
+    """A handler that stops at a chosen place and records how it ended there."""
 
     def __init__(self, stop_at: str) -> None:
         self.stop_at = stop_at

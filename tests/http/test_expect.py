@@ -27,7 +27,7 @@ def head(*fields: str, path: str = "/", version: str = "1.1") -> bytes:
 EXPECT = "Expect: 100-continue"
 
 TABLE = {
-    # name: (head, body that the client sends after what came first, statuses before the body, statuses after it)
+    # name: (head, body that the client sends after the first answer, statuses before the body, statuses after it)
     "a length": (head(EXPECT, "Content-Length: 3"), b"abc", [100], [200]),
     "in another case": (head("expect: 100-Continue", "Content-Length: 3"), b"abc", [100], [200]),
     "chunks": (head(EXPECT, "Transfer-Encoding: chunked"), b"3\r\nabc\r\n0\r\n\r\n", [100], [200]),

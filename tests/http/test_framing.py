@@ -1,4 +1,4 @@
-"""Raw bytes in, raw bytes out: every request whole, byte by byte and cut at every place, with the same result."""
+"""Raw bytes in, raw bytes out: every request whole, byte by byte and split at every place, with the same result."""
 
 import pytest
 
@@ -17,7 +17,7 @@ async def echo(request: Request, responder: Responder) -> None:
 
 
 async def answers_to_every_cut(server: MemoryServer, data: bytes) -> set[bytes]:
-    """Send `data` whole, byte by byte, and cut in two at every place; return the different answers."""
+    """Send `data` whole, byte by byte, and split in two at every place; return the different answers."""
     return {undated(await server.exchange(pieces)) for pieces in ([data], units(data), *splits_in_two(data))}
 
 

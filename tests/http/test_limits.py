@@ -1,4 +1,4 @@
-"""Decisions on bytes: independent of how the bytes were cut, and early."""
+"""Decisions on bytes: early, and independent of how the bytes were split."""
 
 import random
 

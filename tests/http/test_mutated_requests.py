@@ -71,7 +71,7 @@ async def echo(request: Request, responder: Responder) -> None:
 
 
 def check_answers(raw: bytes) -> None:
-    """Every byte that came is part of an HTTP answer (h11's client reads it), interim ones only before a final one."""
+    """Every received byte is part of an HTTP answer (h11's client reads it), interim ones only before a final one."""
     while raw:
         machine = h11.Connection(h11.CLIENT)
         machine.send(h11.Request(method="GET", target="/", headers=[("Host", "x")]))
@@ -87,7 +87,7 @@ async def serve_one(data: bytes) -> bytes:
         stream = server.connect_raw()
         await stream.send_all(data)
         received = bytearray()
-        while piece := await stream.receive_some():  # the server closes in the end: every wait of it has one
+        while piece := await stream.receive_some():  # the server always closes: each of its waits has an end
             received += piece
         good = await server.request("POST", "/", body=b"good")
         assert (good.status, good.body) == (200, b"good")

@@ -20,7 +20,7 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
 def parse_events(stream: bytes) -> list[str]:
-    """Read a stream as the standard says (WHATWG HTML section 9.2.6): slow, independent, strict about our own rules."""
+    """Read a stream by the standard (WHATWG HTML section 9.2.6): slow, independent, strict about our own rules."""
     events, data = [], []
     *lines, rest = stream.decode("utf-8").split("\n")
     assert rest == ""
@@ -143,7 +143,7 @@ async def test_a_client_that_leaves_before_a_ping_ends_the_handler_without_a_log
     async with memory_server(handler, settings) as server:
         stream = server.connect_raw(lockstep=True)
         await stream.send_all(GET)
-        await stream.receive_some()  # the head, and then nothing more: the ping meets a reader that does not read
+        await stream.receive_some()  # the head, and then nothing: the ping is sent to a reader that does not read
         await ended.wait()
         assert trio.current_time() == pytest.approx(1.5)
         await wait_all_tasks_blocked()

@@ -1,4 +1,4 @@
-"""Writes that the kernel takes at once, over real sockets: the rest waits in time, the order holds, nobody starves."""
+"""Writes that the kernel accepts at once, over real sockets: the rest waits with a time-out, in order, and no task starves."""
 
 import socket
 
@@ -80,7 +80,7 @@ async def test_an_endless_writer_lets_other_tasks_run():
         for _ in range(TURN_WRITES * 10):
             await wire.send(b"x")
         nursery.cancel_scope.cancel()
-    assert turns >= 9  # one of the ten may come before the other task has begun
+    assert turns >= 9  # one of the ten can run before the other task has begun
 
 
 async def test_a_cancelled_task_is_cancelled_at_its_next_write():

@@ -1,4 +1,4 @@
-"""Which kernels are chosen: by wish, by what is built, and by the trial at start."""
+"""Which kernels are chosen: by the setting, by the built extension, and by the test at the start."""
 
 import logging
 from types import SimpleNamespace
@@ -84,7 +84,7 @@ def wrong_products():
 
 
 def wrong_steps():
-    """Return the extension with a model that takes another epsilon than it is told."""
+    """Return the extension with a model that uses another epsilon than the given one."""
     module = load_native()
 
     def model(**given):

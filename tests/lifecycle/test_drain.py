@@ -11,7 +11,7 @@ from tlserve.lifecycle.drain import CUT_GRACE_S, Drain, DrainState, Happening, P
 
 
 class Requests:
-    """Open requests that end when the test says so."""
+    """Open requests that end at the test's request."""
 
     def __init__(self, count: int, *, obeys_cut: bool = True) -> None:
         self.count = count

@@ -1,4 +1,4 @@
-"""Files that change are read again; a failure is told and changes nothing. At virtual times."""
+"""Changed files are read again; a failure is reported and changes nothing. At virtual times."""
 
 import logging
 import os
@@ -19,7 +19,7 @@ OTHER = "sk-fedcba-9876543210"
 
 
 class Watched:
-    """Text of a file that is taken over when it changes; "bad" is refused."""
+    """Text of a file that is accepted when it changes; "bad" is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -128,7 +128,7 @@ async def test_added_and_removed_keys_apply_without_a_restart(tmp_path: Path, au
         path.write_text(f'[[keys]]\nname = "b"\nkey = "{OTHER}"\n', encoding="utf-8")
         await trio.sleep(2 * INTERVAL_S)
         assert (comes_in(KEY), comes_in(OTHER)) == (False, True)
-        path.write_text("", encoding="utf-8")  # half written, or emptied: nobody is let in by that, or shut out
+        path.write_text("", encoding="utf-8")  # half written, or emptied: this neither gives nor removes access
         await trio.sleep(2 * INTERVAL_S)
         assert (comes_in(KEY), comes_in(OTHER)) == (False, True)
         nursery.cancel_scope.cancel()

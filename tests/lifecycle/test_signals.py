@@ -1,4 +1,4 @@
-"""Stop signals, raised in this very process."""
+"""Stop signals, raised in this process."""
 
 import signal
 

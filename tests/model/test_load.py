@@ -1,4 +1,4 @@
-"""Loading: every kind of path, what lies beside the weights, and every refusal with its reason."""
+"""Loading: every kind of path, the files next to the weights, and every refusal with its reason."""
 
 import contextlib
 import json
@@ -52,7 +52,7 @@ def test_tensors_of_every_kind_equal_what_the_gguf_package_reads(tmp_path, kind,
 
 
 def spoken(front):
-    """Return what one must know to speak with a model; only a whole one can count its parameters in words."""
+    """Return the parts of a model that a client must know; only a complete model can count its parameters."""
     names = (
         "metadata",
         "chat_template",
@@ -159,7 +159,7 @@ def test_two_gguf_files_in_one_directory_are_refused(tiny_path):
 
 
 def write_changed(path: Path, *, metadata=(), tensors=None, architecture="llama", **tokens: int) -> Path:
-    """Write a tiny llama whose metadata or tensors were changed after the fact."""
+    """Write a tiny llama with changed metadata or tensors."""
     shape = tiny_shape()
     values = {
         "context_length": shape.context_tokens,

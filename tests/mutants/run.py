@@ -1,11 +1,11 @@
-"""Break the server once in each way that the reference warns of, and show that the named test sees it.
+"""Break the server once in each way that the reference warns of, and check that the named test fails.
 
     python -m tests.mutants.run [s05 ...]
 
 Each `*.patch` here is one defect: a head with the lines `Pitfall:`, `Symptom:` and `Named test:`, then a unified diff against
 the sources. A patch is applied to a copy of the tree, and only its named test runs there: it must fail by an assertion, or not
-come to its end in `TIMEOUT_S`. Without a patch every named test must pass. One line per mutant; the exit code is 1 if one
-survives or does not apply. Needs git, for `git apply`, and nothing of this checkout but its files.
+end within `TIMEOUT_S`. Without a patch every named test must pass. One line per mutant; the exit code is 1 if one
+survives or does not apply. Needs git, for `git apply`, and nothing of this checkout except its files.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ _WHERE_IS_IT = "import sys, tlserve; sys.stdout.write(tlserve.__file__)"
 
 @dataclass(frozen=True)
 class Mutant:
-    """One patch and the test that must go red with it."""
+    """One patch and the test that must fail with it."""
 
     path: Path
 
     @property
     def name(self) -> str:
-        """Return the file's name without its end."""
+        """Return the file's name without its suffix."""
         return self.path.stem
 
     @property
     def named_test(self) -> str:
-        """Return the id of the named test; raises ValueError where the head does not give it."""
+        """Return the id of the named test; raises ValueError if the head does not give it."""
         found = _NAMED_TEST.search(self.path.read_text(encoding="utf-8"))
         if found is None:
             raise ValueError(f"{self.path.name} has no line 'Named test: tests/...py::test_...'")
@@ -59,7 +59,7 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Verdict:
-    """How a run ended: red or not, and in words."""
+    """The result of a run: failed or not, and in words."""
 
     red: bool
     said: str
@@ -77,7 +77,7 @@ def mutants(only: Sequence[str] = ()) -> list[Mutant]:
 
 @contextlib.contextmanager
 def copied_tree() -> Iterator[Path]:
-    """Give a copy of what the named tests need, in a folder of its own."""
+    """Yield a copy of the files that the named tests need, in its own folder."""
     with tempfile.TemporaryDirectory(prefix="tlserve-mutant-") as folder:
         copy = Path(folder).resolve() / "tree"
         copy.mkdir()
@@ -91,7 +91,7 @@ def copied_tree() -> Iterator[Path]:
 
 
 def environment(copy: Path) -> dict[str, str]:
-    """Return an environment in which `copy` is what is imported, whatever is installed, and git sees no other tree."""
+    """Return an environment in which `copy` is imported instead of an installed package, and git sees no other tree."""
     return {
         **os.environ,
         "PYTHONPATH": str(copy),
@@ -102,7 +102,7 @@ def environment(copy: Path) -> dict[str, str]:
 
 
 def apply(mutant: Mutant, copy: Path) -> str:
-    """Apply the patch; return what git has against it, "" if nothing."""
+    """Apply the patch; return git's error, or ""."""
     done = subprocess.run(
         ["git", "apply", "--verbose", str(mutant.path)],
         cwd=copy,
@@ -115,7 +115,7 @@ def apply(mutant: Mutant, copy: Path) -> str:
 
 
 def check_imported(copy: Path) -> None:
-    """Raise RuntimeError if `import tlserve` there is not the copy: an installed one must not be tested instead."""
+    """Raise RuntimeError if `import tlserve` there does not import the copy but an installed package."""
     command = [sys.executable, "-c", _WHERE_IS_IT]
     found = subprocess.run(command, cwd=copy, env=environment(copy), capture_output=True, text=True, check=True).stdout
     if not Path(found).resolve().is_relative_to(copy):
@@ -126,7 +126,7 @@ def check_imported(copy: Path) -> None:
 
 
 def run_tests(copy: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) -> Verdict:
-    """Run `tests` in `copy`; red is a failed assertion, or no end within `timeout_s`."""
+    """Run `tests` in `copy`; a failure is a failed assertion, or no end within `timeout_s`."""
     report = copy.parent / "report.xml"
     command = [sys.executable, "-m", "pytest", "-q", *_PLUGINS, f"--junitxml={report}", *tests]
     started = time.monotonic()
@@ -148,7 +148,7 @@ def run_tests(copy: Path, tests: Sequence[str], timeout_s: float = TIMEOUT_S) ->
 
 
 def _judge(code: int, report: Path, output: str) -> tuple[bool, str]:
-    """Return whether the run is red as it must be, and what it said: an error of another kind proves nothing."""
+    """Return whether the run failed as it must, and its output: an error of another kind proves nothing."""
     if code == 0:
         return False, "passed"
     failures = list(ET.parse(report).iter("failure")) if code == 1 and report.is_file() else []

@@ -1,4 +1,4 @@
-"""`response_format`, `structured_outputs` and their older spellings: what each asks for, and what is refused."""
+"""`response_format`, `structured_outputs` and their older spellings: the format of each, and refusals."""
 
 import json
 from typing import Any

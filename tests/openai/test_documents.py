@@ -1,4 +1,4 @@
-"""The documents are those that the official client's types know; a chunk is the same document, cut small."""
+"""The documents have the official client's types; a chunk is a small part of the same document."""
 
 import base64
 import json

@@ -1,4 +1,4 @@
-"""How members are read by a table, and what is said of those that no table names."""
+"""How members are read by a table, and how unknown members are reported."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Bodies that are not what they should be (RFC 8259): always a 400, in linear time."""
+"""Bodies that are not one JSON object (RFC 8259): always a 400, in linear time."""
 
 import contextlib
 import json

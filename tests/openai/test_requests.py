@@ -53,7 +53,7 @@ def turns(*messages: dict[str, Any]) -> tuple[Turn, ...]:
     return chat(messages=list(messages)).messages
 
 
-# --- what is served ------------------------------------------------------------------------------------------
+# --- served fields ------------------------------------------------------------------------------------------
 
 
 def test_every_served_chat_field_arrives() -> None:
@@ -573,7 +573,7 @@ def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
         parse(body, BodyRules(strict=True))
 
 
-# --- whatever comes ------------------------------------------------------------------------------------------
+# --- random fields ------------------------------------------------------------------------------------------
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 200) | st.floats(allow_nan=False) | st.text(max_size=3),

@@ -1,4 +1,4 @@
-"""Bodies with tools, calls and thinking: what is read, what is refused, and by which status."""
+"""Bodies with tools, calls and thinking: the values that are read, and the refusals with their status."""
 
 import json
 from typing import Any

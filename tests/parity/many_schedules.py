@@ -1,7 +1,7 @@
 """Play random schedules of the real model until time is up: `python -m tests.parity.many_schedules --minutes 5`.
 
-Every instruction set that was built, one and two threads, all four numerics in turn; the first request that does not get the
-bits that it has alone ends it, with the seed. One line a minute says how many schedules have passed, and what they reached.
+Every built instruction set, one and two threads, and all four numerics take turns. The first request whose bits differ from those
+alone ends the run, with its seed. One line per minute gives the number of schedules so far and the cases that they reached.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def main() -> int:
 
 
 def play_for(seconds: float, numerics: tuple[str, str], first_seed: int) -> bool:
-    """Play schedules of one numerics for some time; say whether all were right."""
+    """Play schedules of one numerics for some time; return whether all were right."""
     path = find_model("smol-135m", os.environ)
     if path is None:
         sys.exit("the real model is not in the cache: run `tlserve pull smol-135m`")

@@ -1,7 +1,7 @@
 """The exactness contract at the forward pass: the bits of a row depend on its sequence's tokens up to it, and on nothing else.
 
-The truth is each sequence alone, whole, in one step, in consecutive blocks, on one thread. Against it stand random
-schedules: mixed with others, in chunks, one row at a time, at any block size, in any blocks and with what others left in them,
+The truth is each sequence alone, whole, in one step, in consecutive blocks, on one thread. It is compared with random
+schedules: mixed with others, in chunks, one row at a time, at any block size, in any blocks and over the old content of others,
 on several threads.
 """
 
@@ -39,7 +39,7 @@ def test_every_schedule_gives_the_bits_of_each_sequence_alone(alone, models, see
     blocks = sum(-(-len(tokens) // block_size) for tokens in sequences) + 3
     model = models[random.integers(len(models))]
     kv = model.new_kv_store(blocks, block_size)
-    kv.values[...] = random.standard_normal(kv.values.shape)  # what earlier owners of the blocks left behind
+    kv.values[...] = random.standard_normal(kv.values.shape)  # the content that earlier owners of the blocks left
     kv.keys[...] = np.inf
     got = random_schedule(model, kv, sequences, random, block_size, blocks, int(random.choice([1, 7, 40, 200])))
     for tokens, logits in zip(sequences, got, strict=True):
@@ -109,7 +109,7 @@ def test_a_sequence_of_nans_does_not_affect_its_neighbours():
     assert np.isnan(broken[1:]).all()
     assert same_bits(broken[:1], run_whole(model, [1]).logits)
     assert same_bits(whole, run_whole(model, [1, 2, 3]).logits)
-    (reused,) = forward_rows(model, kv, Rows([1, 2, 3], 0, [0]))  # the block of the broken one, taken over
+    (reused,) = forward_rows(model, kv, Rows([1, 2, 3], 0, [0]))  # the block of the broken sequence, used again
     assert same_bits(reused, whole)
 
 

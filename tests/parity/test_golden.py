@@ -1,4 +1,4 @@
-"""The real model against what transformers computed from the same file in float32 (tests/golden/smol-135m.json)."""
+"""The real model, compared with the results of transformers for the same file in float32 (tests/golden/smol-135m.json)."""
 
 import json
 
@@ -15,7 +15,7 @@ SMOL = GOLDEN / "smol-135m.json"
 CASES = {case["name"]: case for case in json.loads(SMOL.read_text())}
 
 LOGPROB_BOUND = 1e-3
-SURE_MARGIN = 0.02  # below it, another order of float32 sums may rightly choose the other token
+SURE_MARGIN = 0.02  # below it, another order of float32 sums can choose the other token
 
 pytestmark = pytest.mark.real_model
 

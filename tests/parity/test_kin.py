@@ -1,4 +1,4 @@
-"""Every kin of the llama against what transformers computed from the same checkpoint in float32 (tests/golden/kin)."""
+"""Every model of the Llama family, compared with transformers on the same checkpoint in float32 (tests/golden/kin)."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tlserve.model.llama.hyperparameters import llama_shape
 from tlserve.model.load import load_model
 
 CASES = kin_cases()
-LOGIT_BOUND = 5e-4  # logits reach 10; transformers adds in another order, in float32 too
+LOGIT_BOUND = 5e-4  # logits reach 10; transformers adds in another order, also in float32
 SURE_MARGIN = 2e-3
 EXACT = KernelChoice(kernels="reference", kv_precision="f32")
 

@@ -1,4 +1,4 @@
-"""The real sentence encoder against what sentence-transformers gives for twenty texts (tests/golden/minilm.json)."""
+"""The real sentence encoder, compared with sentence-transformers for twenty texts (tests/golden/minilm.json)."""
 
 import json
 
@@ -25,7 +25,7 @@ def loaded(minilm_path):
 
 
 def encode(model, inputs, **config):
-    """Return the vectors of token sequences that an engine gets at once."""
+    """Return the vectors of token sequences that an engine receives together."""
     engine = Engine(model, EngineConfig(kv_blocks=4096, **config))
     keys = [engine.add_embedding(tokens) for tokens in inputs]
     vectors = {}

@@ -56,7 +56,7 @@ def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_p
     from tlserve.model.llama.hyperparameters import llama_shape
     from tlserve.model.load import load_model
 
-    with GgufFile(smol_path) as file:  # the head by our reader; what the tensors hold by the gguf package's own
+    with GgufFile(smol_path) as file:  # the head by our reader, the tensors by the gguf package's reader
         shape = llama_shape(file.header.metadata, file.shapes()["token_embd.weight"][0])
     tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(smol_path).tensors}
     tokens = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 2]
@@ -66,5 +66,5 @@ def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_p
         ).logits
     )
     truth = log_softmax(naive_logits(tensors, shape, tokens))
-    likely = truth > -15  # the bound is for what can be drawn
+    likely = truth > -15  # the bound is for tokens that can be drawn
     assert np.abs(ours - truth)[likely].max() < 1e-3

@@ -1,4 +1,4 @@
-"""What the kin of the llama add to it, on the native kernels: the bits of ordered numpy, near the float64 truth."""
+"""The Llama family on the native kernels: the bits of ordered numpy, near the float64 truth."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SHAPES = KIN | {
 CASES = kin_cases()
 EXACT = KernelChoice(kernels="native", kv_precision="f32")
 GOLDEN_BOUND = 5e-4  # logits reach 10; transformers adds in another order
-F32_BOUND = 4e-4  # the biases are as large as the products: twice the numbers of the plain llama
+F32_BOUND = 4e-4  # the biases are as large as the products, so the bound is twice that of the plain llama
 
 
 @pytest.mark.spec("KER-18")

@@ -65,7 +65,7 @@ def test_every_schedule_gives_the_bits_of_each_sequence_alone_in_numpy(truth, se
     blocks = sum(-(-len(tokens) // block_size) for tokens in sequences) + 3
     model = native(shape, tensors, isa=str(random.choice(ISAS)), threads=int(random.integers(1, 4)))
     kv = model.new_kv_store(blocks, block_size)
-    kv.values[...] = random.standard_normal(kv.values.shape)  # what earlier owners of the blocks left behind
+    kv.values[...] = random.standard_normal(kv.values.shape)  # the content that earlier owners of the blocks left
     kv.keys[...] = random.choice([np.inf, -np.inf, 7.0])
     got = random_schedule(model, kv, sequences, random, block_size, blocks, int(random.choice([1, 7, 40, 200])))
     for tokens, logits in zip(sequences, got, strict=True):
@@ -193,7 +193,7 @@ def test_a_sequence_whose_numbers_overflow_does_not_affect_its_neighbours(token_
     assert same_bits(broken[:1], run_whole(model, [1]).logits)
     alone = run_whole(model, [1, 2, 3]).logits
     assert same_bits(whole, alone)
-    (reused,) = forward_rows(model, kv, Rows([1, 2, 3], 0, [0]))  # the block of the broken one, taken over
+    (reused,) = forward_rows(model, kv, Rows([1, 2, 3], 0, [0]))  # the block of the broken sequence, used again
     assert same_bits(reused, alone)
 
 

@@ -1,4 +1,4 @@
-"""The native kernels against the truth: the float64 forward, transformers' golden data, and the perplexity of a text."""
+"""The native kernels, compared with the truth: the float64 forward, transformers' golden data, and the perplexity of a text."""
 
 import json
 
@@ -104,7 +104,7 @@ def test_perplexity_in_f32_is_that_of_the_reference_to_four_digits(smol):
 @pytest.mark.spec("KER-8")
 @pytest.mark.real_model
 def test_perplexity_in_int8_is_within_half_a_percent_of_f32(smol):
-    """Two texts of 1600 tokens together; on fewer the chance differences of single tokens (0.08 each) are larger than that."""
+    """Two texts of 1600 tokens together; with fewer the random differences of single tokens (0.08 each) exceed the bound."""
     texts = [(TESTS / "golden" / "lighthouse.txt").read_text(), (TESTS.parent / "LICENSE").read_text()[:6000]]
     f32, int8 = (np.concatenate([losses(smol[name], text) for text in texts]) for name in ("f32", "int8"))
     assert abs(np.exp(int8.mean() - f32.mean()) - 1) < 0.005

@@ -1,4 +1,4 @@
-"""Rows that nobody asked for are left out of the last layer: what was asked for, and what later steps read, stays the same."""
+"""Rows that no request needs are left out of the last layer: requested rows, and stored keys, stay the same."""
 
 import attrs
 import numpy as np

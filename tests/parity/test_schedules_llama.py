@@ -1,4 +1,4 @@
-"""The same as `test_schedule_random`, on a real forward pass: a seeded llama of two layers."""
+"""The same as `test_schedules_random`, on a real forward pass: a seeded llama of two layers."""
 
 import pytest
 

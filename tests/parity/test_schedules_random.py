@@ -1,4 +1,4 @@
-"""Batched, chunked, cached, preempted, drafted or resumed: an answer is the one that the request has alone, to the bit."""
+"""Batched, chunked, cached, preempted, drafted or resumed: an answer has the bits that the request has alone."""
 
 import random
 

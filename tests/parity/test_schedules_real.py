@@ -1,7 +1,7 @@
 """Whole schedules of the engine on real arithmetic: every request gets the tokens and the logprob bits that it has alone.
 
 The truth is a cold engine on one thread that knows of no other request: for the real model the same numerics, for the tiny one
-ordered numpy. `python -m tests.parity.many_schedules` plays as many more as there is time for.
+ordered numpy. `python -m tests.parity.many_schedules` plays more schedules for a given time.
 """
 
 import pytest
@@ -17,9 +17,9 @@ from tlserve.kernels.native import load_native
 from tlserve.model.llama.numerics import Numerics
 
 SCHEDULES = {("int8", "f16"): 10, ("int8", "f32"): 6, ("f32", "f16"): 2, ("f32", "f32"): 2}
-"""How many of the real model for each numerics: what takes 10 ms in int8 takes 40 in f32, and 200 in numpy."""
+"""The number of schedules of the real model for each numerics: 10 ms of int8 are 40 ms in f32, and 200 ms in numpy."""
 
-FIRST = 103  # a short one, which numpy has time for
+FIRST = 103  # a short one, because numpy is slow
 ONE_AND_TWO_THREADS = (("", 1), ("", 2))
 NUMERICS = [Numerics(activations, kv_precision) for activations, kv_precision in SCHEDULES]
 

@@ -1,4 +1,4 @@
-"""A Hugging Face directory behind the whole server: its template, its ends, and what a request's sampling is laid over."""
+"""A Hugging Face directory behind the whole server: its template, its ends, and its default sampling."""
 
 import json
 import logging

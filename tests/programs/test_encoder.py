@@ -1,4 +1,4 @@
-"""A sentence encoder beside a chat model, over a real socket."""
+"""A sentence encoder next to a chat model, over a real socket."""
 
 import json
 

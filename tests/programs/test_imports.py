@@ -1,4 +1,4 @@
-"""A program loads what it runs, and nothing else."""
+"""A program loads only the packages that it runs."""
 
 import subprocess
 import sys

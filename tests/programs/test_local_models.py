@@ -1,4 +1,4 @@
-"""Several models in one process: the request's `model` picks, each has an engine and a queue of its own."""
+"""Several models in one process: the request's `model` selects one, and each has its own engine and queue."""
 
 import attrs
 import pytest

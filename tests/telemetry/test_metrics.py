@@ -38,7 +38,7 @@ def distribution(metric: Metric, *counts: int, total: float) -> Distribution:
 
 
 def filled() -> EngineStatistics:
-    """Statistics in which every number has a value of its own."""
+    """Statistics in which every number has a different value."""
     numbers = [field for field in attrs.fields(EngineStatistics) if field.type in ("int", "float")]
     return EngineStatistics(
         **{field.name: index + 1 for index, field in enumerate(numbers)},
@@ -264,7 +264,7 @@ def test_observing_allocates_no_memory() -> None:
     assert grown < 2000
 
 
-# --- several models, and other people's names ----------------------------------------------------------------------------
+# --- several models, and the names of vLLM ----------------------------------------------------------------------------
 
 
 @pytest.mark.spec("TEL-11")

@@ -1,6 +1,6 @@
-"""What goes wrong with metrics in the field, over a real server: broken lines, series without end, requests that are not counted.
+"""Common faults of metrics in production, over a real server: broken lines, unbounded series, requests that are not counted.
 
-The model answers as the built-in one does, and is broken behind "z".
+The model answers like the built-in one, and is broken after "z".
 """
 
 from collections.abc import Iterator, Mapping
@@ -54,7 +54,7 @@ def scrape(server: ThreadedServer) -> Mapping[str, float]:
 
 
 def grown(before: Mapping[str, float], after: Mapping[str, float], prefix: str) -> dict[str, float]:
-    """Return the series that begin with `prefix` and grew, by how much."""
+    """Return the series that begin with `prefix` and grew, with their growth."""
     return {
         name: value - before.get(name, 0)
         for name, value in after.items()
@@ -63,7 +63,7 @@ def grown(before: Mapping[str, float], after: Mapping[str, float], prefix: str) 
 
 
 def fell(before: Mapping[str, float], after: Mapping[str, float]) -> list[str]:
-    """Return what may only grow and did not: counters, and the counts of histograms."""
+    """Return the values that must not fall but did: counters, and the counts of histograms."""
     lasting = ("_total{", "_bucket{", "_sum{", "_count{")
     return [name for name in before if any(part in name for part in lasting) and after[name] < before[name]]
 

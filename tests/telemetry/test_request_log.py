@@ -1,4 +1,4 @@
-"""The request log: one line, whatever a client sends, and never a text that was asked or answered."""
+"""The request log: one line for any input of a client, and never the text of a prompt or an answer."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from tlserve.telemetry.request_log import RequestFigures, RequestRecord, log_req
 
 @pytest.fixture
 def stream() -> Iterator[io.StringIO]:
-    """A log stream; the loggers are put back afterwards."""
+    """A log stream; the loggers are restored afterwards."""
     loggers = [logging.getLogger(name) for name in ("tlserve", "opentelemetry")]
     before = [(logger.handlers, logger.level, logger.propagate) for logger in loggers]
     yield io.StringIO()

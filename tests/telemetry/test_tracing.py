@@ -1,4 +1,4 @@
-"""Traces: one span per request, its times and facts, the caller's trace continued, and never a text."""
+"""Traces: one span per request, its times and attributes, in the caller's trace, and never a text."""
 
 import json
 import subprocess

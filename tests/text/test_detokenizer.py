@@ -1,4 +1,4 @@
-"""Bytes become text as they become valid, the same however they were cut."""
+"""Bytes become text as soon as they are valid, the same for every split."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Every family of tokenizers against the ids that the `tokenizers` package gave for it (tests/golden/tokenizers)."""
+"""Every family of tokenizers, compared with the ids of the `tokenizers` package (tests/golden/tokenizers)."""
 
 import json
 
@@ -41,7 +41,7 @@ def test_the_bytes_of_the_ids_are_the_decoded_text(tokenizers, name, case):
     text = (
         "".join(detokenizer.feed(tokenizers[name].token_bytes(token)) for token in case["ids"]) + detokenizer.finish()
     )
-    # the package drops a space at the beginning of what llama2 and mistral decode; we keep what each token spells
+    # the package drops a space at the beginning of what llama2 and mistral decode; we keep the text of each token
     assert text.lstrip(" ") == case["decoded"].lstrip(" ")
 
 

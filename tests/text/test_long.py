@@ -1,4 +1,4 @@
-"""Long texts: the same ids as in one piece of the library's, and other threads go on meanwhile."""
+"""Long texts: the same ids as from the library in one piece, and other threads continue meanwhile."""
 
 import threading
 import time
@@ -18,7 +18,7 @@ def test_a_text_has_the_same_ids_on_both_sides_of_the_limit_for_long_texts(lengt
 
 
 def test_other_threads_run_while_megabytes_are_encoded():
-    """The longest pause of this thread is a small part of the whole; it was all of it."""
+    """The longest pause of this thread is a small part of the encoding time."""
     tokenizer = build_tokenizer(gpt2_metadata())
     encoding = threading.Thread(target=tokenizer.encode, args=("word é漢 " * 30_000,))
     begin = last = time.perf_counter()

@@ -1,4 +1,4 @@
-"""Offsets of tokens in a text, against a slow count from the beginning."""
+"""Offsets of tokens in a text, compared with a slow count from the beginning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPACED = build_tokenizer(llama_metadata({"\u2581": 0.0, "a": -1.0, "b": -2.0, "\
 
 @st.composite
 def cut_texts(draw: st.DrawFn) -> tuple[str, list[bytes]]:
-    """Return a text and its bytes in pieces, cut anywhere, empty ones too."""
+    """Return a text and its bytes in pieces, split anywhere, some of them empty."""
     text = draw(st.text("aé漢👩\u200d", max_size=8))
     data = text.encode()
     cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=8)))

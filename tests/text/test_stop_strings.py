@@ -1,4 +1,4 @@
-"""Text up to the first stop string, the same however it was cut, against a slow search that reads everything."""
+"""Text up to the first stop string, the same for every split, compared with a slow search of the whole text."""
 
 import sys
 
@@ -109,7 +109,7 @@ def test_stops_that_are_too_many_empty_or_overlong_are_refused(stops):
 
 
 def lines_run(work):
-    """Count the lines of Python that `work` runs: time that does not depend on the machine."""
+    """Count the lines of Python that `work` runs: a measure of time that does not depend on the machine."""
     count = 0
 
     def trace(frame, event, arg):
@@ -152,7 +152,7 @@ def test_a_text_stream_gives_the_same_at_every_split(data, stops):
     assert text == text_before_stop(data.decode("utf-8", "replace"), stops)
 
 
-# --- when they count, and whether they are shown -----------------------------------------------------------------------------
+# --- when they count, and whether they are shown ----------------------------------------------------------------------
 
 
 @pytest.mark.spec("API-128")

@@ -1,4 +1,4 @@
-"""Tokenizers built from metadata: against slow truths, with nasty special tokens, and from hostile metadata."""
+"""Tokenizers built from metadata: compared with slow encoders, with hostile special tokens, and from hostile metadata."""
 
 import json
 import time

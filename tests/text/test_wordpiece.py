@@ -1,4 +1,4 @@
-"""WordPiece by a tokenizer.json, as BERT encoders have it: unknown words, the frame of a text, no control tokens from text."""
+"""WordPiece by a tokenizer.json, as in BERT encoders: unknown words, the frame of a text, no control tokens from text."""
 
 import json
 

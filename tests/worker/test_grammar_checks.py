@@ -1,4 +1,4 @@
-"""Grammars are compiled in a process that can be ended: what it costs is measured, and what costs too much is refused by name."""
+"""Grammars are compiled in a process that can be ended: their cost is measured, and too expensive ones are refused by name."""
 
 import os
 import signal

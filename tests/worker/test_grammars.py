@@ -1,4 +1,4 @@
-"""Grammars are compiled beside everything else, once each, within their time, and before anything is admitted."""
+"""Grammars are compiled while requests run, once each, within a time limit, and before admission."""
 
 import threading
 from functools import partial
@@ -26,7 +26,7 @@ STOPS = frozenset({0})
 
 @attrs.define(eq=False)
 class GatedCompiler:
-    """A compiler that waits for the test; it counts what it compiles, and refuses what is called bad."""
+    """A compiler that waits for the test; it counts its grammars, and refuses one that is called bad."""
 
     compiled: list[tuple[str, object]] = attrs.field(factory=list)
     begun: threading.Semaphore = attrs.field(factory=partial(threading.Semaphore, 0))
@@ -166,7 +166,7 @@ async def test_a_grammar_that_gets_no_turn_is_refused_as_overloaded(compiler):
 
 @pytest.mark.spec("API-82")
 async def test_a_compiler_can_recurse_as_deep_as_its_grammar():
-    """The library recurses over references; the stack of an ordinary thread would end the process here."""
+    """The library recurses over references; the stack of an ordinary thread would overflow here."""
     chain = {f"d{i}": {"$ref": f"#/$defs/d{i + 1}"} for i in range(4000)}
     schema = {"$ref": "#/$defs/d0", "$defs": {**chain, "d4000": {"const": "b"}}}
     compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)

@@ -1,4 +1,4 @@
-"""The engine thread behind the backend: admission, deadlines, failure, cancellation; the gated model owns the order."""
+"""The engine thread behind the backend: admission, deadlines, failure, cancellation; the gated model controls the order."""
 
 import attrs
 import pytest
@@ -108,10 +108,10 @@ async def test_prompt_events_wait_for_their_reader_chunk_by_chunk():
 async def test_the_deadline_of_the_queue_does_not_end_a_request_that_runs():
     model = GatedModel(succ_model())
     async with local_backend(model, queue_deadline_s=0.05) as backend, backend.generate(REQUEST) as tokens:
-        assert isinstance((await anext(tokens))[0], PrefillStarted)  # said before its step is computed
+        assert isinstance((await anext(tokens))[0], PrefillStarted)  # reported before its step is computed
         with trio.move_on_after(0.1) as passed:
             await anext(tokens)
-        assert passed.cancelled_caught  # neither a token nor NoCapacity came
+        assert passed.cancelled_caught  # neither a token nor NoCapacity arrived
         model.open_all()
         assert tokens_of([event async for batch in tokens for event in batch])[-1].finish is Finish.LENGTH
 

@@ -1,4 +1,4 @@
-"""The server over real sockets of the loopback: what memory cannot show."""
+"""The server over real sockets of the loopback, for behaviour that memory streams do not have."""
 
 import socket
 from collections.abc import AsyncIterator

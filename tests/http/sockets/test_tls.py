@@ -1,4 +1,4 @@
-"""The server over TLS, on real sockets: what changes, and what must not."""
+"""The server over TLS, on real sockets: the differences, and what must stay the same."""
 
 from __future__ import annotations
 

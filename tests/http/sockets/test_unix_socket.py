@@ -1,4 +1,4 @@
-"""Unix sockets: the file, who may connect, what is left behind."""
+"""Unix sockets: the file, its permissions, and its removal."""
 
 # ruff: noqa: ASYNC240 - a look at one small file is not worth a thread
 

@@ -1,4 +1,4 @@
-"""What Python may hand to the native code: everything else raises, and nothing crashes."""
+"""The valid arguments of the native code: all others raise, and nothing crashes."""
 
 import gc
 import threading
@@ -30,7 +30,7 @@ def good_batch():
 
 
 INTS = np.int32
-REASON = r"\w{3}"  # some words; which ones is nobody's contract
+REASON = r"\w{3}"  # some words; their text is not part of a contract
 WRONG_VALUES = {
     "a token below 0": {"tokens": INTS([1, -1, 3, 7])},
     "a token beyond the vocabulary": {"tokens": INTS([1, 256, 3, 7])},
@@ -224,4 +224,4 @@ def test_models_come_and_go_with_their_threads():
     for _ in range(20):
         run_whole(native(SHAPE, stored(SHAPE), threads=3), [1, 2, 3])
     gc.collect()
-    assert tasks() < before + 20  # some of numpy's and the last pool's helpers may still be ending
+    assert tasks() < before + 20  # some threads of numpy and of the last pool can still be ending

@@ -33,7 +33,7 @@ names = KIND_NAMES.get
 
 
 def same(a, b):
-    """Whether all bits agree; a nan agrees with any nan."""
+    """Return whether all bits agree; a nan agrees with any nan."""
     return bool(((a.view(np.int32) == b.view(np.int32)) | (np.isnan(a) & np.isnan(b))).all())
 
 

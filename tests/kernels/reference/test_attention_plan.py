@@ -1,4 +1,4 @@
-"""The plan of a step: what is read in place, what is gathered, which keys a lane sees."""
+"""The plan of a step: tiles that are read in place or gathered, and the keys that a lane sees."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Products: how they are cut, and that no cut shows in the bits of a row."""
+"""Products: how they are divided, and that the division changes no bit of a row."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Attention over whole sequences: against its formula, and one sequence beside another."""
+"""Attention over whole sequences: against its formula, and one sequence next to another."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""The BERT encoder: its numbers, its exactness, and what of its directory is taken or refused."""
+"""The BERT encoder: its numbers, its exactness, and the files of its directory that are accepted or refused."""
 
 import contextlib
 import json

@@ -1,4 +1,4 @@
-"""The bounded GGUF reader: what it reads is what the gguf package reads; what is damaged or hostile is refused, quickly."""
+"""The bounded GGUF reader: it reads the same as the gguf package, and quickly refuses damaged or hostile files."""
 
 import contextlib
 import struct

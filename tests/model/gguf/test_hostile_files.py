@@ -1,7 +1,7 @@
-"""Whole directories with one file cut, damaged or made to harm: they load or are refused, quickly and in little memory.
+"""Whole directories with one truncated, damaged or hostile file: they load or are refused, quickly and in little memory.
 
-What loads is used: its tokenizer encodes, its template renders. A corpus of files that were made to harm comes first, then
-whatever hypothesis finds.
+A model that loads is used: its tokenizer encodes, its template renders. A corpus of hostile files comes first, then files from
+hypothesis.
 """
 
 import contextlib
@@ -44,11 +44,11 @@ def directory(tmp_path):
 
 
 def use(directory):
-    """Load a directory and use what came: raises ModelRefused, or nothing."""
+    """Load a directory and use the model: raises only ModelRefused."""
     loaded = load_model(directory, threads=1)
     tokenizer = build_tokenizer(loaded.metadata)
     template = Template.parse(loaded.chat_template or "")
-    with contextlib.suppress(ClientError, ServerFault):  # what a request would be answered with
+    with contextlib.suppress(ClientError, ServerFault):  # an error that the client of a request would get
         encode_chat(template, tokenizer, [Turn(Role.USER, "aaaa hello 123 \u00e9" + "a" * 60 + "b")])
     assert all(isinstance(tokenizer.token_bytes(token), bytes) for token in range(tokenizer.vocabulary_size))
 

@@ -1,4 +1,4 @@
-"""Hugging Face directories: what is taken from which file, and every refusal by field and value."""
+"""Hugging Face directories: the values of each file, and every refusal by field and value."""
 
 import contextlib
 import json
@@ -49,7 +49,7 @@ def test_a_directory_loads_under_its_own_name(llama):
     assert "tokenizer.huggingface.json" in loaded.metadata
 
 
-# --- which file says what --------------------------------------------------------------------------------------------
+# --- the values of each file --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.spec("MOD-29")
@@ -325,7 +325,7 @@ def test_layers_that_are_not_served_are_refused_by_field(case, changes, reason):
 
 
 def rewritten(directory, change):
-    """Change the tensors of a directory's one file."""
+    """Change the tensors of a directory's single file."""
     tensors = safetensors.numpy.load_file(directory / "model.safetensors")
     change(tensors)
     safetensors.numpy.save_file(tensors, directory / "model.safetensors")

@@ -1,4 +1,4 @@
-"""The bounded safetensors reader: what it reads is what the safetensors package reads; what is damaged or hostile is refused."""
+"""The bounded safetensors reader: it reads the same as the safetensors package, and refuses damaged or hostile files."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""Wide weights served in 8 bits: the same model to every kernel, near the one of the file, and with a fingerprint of its own."""
+"""Wide weights served in 8 bits: the same model for every kernel, near the one of the file, and with its own fingerprint."""
 
 import numpy as np
 import pytest
