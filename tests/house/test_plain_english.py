@@ -27,6 +27,7 @@ INSTEAD = {
 # What is read. The list only gets longer.
 READ = (
     *("tlserve/access", "tlserve/admission", "tlserve/errors.py", "tlserve/generation.py", "tlserve/lifecycle"),
+    *("tlserve/endpoints", "tlserve/http", "tlserve/openai"),
     *(
         "tlserve/testing",
         "tlserve/worker",

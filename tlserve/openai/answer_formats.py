@@ -1,9 +1,9 @@
-"""`response_format`, `structured_outputs` and their older spellings -> the one format that an answer is held to.
+"""`response_format`, `structured_outputs` and their older names -> the one format that an answer must have.
 
-Owns the shapes of these fields, and that at most one of them asks for something. A schema is enforced whether `strict` or not.
-Refuses to know how a format is held (`tlserve.chat.grammars`).
+Owns the shapes of these fields, and that at most one of them asks for a format. A schema is enforced whether `strict` or not.
+Does not know how a format is enforced (`tlserve.chat.grammars` does).
 
-Source: the public API reference, `response_format`; the rest is named and meant as vLLM does.
+Source: the public API reference, `response_format`; the other fields have the names and meanings of vLLM.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BLANKS = re.compile(r"(?:(?:\[(?: |\\[tnr])+\]| |\\[tnr])(?:\{[0-9]{1,2}(?:,[0-
 
 
 class TextFormat(Struct, tag_field="type", tag="text"):
-    """`response_format` that asks for nothing."""
+    """`response_format` for any text."""
 
 
 class JsonObjectFormat(Struct, tag_field="type", tag="json_object"):
@@ -59,10 +59,10 @@ ResponseFormat = TextFormat | JsonObjectFormat | JsonSchemaFormat
 STRUCTURED_OUTPUTS: Table = {
     "json": served(str | dict[str, Any] | bool, "a JSON schema, as an object or as its text"),
     "json_object": served(bool, "true or false"),
-    "regex": served(str, "a regular expression in Rust's syntax, which the whole answer matches"),
-    "choice": served(list[str], "a list of texts, of which the answer is one"),
-    "grammar": served(str, "a grammar in Lark, as llguidance has it, or GBNF"),
-    "whitespace_pattern": served(str, r"blanks with bounds, such as [ \n]{0,4}, with json or json_object"),
+    "regex": served(str, "a regular expression in Rust's syntax that the whole answer must match"),
+    "choice": served(list[str], "a list of texts; the answer is one of them"),
+    "grammar": served(str, "a grammar in llguidance's form of Lark, or in GBNF"),
+    "whitespace_pattern": served(str, r"bounded whitespace, such as [ \n]{0,4}, with json or json_object"),
     "disable_any_whitespace": served(bool, "true or false, with json or json_object"),
     "disable_additional_properties": later(bool, "false", False),
     "structural_tag": later(str, "", ""),
@@ -105,7 +105,7 @@ def _tagged(tag: str, **members: Mapping[str, Any]) -> dict[str, Any]:
 
 @attrs.frozen
 class _Asked:
-    """A field that asks for a format: of which kind, and with what."""
+    """A field that asks for a format: the kind of the format, and the value."""
 
     field: str
     kind: str
@@ -115,15 +115,15 @@ class _Asked:
 
 
 def read_format(given: Mapping[str, Any]) -> tuple[AnswerFormat | None, tuple[str, ...]]:
-    """Return the format, None if nothing asks for one, and the unknown names inside `structured_outputs`.
+    """Return the format, None if no field asks for one, and the unknown names inside `structured_outputs`.
 
-    Raises ClientError for what is wrong with it, and where more than one field asks.
+    Raises ClientError if it is wrong, or if more than one field asks for a format.
     """
     inside, unknown = _structured(given.get("structured_outputs", {}))
     asked = [*_response_format(given.get("response_format")), *inside, *_older(given)]
     if len(asked) > 1:
         first, second = asked[0].field, asked[1].field
-        raise ClientError(f"{first} and {second} both say what the answer must be; send one of them", param=second)
+        raise ClientError(f"{first} and {second} both set the format of the answer; send one of them", param=second)
     return (_MAKERS[asked[0].kind](asked[0]) if asked else None), unknown
 
 
@@ -148,7 +148,7 @@ def _structured(members: Mapping[str, Raw]) -> tuple[list[_Asked], tuple[str, ..
     ]
     if blanks is not None and not (asked and asked[0].kind.startswith("json")):
         raise ClientError(
-            f"{field}whitespace_pattern goes with json or json_object", param=field + "whitespace_pattern"
+            f"{field}whitespace_pattern needs json or json_object; leave it out", param=field + "whitespace_pattern"
         )
     return asked, values.unknown
 
@@ -160,7 +160,7 @@ def _blanks(given: Mapping[str, Any]) -> str | None:
     if pattern is not None and not _BLANKS.fullmatch(pattern):
         field = "structured_outputs.whitespace_pattern"
         takes = STRUCTURED_OUTPUTS["whitespace_pattern"].takes
-        raise ClientError(f"{field} is refused: blanks have a bound here; send {takes}", param=field)
+        raise ClientError(f"{field} is not bounded whitespace; send {takes}", param=field)
     return pattern
 
 
@@ -178,7 +178,7 @@ def _of_schema(asked: _Asked) -> AnswerFormat:
         try:
             schema = msgspec.json.decode(schema)
         except (msgspec.DecodeError, RecursionError):
-            raise ClientError(f"{asked.place} is a text that is no JSON; send a schema", param=asked.field) from None
+            raise ClientError(f"{asked.place} is a text that is not JSON; send a schema", param=asked.field) from None
     return schema_format(schema, asked.place, asked.field, asked.blanks)
 
 

@@ -1,10 +1,10 @@
 """Chunks of a streamed answer as JSON, with little work for each.
 
-Owns the shape of `chat.completion.chunk` and of the chunk form of `text_completion`. What all chunks of an answer repeat is
-encoded once; a piece of text then costs one string encoding and one concatenation. Refuses to know SSE.
+Owns the shape of `chat.completion.chunk` and of the chunk form of `text_completion`. The parts that all chunks of an answer
+share are encoded once; a piece of text then costs one string encoding and one concatenation. Does not know SSE.
 
-Source: the public API reference, `stream_options` for the usage chunk: `usage` is null on every other chunk when it was
-asked for, absent when it was not.
+Source: the public API reference, `stream_options` for the usage chunk: `usage` is null on every other chunk if it was requested,
+and absent if it was not.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'
 
 @attrs.frozen(kw_only=True)
 class Chunks:
-    """The chunks of one answer: what is the same in each, ready as bytes.
+    """The chunks of one answer: the parts that all of them share, as bytes.
 
-    `start` opens the list of choices, `end` closes it and the document; `before` and `after` stand around the text. `logprobs` is
-    the form of log-probabilities. The prompt's ids stand in the document, or in its choice where choices have each their own.
+    `start` opens the list of choices, `end` closes it and the document; `before` and `after` are around the text. `logprobs` is
+    the form of log-probabilities. The prompt's ids are in the document, or in its choice if each choice has its own.
     """
 
     start: bytes
@@ -51,7 +51,7 @@ class Chunks:
         return None if self.role is None else self._start(choice) + self.role + b"}" + self._end(extras, usage)
 
     def piece(self, delta: Delta, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes:
-        """Return a chunk of text; the last one of a choice says why it ended. `usage` is what the request cost so far."""
+        """Return a chunk of text; the last one of a choice has the reason of its end. `usage` is the request's so far."""
         if delta.is_content and extras is NO_EXTRAS and usage is None:  # nearly all chunks: one a token
             text = encode(delta.content)
             return b'%b{"index":%d,%b%b%b' % (self.start, choice, self.before, text, self._plain_end)
@@ -61,7 +61,7 @@ class Chunks:
         return self._start(choice) + self.before + encode(delta.content) + self.after + tail
 
     def _fields(self, delta: Delta) -> dict[str, Any]:
-        """Return a delta that is not content alone; it has the members that gain something."""
+        """Return a delta that is not only content; it has the members that gain something."""
         fields: dict[str, Any] = dict.fromkeys(self.reasoning_names, delta.reasoning) if delta.reasoning else {}
         if delta.content:
             fields["content"] = delta.content
@@ -103,7 +103,7 @@ def _members(fields: dict[str, Any]) -> bytes:
 
 
 def _call_fields(piece: CallDelta) -> dict[str, Any]:
-    """Return a piece of a call: its id, type and name only where it begins."""
+    """Return a piece of a call: its id, type and name only at its start."""
     if not piece.id:
         return {"index": piece.index, "function": {"arguments": piece.arguments}}
     function = {"name": piece.name, "arguments": piece.arguments}

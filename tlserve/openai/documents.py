@@ -1,7 +1,7 @@
 """Whole answers as JSON: chat, completion, embeddings, models, tokenize and its like.
 
-Owns the shape of every document that is sent in one piece; those of streams are in `tlserve.openai.chunks`. Refuses to know
-how an answer came about.
+Owns the shape of every document that is sent in one piece; those of streams are in `tlserve.openai.chunks`. Refuses to know how
+an answer came about.
 
 Source: the public API reference; `n_ctx`, `loaded`, `root` and `capabilities` of a model, `/v1/tokenize` and `/v1/detokenize`
 are this server's own. A count of input tokens has the shape that the public API gives it beside its other kind of request.
@@ -27,12 +27,12 @@ from tlserve.openai.logprobs import chat_logprobs, completion_logprobs, prompt_l
 encode = msgspec.json.encode
 
 TOOL_CALLS = "tool_calls"
-"""Why an answer ended that is a call."""
+"""The finish reason of an answer that is a tool call."""
 
 
 @attrs.frozen(kw_only=True)
 class AnswerHead:
-    """What every document of one answer repeats; `created` in seconds since 1970."""
+    """The members that every document of one answer has; `created` in seconds since 1970."""
 
     id: str
     created: int
@@ -52,7 +52,7 @@ class AnswerHead:
 
 @attrs.frozen(kw_only=True)
 class Usage:
-    """What an answer cost, in tokens; `cached` of the prompt's came from the prefix cache, `reasoning` are part of the answer."""
+    """The tokens of an answer; `cached` of the prompt's came from the prefix cache, `reasoning` are part of the answer."""
 
     prompt: int
     completion: int
@@ -72,7 +72,7 @@ class Usage:
 
 @attrs.frozen(kw_only=True)
 class Extras:
-    """What is said of a choice beyond the public API, each None unless it was asked for."""
+    """Members of a choice that the public API does not have, each None unless it was requested."""
 
     token_ids: Sequence[int] | None = None
     prompt_token_ids: Sequence[int] | None = None
@@ -83,7 +83,7 @@ class Extras:
         return {} if self.token_ids is None else {"token_ids": self.token_ids}
 
     def of_prompt(self) -> dict[str, Any]:
-        """Return the members that tell of the prompt."""
+        """Return the members about the prompt."""
         ids = {} if self.prompt_token_ids is None else {"prompt_token_ids": self.prompt_token_ids}
         entries = self.prompt_logprobs
         return ids if entries is None else {**ids, "prompt_logprobs": prompt_logprobs(entries)}
@@ -122,7 +122,7 @@ def _chat_choice(index: int, answer: Answer, with_logprobs: bool, reasoning_name
 
 
 def _message(answer: Answer, reasoning_names: Sequence[str]) -> dict[str, Any]:
-    """Return the message; reasoning and calls are members only where there are some, and then content may be null."""
+    """Return the message; it has reasoning and calls only if there are some, and then content can be null."""
     message: dict[str, Any] = {"role": "assistant", "content": answer.content, "refusal": None}
     if answer.reasoning:
         message |= dict.fromkeys(reasoning_names, answer.reasoning)
@@ -160,7 +160,7 @@ def completion_document(
 
 
 def finish_reason(finish: Finish | None, called: bool = False) -> str | None:
-    """Return the public name of why an answer ended; None while it has not. `called`: it ended in its calls."""
+    """Return the finish reason of an answer; None before its end. `called`: it ended with tool calls."""
     if called:
         return TOOL_CALLS
     return None if finish is None else finish.value
@@ -186,7 +186,7 @@ def _packed(vector: NDArray[np.float32]) -> str:
 class ModelCard:
     """A model as /v1/models shows it; `root` is the model behind an alias, `n_ctx` its context in tokens.
 
-    `capabilities` says of each thing true, or why not.
+    `capabilities` holds true for each capability, or the reason why not.
     """
 
     id: str
@@ -222,10 +222,10 @@ def tokenize_document(tokens: Sequence[int]) -> bytes:
 
 
 def detokenize_document(text: str) -> bytes:
-    """Return the text that token ids spell."""
+    """Return the text of token ids."""
     return encode({"text": text})
 
 
 def input_tokens_document(count: int) -> bytes:
-    """Return how many tokens a request's input has, in the public API's shape."""
+    """Return the number of tokens in a request's input, in the public API's shape."""
     return encode({"object": "response.input_tokens", "input_tokens": count})

@@ -1,6 +1,6 @@
-"""THE table from an error to (status, type, code), and the one error document.
+"""The one table from an error to (status, type, code), and the error document.
 
-Owns what every failure looks like on the wire. Refuses to know where a failure came from: the code that raises chooses the class.
+Owns the form of every failure on the wire. Does not know where a failure came from: the code that raises it chooses the class.
 
 Source: the public API's error object `{"error": {"message", "type", "param", "code"}}`.
 """
@@ -22,7 +22,7 @@ SERVER = "server_error"
 
 @attrs.frozen
 class ErrorRow:
-    """How one class of error answers; `code` None: the error's own, if it has one."""
+    """The answer to one class of errors; `code` None: the error's own, if it has one."""
 
     status: int
     type: str
@@ -46,7 +46,7 @@ TABLE: dict[type[BaseException], ErrorRow] = {
     errors.DrainCut: ErrorRow(503, SERVER, "draining"),
     Exception: ErrorRow(500, SERVER, "internal_error"),
 }
-"""The nearest class on an error's method resolution order decides; `Exception` is what nobody foresaw."""
+"""The first class in an error's method resolution order decides; `Exception` is for unforeseen errors."""
 
 HTTP_CODES: dict[int, str] = {
     401: "invalid_api_key",
@@ -61,16 +61,16 @@ HTTP_CODES: dict[int, str] = {
     431: "headers_too_large",
     503: "unavailable",
 }
-"""The code of a failure that HTTP itself found, by status; a status that is not here has none."""
+"""The code of a failure in the HTTP layer, by status; other statuses have none."""
 
 _HTTP_TYPES = {401: AUTHENTICATION, 403: AUTHENTICATION, 429: RATE_LIMIT}
 _RETRY_AFTER_S = {429: 1, 503: 1}
-"""What a failure that asks to be tried again says when it does not know better, by status."""
+"""The default of Retry-After, by status."""
 
 
 @attrs.frozen
 class ErrorAnswer:
-    """A failure, ready for the wire; `retry_after_s` is set where trying again may help."""
+    """A failure, ready for the wire; `retry_after_s` is set if a retry can help."""
 
     status: int
     type: str
@@ -81,7 +81,7 @@ class ErrorAnswer:
 
     @property
     def kind(self) -> str:
-        """Return the code, or the type of a failure that has none: what a log line says of it."""
+        """Return the code for the log line, or the type if there is no code."""
         return self.code or self.type
 
     def document(self) -> bytes:
@@ -91,10 +91,10 @@ class ErrorAnswer:
 
 
 def describe_error(error: BaseException) -> ErrorAnswer:
-    """Return the answer to `error`. An error that is not ours says nothing of itself to the client."""
+    """Return the answer to `error`. The client learns nothing about an error that is not a `TlserveError`."""
     row = next(TABLE[kind] for kind in type(error).__mro__ if kind in TABLE)
     if not isinstance(error, errors.TlserveError):
-        return ErrorAnswer(row.status, row.type, row.code, "the server failed to answer; the fault is on this side")
+        return ErrorAnswer(row.status, row.type, row.code, "the server failed to answer; the request is not at fault")
     return ErrorAnswer(
         row.status,
         row.type,

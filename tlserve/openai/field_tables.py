@@ -1,10 +1,10 @@
-"""The tables of every public field: chat, completions, embeddings, tokenize, and what nests in them.
+"""The tables of every public field: chat, completions, embeddings, tokenize, and the objects inside them.
 
-Owns which field is served, answers 422, or is accepted without effect, with its type, bounds and words. To serve a field
-that was `later`, declare it `served` here and read it in `tlserve.openai.requests`. Refuses to know what values are for.
+Owns which field is served, is answered 422, or is accepted without effect, with its type, bounds and words. To serve a field
+that was `later`, declare it `served` here and read it in `tlserve.openai.requests`. Does not know what values are for.
 
-Source: the public API reference of chat completions, completions and embeddings; `top_k`, `min_p`, `ignore_eos` and the
-others that it lacks are named as vLLM names them.
+Source: the public API reference of chat completions, completions and embeddings; other fields, such as `top_k`, `min_p` and
+`ignore_eos`, have vLLM's names.
 """
 
 from __future__ import annotations
@@ -61,14 +61,14 @@ _SAMPLING: Table = {
     "top_p": served(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1"),
     "top_k": served(Annotated[int, Meta(ge=-1, le=2**31 - 1)], "an integer of at least 1, or 0 (or -1) for all"),
     "min_p": served(Annotated[float, Meta(ge=0, le=1)], "a number from 0 to 1"),
-    "seed": served(Int64, "an integer of 64 bits"),
+    "seed": served(Int64, "a 64-bit integer"),
     "stop": served(Stops, "a string, or at most 4 strings, none of them empty"),
     "ignore_eos": served(bool, "true or false"),
     "max_tokens": served(Positive, "an integer of at least 1"),
     "stream": served(bool, "true or false"),
     "stream_options": served(dict[str, Raw], "an object"),
     "n": served(Count, "an integer from 1 to 128"),
-    "best_of": served(Count, "the same as n: the best of more answers is not looked for, 422"),
+    "best_of": served(Count, "the same as n; a larger number is 422"),
     "frequency_penalty": served(Penalty, "a number from -2 to 2"),
     "presence_penalty": served(Penalty, "a number from -2 to 2"),
     "repetition_penalty": served(Annotated[float, Meta(ge=0.01, le=100)], "a number from 0.01 to 100; 1 is off"),
@@ -148,7 +148,7 @@ CHAT: Table = {
         Literal["none", "minimal", "low", "medium", "high", "xhigh"],
         "a level of effort that the model's template knows",
     ),
-    "enable_thinking": served(bool, "true or false, as far as the model's template has a switch"),
+    "enable_thinking": served(bool, "true or false, if the model's template has a switch"),
     "chat_template_kwargs": served(
         AnyObject,
         "an object of variables for the model's template",

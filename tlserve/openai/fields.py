@@ -1,11 +1,11 @@
-"""What a field is, and how the members of an object are read by a table of fields.
+"""Fields of a request body, and reading the members of an object by a table of fields.
 
-A field is served now, or known and answered 422 until it is (unless its value asks for nothing), or accepted without effect.
-Members that no table names are ignored, and reported. Owns the reading and the words of its refusals; the tables are in
-`tlserve.openai.field_tables`. Refuses to know what a value is for.
+A field is served, or known and answered 422 (unless its value asks for nothing), or accepted without effect. Members without a
+field are ignored, and reported. Owns the reading and the messages of its refusals; the tables are in
+`tlserve.openai.field_tables`. Does not know what a value is for.
 
-Rules: `null` is the default, for every optional field. A wrong type or value is 400, a known field with a value that is
-not served is 422; both name the field.
+Rules: `null` means the default for every optional field. A wrong type or value is 400, a known field with a value that is not
+served is 422; both name the field.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NULL = b"null"
 
 
 class FieldKind(enum.Enum):
-    """What this server does with a public field."""
+    """What this server does with a field of the public API."""
 
     SERVED = "served"
     LATER = "later"
@@ -41,10 +41,10 @@ def _never(_value: Any) -> bool:
 
 @attrs.frozen
 class Field:
-    """One public field: its type, in words what it takes, and (LATER) which values ask for nothing.
+    """One public field: its type, a text with the values it takes, and (LATER) the values that ask for nothing.
 
-    `shape` is the type that `decode` decodes; its JSON schema is the field's, unless `schema` says it more closely. `quick`
-    is a narrower type that is tried first, and may come out instead: for values that are large and mostly plain.
+    `shape` is the type that `decode` decodes; its JSON schema is the field's, unless `schema` is given. `quick` is a narrower
+    type that is tried first and can be the result instead: for values that are large and mostly plain.
     """
 
     kind: FieldKind
@@ -92,7 +92,7 @@ def later(
     when: Callable[[Any], bool] | None = None,
     schema: Mapping[str, Any] | None = None,
 ) -> Field:
-    """Declare a field that answers 422, except for the values `noop` (or those for which `when` holds)."""
+    """Declare a field that is answered 422, except for the values `noop` (or those for which `when` is true)."""
     return Field(FieldKind.LATER, shape, takes, is_noop=when or noop.__contains__, noops=noop, schema=schema)
 
 
@@ -103,14 +103,14 @@ def inert(shape: Any, takes: str) -> Field:
 
 @attrs.frozen
 class Values:
-    """The served fields that were given (never null), and the names that no table holds."""
+    """The served fields that were given (never null), and the names without a field."""
 
     given: Mapping[str, Any]
     unknown: tuple[str, ...]
 
 
 def read_fields(members: Members, table: Table, *, where: str = "") -> Values:
-    """Decode `members` by `table`; `where` stands before the names in errors ("messages[0].").
+    """Decode `members` by `table`; `where` is put before the names in errors ("messages[0].").
 
     Raises ClientError naming the field for a wrong, missing or unserved one (`Refusal`).
     """
@@ -138,18 +138,18 @@ def _remedy(field: Field) -> str:
 
 
 def decode(raw: msgspec.Raw, field: Field, param: str) -> Any:
-    """Decode one value by its field; raises ClientError: `param` is the field, the message names the place inside it."""
+    """Decode one value by its field; the message of its ClientError names the place inside the field `param`."""
     try:
         return field.decode(raw)
     except msgspec.DecodeError as fault:
         words, _, path = str(fault).partition(" - at `$")
         place = param + path.rstrip("`")
-        said = f"is {shown}" if not path and (shown := _show(raw)) else f"is refused: {words[:1].lower()}{words[1:]}"
+        said = f"is {shown}" if not path and (shown := _show(raw)) else f"is wrong: {words[:1].lower()}{words[1:]}"
         raise ClientError(f"{place} {said}; send {field.takes or 'another value'}", param=param) from None
 
 
 def _show(raw: msgspec.Raw) -> str:
-    """Return a scalar as the client wrote it, or "" if it is long or has parts."""
+    """Return a scalar as the client wrote it, or "" if it is long or not a scalar."""
     text = bytes(raw)
     plain = len(text) <= _SHOWN_BYTES and text[:1] not in (b"[", b"{") and text.isascii()
     return text.decode() if plain else ""

@@ -1,7 +1,7 @@
-"""What a request gives to be read: one text or token ids, or a list of such.
+"""The input of a request: one text or token ids, or a list of these.
 
-Owns the four forms that `prompt` and `input` take, and the place of each item in errors ("input[3]"). Refuses to know
-vocabularies and contexts: limits that depend on a model are the endpoints'.
+Owns the four forms of `prompt` and `input`, and the place of each item in errors ("input[3]"). Does not know vocabularies and
+contexts: the endpoints check the limits that depend on a model.
 
 Source: the public API reference, `prompt` of completions and `input` of embeddings.
 """
@@ -19,7 +19,7 @@ MAX_INPUTS = 2048
 
 @attrs.frozen
 class Input:
-    """One text, or token ids that are taken as they are; `place` names it in errors."""
+    """One text, or token ids that are used unchanged; `place` names it in errors."""
 
     content: str | tuple[int, ...]
     place: str

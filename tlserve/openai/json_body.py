@@ -1,8 +1,8 @@
 """Bytes -> the members of one JSON object, or a 400 that says what is wrong with them.
 
-Owns what the JSON decoder does not look at by itself: the encoding, the depth, the duplicate names, and that the body is an
-object at all. Members stay undecoded (`msgspec.Raw`): each is decoded once, by the type its field has, in
-`tlserve.openai.fields`. Refuses to know which fields exist.
+Owns the checks that the JSON decoder does not make: the encoding, the depth, duplicate names, and that the body is an object.
+Members stay undecoded (`msgspec.Raw`): `tlserve.openai.fields` decodes each once, by the type of its field. Does not know which
+fields exist.
 
 Source: RFC 8259; RFC 7493 (I-JSON) section 2.3 for duplicate names.
 """
@@ -21,7 +21,7 @@ from tlserve.errors import ClientError
 
 MAX_DEPTH = 64
 WINDOW_BYTES = 1 << 17
-"""A scan of this much takes a few milliseconds: what a stream may wait for the interpreter."""
+"""A scan of this size takes a few milliseconds: the longest that a stream should wait for the interpreter."""
 
 Members = Mapping[str, msgspec.Raw]
 
@@ -36,7 +36,7 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def parse_object(body: bytes, *, max_depth: int = MAX_DEPTH) -> Members:
-    """Return the members of the object that `body` is, undecoded.
+    """Return the members of the object in `body`, undecoded.
 
     Takes time linear in the body, whatever its bytes. Raises ClientError for anything but one JSON object in UTF-8, at
     most `max_depth` deep, without duplicate names.
@@ -44,9 +44,11 @@ def parse_object(body: bytes, *, max_depth: int = MAX_DEPTH) -> Members:
     _refuse_encoding(body)
     outline = outline_of(body)
     if is_deeper(outline, max_depth):
-        raise ClientError(f"the body is nested more than {max_depth} levels deep, or its brackets do not match")
+        raise ClientError(
+            f"the body is nested more than {max_depth} levels deep, or its brackets do not match; send a flatter object"
+        )
     members = _decode(body)
-    if outline.count(b":") != len(members):  # one colon a name: there are nested names, or one stands twice
+    if outline.count(b":") != len(members):  # one colon a name: there are nested names, or one is there twice
         _refuse_duplicates(body)
     return members
 
@@ -129,6 +131,6 @@ def _refuse_duplicates(body: bytes) -> None:
         _NAMES.decode(body.decode())
     except _DuplicateNameError as twice:
         name = str(twice)[:64].encode(errors="replace").decode()
-        raise ClientError(f"the name {name!r} stands twice in one object; send it once", param=name) from None
+        raise ClientError(f"the name {name!r} is there twice in one object; send it once", param=name) from None
     except (ValueError, RecursionError) as fault:
         raise ClientError(f"the body is not valid JSON ({fault})") from None

@@ -1,9 +1,9 @@
-r"""Log-probabilities as JSON, in the three forms that the API has.
+r"""Log-probabilities as JSON, in the three forms of the API.
 
-Owns the forms: that of chat, the older one of completions, and that of a prompt. Refuses to know how an answer came about.
+Owns the forms: that of chat, the older one of completions, and that of a prompt. Does not know how an answer was generated.
 
-Source: the public API reference of chat (`logprobs.content`) and of completions (`logprobs`, whose tokens that are no text by
-themselves are written `bytes:\xe2\x80`); the `prompt_logprobs` of vLLM.
+Source: the public API reference of chat (`logprobs.content`) and of completions (`logprobs`, whose tokens that are not whole
+text are written `bytes:\xe2\x80`); the `prompt_logprobs` of vLLM.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tlserve.chat.logprob_entries import LogprobEntry, TokenChoice
 
 
 def chat_logprobs(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | None:
-    """Return the `logprobs` of a chat choice; None where they were not asked for."""
+    """Return the `logprobs` of a chat choice; None if they were not requested."""
     return None if entries is None else {"content": [_chat_entry(entry) for entry in entries], "refusal": None}
 
 
@@ -35,8 +35,8 @@ def _shown(choice: TokenChoice) -> str:
 def completion_logprobs(entries: Sequence[LogprobEntry] | None) -> dict[str, Any] | None:
     """Return the `logprobs` of a completion's choice; None where they were not asked for.
 
-    `top_logprobs` have the token itself besides the likeliest, as the public API has it. Of tokens that are written alike the
-    likelier one is told. Offsets count characters of the choice's text.
+    `top_logprobs` have the token itself in addition to the likeliest, as in the public API. Of tokens with the same text the
+    likelier one is listed. Offsets count characters of the choice's text.
     """
     if entries is None:
         return None
@@ -58,7 +58,7 @@ def _top(entry: LogprobEntry) -> dict[str, float | None] | None:
 
 
 def _written(choice: TokenChoice) -> str:
-    """Return the text of a token, or its bytes if they are not whole characters: then text would not tell one from another."""
+    """Return the text of a token, or its bytes if they are not whole characters, which text could not tell apart."""
     try:
         return choice.bytes.decode()
     except UnicodeDecodeError:

@@ -1,10 +1,10 @@
 """The members of `messages` -> turns of a conversation.
 
-Owns the shape of each role's message and of content parts. Refuses to know templates: what a turn looks like to the model
-is `tlserve.chat`'s. Text parts are joined in order, so that they give the same prompt as the plain string.
+Owns the shape of each role's message and of content parts. Does not know templates: `tlserve.chat` renders the turns. Text parts
+are joined in order, so that they give the same prompt as the plain string.
 
-What an assistant thought (`reasoning_content`, or `reasoning`) is read in its own messages alone. The arguments of a call that
-are no JSON object stay the text that they are: a model wrote them, and its client only hands them back.
+An assistant's reasoning (`reasoning_content`, or `reasoning`) is read only in its own messages. The arguments of a call that are
+not a JSON object stay text: a model wrote them, and its client only returns them.
 
 Source: the public API reference, `messages`; vLLM for `reasoning_content`.
 """
@@ -26,7 +26,7 @@ ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 
 
 class PlainMessage(Struct, forbid_unknown_fields=True, frozen=True, gc=False):
-    """What most messages are; a conversation of these alone is decoded in one pass."""
+    """The form of most messages; a conversation with only these is decoded in one pass."""
 
     role: Literal["system", "developer", "user", "assistant"]
     content: str
@@ -55,7 +55,7 @@ class TextPart(Struct, tag_field="type", tag="text", frozen=True):
 
 
 class RefusalPart(Struct, tag_field="type", tag="refusal", frozen=True):
-    """What an assistant declined to say."""
+    """A refusal of an assistant."""
 
     refusal: str
 
@@ -123,7 +123,7 @@ BY_ROLE: Mapping[str, Table] = {
             list[MessageCall], 'a list of {"id": ..., "type": "function", "function": ...}', schema=_CALLS_SCHEMA
         ),
         "reasoning_content": served(str, "a string"),
-        "reasoning": served(str, "a string: another name of reasoning_content, which wins"),
+        "reasoning": served(str, "a string: another name of reasoning_content, which is used if both are sent"),
         "function_call": later(dict[str, Any], ""),
         "refusal": inert(str, "a string"),
         "audio": later(dict[str, Any], ""),
@@ -140,7 +140,7 @@ BY_ROLE: Mapping[str, Table] = {
 
 
 def read_turns(messages: Sequence[Any]) -> tuple[tuple[Turn, ...], tuple[str, ...]]:
-    """Return the turns, and the names in them that no table holds (`messages[].name`, each once).
+    """Return the turns, and the names in them without a field (`messages[].name`, each once).
 
     `messages` are all plain, or all undecoded members.
 
@@ -159,7 +159,7 @@ def read_turns(messages: Sequence[Any]) -> tuple[tuple[Turn, ...], tuple[str, ..
 
 
 def _are_plain(messages: Sequence[Any]) -> TypeGuard[Sequence[PlainMessage]]:
-    """Say whether the list is of plain messages; it is of one kind throughout."""
+    """Say whether the list has plain messages; all of its items have the same form."""
     return bool(messages) and isinstance(messages[0], PlainMessage)
 
 
@@ -175,7 +175,7 @@ def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str,
 
 
 def _take_calls(given: dict[str, Any]) -> None:
-    """Put calls and reasoning under the names that a turn has for them."""
+    """Move calls and reasoning to the names of a turn's fields."""
     calls = given.pop("tool_calls", ())
     if calls:
         given["calls"] = tuple(
@@ -187,7 +187,7 @@ def _take_calls(given: dict[str, Any]) -> None:
 
 
 def _arguments(arguments: str | dict[str, Any] | None) -> Mapping[str, Any] | str:
-    """Return an object, or text that is none; text that nests deeper than `is_json` follows stays text, too."""
+    """Return an object, or other text unchanged; text that nests too deep for `is_json` also stays text."""
     if not isinstance(arguments, str):
         return arguments or {}
     if not is_json(arguments.strip() or "{}"):

@@ -1,9 +1,9 @@
-"""What chat and completions have in common: the options of a generation, and the rules that hold between them.
+"""The options of a generation, which chat and completions share, and the rules between them.
 
-Owns the reading of decoded fields into one frozen type. Refuses to know models: limits that depend on one (context, vocabulary)
-are the endpoints'.
+Owns the reading of decoded fields into one frozen type. Does not know models: the endpoints check the limits that depend on one
+(context, vocabulary).
 
-Source: the public API reference of chat completions and completions; what it lacks is named and meant as vLLM does.
+Source: the public API reference of chat completions and completions; further fields have the names and meanings of vLLM.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 @attrs.frozen(kw_only=True)
 class GenerationOptions:
-    """What chat and completions have in common.
+    """The options that chat and completions share.
 
-    `sampling` holds only what was given, to be laid over the model's defaults. `max_tokens` None: not given;
-    `max_tokens_field` is the name it came under. `logprobs` None: not asked; k >= 0: with the k best beside each; so are
-    `prompt_logprobs`. `n` answers are made for each prompt. `timeout_s` counts from the request's arrival.
-    `format`: what the content must match.
+    `sampling` holds only the values that were given; they override the model's defaults. `max_tokens` None: not given;
+    `max_tokens_field` is the name of its field. `logprobs` None: not requested; k >= 0: also the k likeliest tokens at each
+    place; the same for `prompt_logprobs`. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
+    the form that the content must have.
     """
 
     sampling: Mapping[str, Any] = attrs.field(factory=dict)
@@ -56,7 +56,7 @@ class GenerationOptions:
     format: AnswerFormat | None = None
 
     def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
-        """Return `defaults` with what the request gave laid over them."""
+        """Return `defaults`, with the values of the request in their places."""
         return attrs.evolve(defaults, **self.sampling)
 
 
@@ -92,18 +92,21 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
 
 
 def _check_together(given: Mapping[str, Any], stream: bool) -> None:
-    """Refuse fields that do not go with each other."""
+    """Refuse fields that cannot be combined."""
     if "stream_options" in given and not stream:
-        raise ClientError("stream_options goes only with stream true; leave it out", param="stream_options")
+        raise ClientError("stream_options needs stream true; leave it out", param="stream_options")
     if "prompt_logprobs" in given and stream:
         raise ClientError(
-            "prompt_logprobs does not go with stream true; leave one of them out", param="prompt_logprobs"
+            "prompt_logprobs cannot be combined with stream true; leave one of them out", param="prompt_logprobs"
         )
     best_of, n = given.get("best_of"), given.get("n", 1)
     if best_of is not None and best_of > n:
-        raise Refusal(f"best_of is not served beyond n ({n}); leave it out, and take all n answers", param="best_of")
+        raise Refusal(
+            f"best_of is {best_of}, and values above n ({n}) are not served; leave it out, and choose among the n answers",
+            param="best_of",
+        )
     if best_of is not None and best_of < n:
-        raise ClientError(f"best_of is {best_of}, and n asks for {n} answers; leave best_of out", param="best_of")
+        raise ClientError(f"best_of is {best_of}, but n asks for {n} answers; leave best_of out", param="best_of")
 
 
 def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -118,13 +121,13 @@ def _sampling(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _repetition_penalty(given: Mapping[str, Any]) -> float:
-    """Return the penalty that came under its other name; under both names it must be the same."""
+    """Return the penalty that was sent as `repeat_penalty`; under both names it must be the same."""
     penalty = float(given["repeat_penalty"] or 1)
     if penalty < 0.01:
         raise ClientError(f"repeat_penalty is {penalty}; send a number from 0.01 to 100, or 0", param="repeat_penalty")
     if given.get("repetition_penalty", penalty) != penalty:
         raise ClientError(
-            "repeat_penalty and repetition_penalty are two names of one thing and differ; send one of them",
+            "repeat_penalty and repetition_penalty are two names of one option, but differ; send one of them",
             param="repeat_penalty",
         )
     return penalty
@@ -135,7 +138,7 @@ def _biases(given: Mapping[str, float]) -> tuple[tuple[int, float], ...]:
     for name in given:
         if not _TOKEN_ID.fullmatch(name):
             raise ClientError(
-                f"logit_bias has the key {name[:40]!r}; send token ids in decimal, which /v1/tokenize tells",
+                f"logit_bias has the key {name[:40]!r}; send token ids in decimal, as returned by /v1/tokenize",
                 param="logit_bias",
             )
     return tuple(sorted((int(name), float(bias)) for name, bias in given.items() if bias))
@@ -146,7 +149,7 @@ def _stops(stop: str | list[str] | tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _logprobs(given: Mapping[str, Any]) -> int | None:
-    """Return how many are asked for: completions say a number, chat says whether, and the number by another field."""
+    """Return the requested number: completions send it, chat sends true and the number in another field."""
     asked = given.get("logprobs", False)
     if isinstance(asked, int) and not isinstance(asked, bool):
         return asked
@@ -154,5 +157,5 @@ def _logprobs(given: Mapping[str, Any]) -> int | None:
     if asked:
         return int(top)
     if top:
-        raise ClientError("top_logprobs goes only with logprobs true; send both, or neither", param="top_logprobs")
+        raise ClientError("top_logprobs needs logprobs true; send both, or neither", param="top_logprobs")
     return None

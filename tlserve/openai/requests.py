@@ -1,9 +1,9 @@
 """Bodies -> typed requests, each parsed once.
 
-Owns the request types that the endpoints work on, and the rules that hold between fields. Refuses to know models: limits
-that depend on one (context, vocabulary, dimensions) are the endpoints'.
+Owns the request types of the endpoints, and the rules between fields. Does not know models: the endpoints check the limits that
+depend on one (context, vocabulary, dimensions).
 
-Source: the public API reference of chat completions, completions, embeddings; design section 9 for `/v1/tokenize`.
+Source: the public API reference of chat completions, completions and embeddings; `/v1/tokenize` is this server's own.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tlserve.openai.tools import NO_TOOLS, AskedTools, read_tools
 
 @attrs.frozen(kw_only=True)
 class ChatRequest:
-    """One body of POST /v1/chat/completions; `ignored` names what no table holds.
+    """One body of POST /v1/chat/completions; `ignored` names the members without a field.
 
-    `strict`: what is ignored is an error, also what only a model's template can tell.
+    `strict`: an ignored member is an error, also one that only the model's template ignores.
     """
 
     model: str
@@ -87,7 +87,7 @@ class DetokenizeRequest:
 
 @attrs.frozen
 class BodyRules:
-    """How bodies are read: the deepest nesting, and whether unknown fields are 400 instead of ignored."""
+    """The rules of reading a body: the deepest nesting, and whether unknown fields are 400 instead of ignored."""
 
     max_depth: int = MAX_DEPTH
     strict: bool = False
@@ -122,14 +122,16 @@ def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
 
 
 def _continues(given: Mapping[str, Any], turns: tuple[Turn, ...]) -> bool:
-    """Say whether the last message is to be continued; raises ClientError where it cannot be."""
+    """Say whether the answer continues the last message; raises ClientError if it cannot."""
     if not given.get("continue_final_message"):
         return False
     param = "continue_final_message"
     if turns[-1].role is not Role.ASSISTANT or turns[-1].calls:
-        raise ClientError(f"{param} needs an assistant's message at the end, one without tool_calls", param=param)
+        raise ClientError(f"{param} needs an assistant's message without tool_calls at the end", param=param)
     if given.get("add_generation_prompt"):
-        raise ClientError(f"{param} does not go with add_generation_prompt true; send one of them", param=param)
+        raise ClientError(
+            f"{param} cannot be combined with add_generation_prompt true; send only one of them", param=param
+        )
     return True
 
 
@@ -184,7 +186,9 @@ def _ignored(names: tuple[str, ...], rules: BodyRules) -> tuple[str, ...]:
 
 
 def refuse_ignored(names: Sequence[str]) -> None:
-    """Raise ClientError for the first of `names`, if there is one: the request asked for that."""
+    """Raise ClientError for the first of `names`, if there is one, because the request is strict."""
     if names:
         shown = names[0][:64]
-        raise ClientError(f"{shown} is not a field of this endpoint, and the request asked to be strict", param=shown)
+        raise ClientError(
+            f"{shown} is not a field of this endpoint, and the request is strict; leave it out", param=shown
+        )

@@ -1,11 +1,11 @@
 """`tools`, `tool_choice` and `parallel_tool_calls` -> the tools of a prompt, and how its answer is read.
 
-Owns the shape of a tool, which choices are served, and what of a tool's schema is enforced. Refuses to know dialects.
+Owns the shape of a tool, the served choices, and the part of a tool's schema that is enforced. Does not know dialects.
 
-Rules: an empty list or null is no tools; "none" keeps the tools from the model, and calls out of the answer; "required" and a
-named tool force calls, and are 400 where there is no such tool. A strict tool is held to its whole schema, or refused with what
-cannot be held; where another's calls are forced, to as much of it as can be. A named tool is called once.
-Source: the public API reference.
+Rules: an empty list or null means no tools. "none" hides the tools from the model, and keeps calls out of the answer. "required"
+and a named tool force calls, and are 400 without such a tool. The whole schema of a strict tool is enforced, or the tool is
+refused with the part that cannot be; if the calls of another tool are forced, as much of its schema as possible is enforced. A
+named tool is called once. Source: the public API reference.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CHOICES = ("none", "auto", "required")
 
 
 class FunctionSpec(Struct):
-    """What a function is called, what it is for, and the JSON schema of its arguments."""
+    """The name of a function, its description, and the JSON schema of its arguments."""
 
     name: Annotated[str, Meta(pattern=NAME_PATTERN)]
     description: str | None = None
@@ -35,7 +35,7 @@ class FunctionSpec(Struct):
 
 
 class FunctionTool(Struct, tag_field="type", tag="function"):
-    """A function that the model may call."""
+    """A function that the model can call."""
 
     function: FunctionSpec
 
@@ -94,7 +94,7 @@ def tool_choice_schema() -> Mapping[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class AskedTools:
-    """What a request says of tools: `shown` are those that the prompt tells of, as they were sent. `use` None: no calls."""
+    """The tools of a request: `shown` are those in the prompt, as they were sent. `use` None: no calls."""
 
     shown: tuple[Mapping[str, Any], ...] = ()
     use: ToolUse | None = None
@@ -104,7 +104,7 @@ NO_TOOLS = AskedTools()
 
 
 def read_tools(given: Mapping[str, Any]) -> AskedTools:
-    """Return what the fields of a body say; raises ClientError, or Refusal for what is not served."""
+    """Return the tools of a body's fields; raises ClientError, or Refusal for a choice that is not served."""
     tools: Sequence[Mapping[str, Any]] = given.get("tools") or ()
     functions = _functions(tools)
     choice = given.get("tool_choice", "auto")
@@ -135,13 +135,15 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, FunctionSpec]:
             raise Refusal(f"tools[{index}] is a custom tool, which is not served; send functions", param="tools")
         function = tool.function
         if function.name in functions:
-            raise ClientError(f"tools[{index}].function.name {function.name!r} is there twice", param="tools")
+            raise ClientError(
+                f"tools[{index}].function.name {function.name!r} is there twice; send it once", param="tools"
+            )
         functions[function.name] = function
     return functions
 
 
 def _enforced(functions: Mapping[str, FunctionSpec], named: str | None) -> dict[str, PlacedSchema]:
-    """Return what is enforced of the tools that may be called."""
+    """Return the enforced schema of each tool that can be called."""
     places = {name: f"tools[{index}].function.parameters" for index, name in enumerate(functions)}
     return {
         name: PlacedSchema(
@@ -159,7 +161,7 @@ def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
         words, _, path = str(fault).partition(" - at `$")
         place = f"tools[{index}]{path.rstrip('`')}"
         takes = f"a function whose name matches {NAME_PATTERN}"
-        raise ClientError(f"{place} is refused: {words[:1].lower()}{words[1:]}; send {takes}", param="tools") from None
+        raise ClientError(f"{place} is wrong: {words[:1].lower()}{words[1:]}; send {takes}", param="tools") from None
     return tool
 
 
@@ -168,10 +170,14 @@ def _check_choice(choice: Any, functions: Mapping[str, FunctionSpec]) -> None:
         return
     if isinstance(choice, NamedChoice) and choice.function.name not in functions:
         raise ClientError(
-            f"tool_choice names {choice.function.name[:64]!r}, which is not in tools", param="tool_choice"
+            f"tool_choice names {choice.function.name[:64]!r}, which is not in tools; send one of them",
+            param="tool_choice",
         )
     if not functions:
-        raise ClientError("tool_choice asks for a call, and tools has none to call", param="tool_choice")
+        raise ClientError(
+            "tool_choice asks for a call, but there are no tools; send some, or leave tool_choice out",
+            param="tool_choice",
+        )
     if isinstance(choice, AllowedTools | CustomChoice):
         words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
         raise Refusal(words, param="tool_choice")

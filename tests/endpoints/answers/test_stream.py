@@ -205,7 +205,7 @@ async def test_a_fault_before_the_head_is_an_ordinary_error(open_api) -> None:
     [
         (EngineFailed("the engine failed"), "engine_failed", "the engine failed"),
         (DrainCut("the server had to stop"), "draining", "the server had to stop"),
-        (ZeroDivisionError("secret"), "internal_error", "the fault is on this side"),
+        (ZeroDivisionError("secret"), "internal_error", "the request is not at fault"),
     ],
 )
 async def test_a_fault_after_the_head_is_one_error_event_and_done_without_a_finish(
