@@ -98,7 +98,7 @@ def test_a_node_that_does_not_start_ends_the_head_with_its_reason(tmp_path) -> N
         ([], "a head needs nodes: give one of fleet.nodes"),
         (["--nodes", "2", "--set", "fleet.nodes=http://127.0.0.1:1"], "a head has nodes of one kind"),
         (["--set", "fleet.ray_address=127.0.0.1:1"], "fleet.ray_token_file is missing"),
-        (["--set", "fleet.nodes=nowhere"], "must be URLs of a scheme, a host and a port"),
+        (["--set", "fleet.nodes=nowhere"], "must be URLs with a scheme, a host and a port"),
     ],
 )
 def test_a_head_without_its_nodes_is_refused_by_the_name_of_the_setting(arguments, said) -> None:

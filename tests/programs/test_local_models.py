@@ -142,8 +142,8 @@ def test_an_encoder_next_to_a_chat_model_embeds_and_refuses_to_chat() -> None:
 @pytest.mark.parametrize(
     ("tables", "words"),
     [
-        ([{"model_dir": "succ"}], "the id 'succ' would stand for 2 models"),
-        ([{"model_dir": "x", "model_aliases": ("succ",)}], "the id 'succ' would stand for 2 models"),
+        ([{"model_dir": "succ"}], "2 models have the id 'succ'"),
+        ([{"model_dir": "x", "model_aliases": ("succ",)}], "2 models have the id 'succ'"),
         ([{"model_dir": ""}], "models[0].model_dir is missing"),
     ],
 )

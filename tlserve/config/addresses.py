@@ -1,6 +1,6 @@
 """Listening addresses as the settings write them: "127.0.0.1:8000", ":8000", "[::1]:80", "unix:/run/tlserve.sock".
 
-Owns the parser and the way an address is written back. Refuses to know sockets and names: nothing is looked up or bound.
+Owns the parser and the text of an address. Knows nothing of sockets: no name is looked up and nothing is bound.
 Source: the authority form of RFC 3986 section 3.2, without the user part.
 """
 
@@ -29,7 +29,7 @@ class Address:
 
 UNIX = "unix:"
 LONGEST_UNIX_PATH_BYTES = 100
-"""Less than what every system takes (104 to 108, with the zero byte), so that a path is refused here, with its reason."""
+"""Shorter than the limit of every system (104 to 108, with the zero byte), so that a path is refused here, with a reason."""
 
 
 @attrs.frozen
@@ -50,7 +50,7 @@ def parse_listen(text: str) -> Address | UnixAddress:
 def _parse_unix(text: str) -> UnixAddress:
     path = text.removeprefix(UNIX)
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
-        raise _refused(text, "write the whole path of the socket, like 'unix:/run/tlserve.sock'")
+        raise _refused(text, "write the whole path of the socket, such as 'unix:/run/tlserve.sock'")
     if len(path.encode()) > LONGEST_UNIX_PATH_BYTES:
         raise _refused(text, f"the path of a Unix socket has at most {LONGEST_UNIX_PATH_BYTES} bytes")
     return UnixAddress(path)
@@ -62,7 +62,7 @@ def parse_address(text: str) -> Address:
         raise _refused(text, "leave the scheme out and write host:port")
     host, colon, port = text.rpartition(":")
     if not colon:
-        raise _refused(text, f"write ':{text}'" if text.isdecimal() else f"add a port, like '{text}:8000'")
+        raise _refused(text, f"write ':{text}'" if text.isdecimal() else f"add a port, such as '{text}:8000'")
     return Address(_parse_host(host, text), _parse_port(port, text))
 
 
@@ -70,11 +70,11 @@ def _parse_host(host: str, text: str) -> str:
     if host.startswith("[") and host.endswith("]"):
         if _IPV6.fullmatch(host[1:-1]) and ":" in host:
             return host[1:-1]
-        raise _refused(text, "only an IPv6 address stands in brackets")
+        raise _refused(text, "only an IPv6 address can be in brackets")
     if ":" in host:
-        raise _refused(text, "write an IPv6 address in brackets, like '[::1]:8000'")
+        raise _refused(text, "write an IPv6 address in brackets, such as '[::1]:8000'")
     if not _HOST.fullmatch(host):
-        raise _refused(text, "a host has letters, digits, '.', '-' and '_' only")
+        raise _refused(text, "a host has only letters, digits, '.', '-' and '_'")
     return host
 
 

@@ -1,6 +1,6 @@
-"""What a setting's text must look like, where bounds do not say it; each raises `SettingsError` with the words after the name.
+"""Checks of the form of a setting's text, where bounds are not enough.
 
-Refuses to know which setting is asked about.
+Each raises `SettingsError` with the words that follow the name of the setting, which it does not know.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ _WEAKEST_KEY_ALPHABET = 6
 
 
 def check_listen(text: str) -> None:
-    """Refuse what is no list of addresses to listen on."""
+    """Refuse a text that is not an address to listen on."""
     parse_listen(text)
 
 
 def check_listen_or_empty(text: str) -> None:
-    """Do so unless it is empty."""
+    """Refuse a text that is neither empty nor an address to listen on."""
     if text:
         parse_listen(text)
 
 
 def check_key_strength(key: str) -> None:
-    """Refuse an API key that is empty, cannot stand in a header, or is easily guessed; raises `SettingsError`."""
+    """Refuse an API key that is empty, cannot be sent in a header, or is easily guessed; raises `SettingsError`."""
     if not key:
-        raise SettingsError(("is empty, which would be no key at all: give one, or leave it out",))
+        raise SettingsError(("is empty: give a key, or leave the setting out",))
     if not (key.isascii() and key.isprintable() and " " not in key):
         raise SettingsError(("has characters that an Authorization header cannot carry: use visible ASCII",))
     if len(key) < _WEAKEST_KEY_CHARACTERS or len(set(key)) < _WEAKEST_KEY_ALPHABET:
@@ -41,7 +41,7 @@ def check_key_strength(key: str) -> None:
 
 
 def check_mode(text: str) -> None:
-    """Refuse what is no mode of a socket."""
+    """Refuse a text that is not a mode of a socket."""
     if not (text.isascii() and text.isdecimal() and len(text) <= 4 and set(text) <= set("01234567")):
         raise SettingsError((f"must be an octal mode such as '0660', not {text!r}",))
     if int(text, 8) & ~0o777:
@@ -49,32 +49,32 @@ def check_mode(text: str) -> None:
 
 
 def check_routes(routes: tuple[str, ...]) -> None:
-    """Refuse what are no routes."""
+    """Refuse texts that are not routes."""
     for route in routes:
         method, space, path = route.partition(" ")
         if not (method.isascii() and method.isupper() and space and path.startswith("/")):
-            raise SettingsError((f"has {route!r}; write a method and a path, like 'GET /healthz'",))
+            raise SettingsError((f"has {route!r}; write a method and a path, such as 'GET /healthz'",))
 
 
 def check_origins(origins: tuple[str, ...]) -> None:
-    """Refuse what are no origins of pages."""
+    """Refuse texts that are not origins of pages."""
     for origin in origins:
         scheme, marks, host = origin.partition("://")
         if origin != "*" and not (scheme.isalnum() and marks and host and "/" not in host and origin == origin.lower()):
-            raise SettingsError((f"has {origin!r}; write '*', or an origin like 'https://app.example.com'",))
+            raise SettingsError((f"has {origin!r}; write '*', or an origin such as 'https://app.example.com'",))
 
 
 def check_node_urls(urls: tuple[str, ...]) -> None:
-    """Refuse what are no URLs of nodes."""
+    """Refuse texts that are not URLs of nodes."""
     for url in urls:
         scheme, slashes, host = url.partition("://")
         if scheme not in ("http", "https") or not slashes or not host or "/" in host.rstrip("/"):
             raise SettingsError(
-                (f"must be URLs of a scheme, a host and a port such as 'http://10.0.0.7:8000', not {url!r}",)
+                (f"must be URLs with a scheme, a host and a port, such as 'http://10.0.0.7:8000', not {url!r}",)
             )
 
 
 def check_endpoint(url: str) -> None:
-    """Refuse what is no address of a collector."""
+    """Refuse a text that is not the address of a collector."""
     if url and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", url):
         raise SettingsError((f"must be an http:// or https:// address, not {url!r}",))

@@ -1,7 +1,7 @@
-"""The declared settings as a table, and one value checked against its row.
+"""The declared settings as a table, and the check of one value against its row.
 
-Owns reading the attrs classes of `tlserve.config.settings`, what each type is called, and the sentence of every refusal of a
-value. Refuses to know where a value came from: `tlserve.config.load` puts the source in front.
+Owns reading the attrs classes of `tlserve.config.settings`, the names of the types, and the messages about wrong values. Does not
+know where a value came from: `tlserve.config.load` puts the source in front.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ MODELS = "models"
 
 
 class Refused(Exception):
-    """A value that its setting does not take; the text says why, and what would be taken."""
+    """A value that its setting does not take; the text says why, and which values it takes."""
 
 
 @attrs.frozen
 class SettingType:
-    """A type of setting: what people call it, and how a TOML value or a text becomes it (None: it cannot)."""
+    """A type of setting: its name for people, and how a TOML value or a text is converted (None: it cannot be)."""
 
     called: str
     schema: Mapping[str, object]
@@ -114,7 +114,7 @@ def declared_settings() -> dict[str, dict[str, Declared]]:
 
 @functools.cache
 def declared_models() -> dict[str, Declared]:
-    """Return every setting of a [[models]] table: those of [engine] that are a model's."""
+    """Return every setting of a [[models]] table: those of [engine] that belong to a model."""
     rows = declared_settings()["engine"].items()
     return {key: attrs.evolve(row, table=MODELS) for key, row in rows if key not in SERVER_KEYS}
 
@@ -132,7 +132,7 @@ def _rows(table: str, cls: type[attrs.AttrsInstance], within: str = "") -> dict[
 
 
 def evolved(settings: Any, given: Mapping[str, Any]) -> Any:
-    """Return `settings` with the values of `given`, whose keys may have a dot."""
+    """Return `settings` with the values of `given`, whose keys can have a dot."""
     own = {key: value for key, value in given.items() if "." not in key}
     for table in {key.partition(".")[0] for key in given if "." in key}:
         inner = {key.partition(".")[2]: value for key, value in given.items() if key.startswith(f"{table}.")}
@@ -144,7 +144,7 @@ def checked_toml(row: Declared, value: object) -> object:
     """Return a TOML value as the setting's type; raises `Refused`."""
     typed = row.kind.of_toml(value)
     if typed is None:
-        given = "what is given" if row.is_secret else _called(value)
+        given = "the given value" if row.is_secret else _called(value)
         raise Refused(f"must be {row.kind.called}, not {given}")
     return _bounded(row, typed)
 
@@ -182,7 +182,7 @@ def _unit(row: Declared) -> str:
 
 
 def _called(value: object) -> str:
-    """Say a TOML value as its writer would: its kind, and the value where it is short."""
+    """Describe a TOML value as its author would: its kind, and the value if it is short."""
     kinds = {
         bool: "a boolean",
         str: "a text",

@@ -1,7 +1,7 @@
 """The one place where the process environment is read.
 
-Owns the access, and nothing of the names: whoever needs a variable is handed the mapping, so that tests hand in a
-dict. Refuses to write: a variable for a child process is set on a copy.
+Other modules get the mapping as an argument, so that tests can pass a dict. Nothing is written: a variable for a child process
+is set on a copy.
 """
 
 from __future__ import annotations

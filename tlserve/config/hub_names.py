@@ -1,7 +1,7 @@
 """Names of models on a hub, as users write them: "ORG/NAME" and "ORG/NAME@REVISION".
 
-Owns the parser, and the folder that a name has in the model cache: the slash becomes "--", which a hub does not allow in names.
-Refuses to know the hub and the cache.
+Owns the parser, and the folder of a name in the model cache: the slash becomes "--", which a hub does not allow in names. Knows
+nothing of the hub and the cache.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class HubName:
 
 
 def parse_hub_name(text: str) -> HubName | None:
-    """Return the name that `text` spells, None where it spells none."""
+    """Return the name in `text`, or None if `text` is not such a name."""
     found = _NAME.fullmatch(text)
     if found is None or ".." in text or "--" in found["org"] + "/" + found["name"] or text.endswith(("/", ".")):
         return None

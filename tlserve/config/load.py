@@ -1,7 +1,7 @@
 """Settings from their four layers: defaults < file < environment < command line.
 
-Owns the precedence (the [[models]] tables stand in the file alone), the names of the layers, and collecting every refusal before
-one error is raised. Refuses to know what a setting means. The environment is handed in; only the file is read here.
+Owns the precedence (only the file has [[models]] tables), the names of the layers, and the collection of all refusals into one
+error. Does not know what a setting means. The environment is an argument; only the file is read here.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FEW = 12
 
 @attrs.frozen
 class Given:
-    """One value as it was given: by which source, for which setting; `read` checks and types it."""
+    """One value as it was given, with its source and its setting; `read` checks and converts it."""
 
     source: str
     table: str
@@ -46,7 +46,7 @@ class Given:
 
 @attrs.frozen
 class Loaded:
-    """The settings, and for each that was given ("http.max_body_bytes") the source that won."""
+    """The settings, and for each one that was given ("http.max_body_bytes") the source that won."""
 
     settings: Settings
     sources: Mapping[str, str]
@@ -62,7 +62,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequ
 
 
 def load_with_sources(path: Path | None, environ: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Loaded:
-    """Do as `load_settings`, and keep where each value came from."""
+    """Do the same as `load_settings`, and keep the source of each value."""
     refusals: list[str] = []
     given = chain(_file_layer(path, refusals), _environment_layer(environ), _command_line_layer(overrides))
     values: dict[str, dict[str, object]] = {table: {} for table in declared_settings()}
@@ -116,7 +116,7 @@ def _nearest(name: str, known: Mapping[str, object]) -> str:
     close = difflib.get_close_matches(name.lower(), known, n=1)
     if close:
         return f"; did you mean {close[0]!r}?"
-    return f"; known are {', '.join(known)}" if len(known) <= _FEW else "; `tlserve check-config` prints all there are"
+    return f"; known are {', '.join(known)}" if len(known) <= _FEW else "; `tlserve check-config` prints all of them"
 
 
 # --- the file --------------------------------------------------------------------------------------------------------
@@ -165,7 +165,7 @@ def _is_list_of_tables(content: object) -> TypeGuard[list[dict[str, object]]]:
 
 def _model_values(path: Path, tables: list[dict[str, object]]) -> Iterator[Given]:
     for index, table in enumerate(tables):
-        # said even where it is missing, so that an empty table is seen, and refused
+        # a missing model_dir counts as empty, so that an empty table is refused as well
         yield from _table_values(path, f"{MODELS}[{index}]", {"model_dir": "", **table})
 
 
@@ -176,7 +176,7 @@ def _outside_a_table(key: str) -> str:
     if key in tables:
         return f"{key!r} must be a table: write [{key}] above its settings"
     homes = [table for table, rows in tables.items() if key in rows]
-    return f"{key!r} stands outside a table" + (f": write it below [{homes[0]}]" if homes else "")
+    return f"{key!r} is not in a table" + (f": write it below [{homes[0]}]" if homes else "")
 
 
 def _toml_reader(path: Path, value: object) -> Callable[[Declared], object]:
@@ -188,7 +188,7 @@ def _toml_reader(path: Path, value: object) -> Callable[[Declared], object]:
 
 
 def _beside(file: Path, given: str) -> str:
-    """Take a relative path from the file's own folder if it is there; else it is a name, or relative to where we run."""
+    """Return a path relative to the file's folder if it exists; else it is a name, or relative to the working directory."""
     beside = file.parent / Path(given).expanduser()
     return str(beside) if given and os.path.exists(beside) else given
 
@@ -197,9 +197,9 @@ def _beside(file: Path, given: str) -> str:
 
 
 def _environment_layer(environ: Mapping[str, str]) -> Iterator[Given]:
-    """Read `TL_ENGINE__KEY` and its kind, `TL_ENGINE__SAMPLING__KEY` among them.
+    """Read the variables such as `TL_ENGINE__KEY` and `TL_ENGINE__SAMPLING__KEY`.
 
-    One underscore is not ours: Kubernetes sets TL_ENGINE_PORT by itself for a service called tl-engine.
+    Variables with one underscore are ignored: Kubernetes itself sets TL_ENGINE_PORT for a service called tl-engine.
     """
     for name in sorted(environ):
         for prefix, table in _PREFIXES.items():

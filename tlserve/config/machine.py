@@ -1,6 +1,6 @@
-"""What this machine offers: its available memory, the share of it that a server takes, and the cores this process may use.
+"""The resources of this machine: its available memory, the share that a server takes, and the cores this process can use.
 
-Owns reading the kernel's own figures, including the limits of a container.
+Owns the reading of the kernel's figures, including the limits of a container.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from pathlib import Path
 from tlserve.config import cgroup
 
 SHARE_OF_MEMORY = 4
-"""One part in this many of the available memory goes to keys and values, unless the setting says otherwise."""
+"""One part in this many of the available memory is for keys and values, unless the setting says otherwise."""
 
 
 def available_memory_bytes(proc: Path = cgroup.PROC, root: Path = cgroup.ROOT) -> int:
-    """Return the bytes that can be taken without swapping: the machine's, or the container's where that is less.
+    """Return the bytes that can be used without swapping: the machine's, or the container's if that is less.
 
     Source: MemAvailable of proc_meminfo(5); for containers `tlserve.config.cgroup`.
     """
@@ -39,5 +39,5 @@ def _machine_available(proc: Path) -> int:
                 return int(line.split()[1]) * 1024
     except (OSError, ValueError):
         pass
-    # not Linux: half of what is installed is a cautious guess at what is free
+    # not Linux: half of the installed memory is a cautious guess at the free memory
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2

@@ -1,6 +1,6 @@
-"""The id under which a model is served, from where it lies.
+"""The id under which a model is served, derived from its path.
 
-Owns the rule alone; nothing is opened. `.../smol-135m/v3` is `smol-135m`, `succ/` is `succ`, `X.gguf` is `X`.
+Owns only the rule; no file is opened. `.../smol-135m/v3` is `smol-135m`, `succ/` is `succ`, `X.gguf` is `X`.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ _SAYS_NOTHING = frozenset({"", ".", "..", "model", "ggml-model"})
 
 
 def served_model_id(model_dir: str, model_id: str = "") -> str:
-    """Return `model_id` if it is set, else the id that `model_dir` stands for.
+    """Return `model_id` if it is set, else the id derived from `model_dir`.
 
-    A version folder (`v3`) and a file called `model.gguf` are named by their folder; the number of a shard is dropped, and
-    what has no place in an id becomes "-".
+    A version folder (`v3`) and a file called `model.gguf` are named by their folder. The number of a shard is dropped, and
+    characters that an id cannot have become "-".
     """
     if model_id:
         return model_id

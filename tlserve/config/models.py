@@ -1,6 +1,6 @@
-"""Several models in one server: what a [[models]] table takes over from [engine], and which names may stand together.
+"""Several models in one server: what a [[models]] table takes from [engine], and the check that their ids differ.
 
-Owns both rules. Refuses to know files: `tlserve.config.load` hands in what was given.
+Owns both rules. Knows nothing of files: `tlserve.config.load` passes in the values that were given.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tlserve.config.settings import OWN_KEYS, SERVER_KEYS, EngineSettings, Setti
 
 
 def model_beside(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
-    """Return the settings of a model beside that of [engine]: `given`, then [engine]'s, but its own name and size."""
+    """Return the settings of another model: `given`, and else those of [engine] except its name and sizes."""
     inherited = {
         field.name: getattr(engine, field.name)
         for field in attrs.fields(EngineSettings)
@@ -28,20 +28,20 @@ def model_beside(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSett
 
 
 def served_names(model: EngineSettings) -> tuple[str, ...]:
-    """Return every id that a request may name the model by."""
+    """Return every id that a request can use for the model."""
     return (served_model_id(model.model_dir, model.model_id), *model.model_aliases)
 
 
 def model_refusals(settings: Settings) -> list[str]:
-    """Return what is wrong with the models together: one without a place, one id for two."""
+    """Return what is wrong with the models together: a missing model_dir, or one id for two models."""
     missing = [
-        f"models[{index}].model_dir is missing: say which model it is"
+        f"models[{index}].model_dir is missing: name a model"
         for index, model in enumerate(settings.models)
         if not model.model_dir
     ]
     counts = Counter(name for model in settings.served if model.model_dir for name in set(served_names(model)))
     twice = [
-        f"the id {name!r} would stand for {count} models: give one of them another model_id"
+        f"{count} models have the id {name!r}: give one of them another model_id"
         for name, count in counts.items()
         if count > 1
     ]

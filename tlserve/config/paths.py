@@ -1,9 +1,9 @@
-"""Where pulled models lie: the folder of the cache, its layout, and finding models in it.
+"""The cache of pulled models: its folder, its layout, and finding models in it.
 
-Owns the layout. A model of our own catalogue is `<cache>/<name>/v<number>/<name>.gguf`, or with a config.json the folder
-`<cache>/<name>/v<number>/` itself; one of a hub is the folder `<cache>/<org>--<name>/v<number>/`. Beside the files of each lies
-`source.json`, which says where they came from. The folder is put in its place by one rename, last, so that what is there is
-whole. Refuses to know how a model gets there (`tlserve.cli.pull.fetch_model`, `tlserve.cli.pull.hub_pull`) and what is in it.
+Owns the layout. A model of tlserve's catalogue is `<cache>/<name>/v<number>/<name>.gguf`, or with a config.json the folder
+`<cache>/<name>/v<number>/` itself; a model of a hub is the folder `<cache>/<org>--<name>/v<number>/`. Next to the files of each
+model is `source.json`, which says where they came from. The folder is put in its place by one rename at the end, so that a model
+in the cache is complete. Does not know how a model gets there (`tlserve.cli.pull.fetch_model`, `tlserve.cli.pull.hub_pull`).
 Source for the default folder: the XDG base directory specification 0.8.
 """
 
@@ -35,7 +35,7 @@ def model_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     if own := env.get("TL_MODEL_CACHE"):
         return Path(own).expanduser()
     xdg = env.get("XDG_CACHE_HOME", "")
-    # The specification says that a relative path there is to be ignored.
+    # The specification requires that a relative path is ignored.
     base = Path(xdg) if Path(xdg).is_absolute() else _home(env) / ".cache"
     return base / "tlserve" / "models"
 
@@ -46,11 +46,11 @@ def _home(environ: Mapping[str, str]) -> Path:
     try:
         return Path.home()
     except RuntimeError:
-        raise OperatorError("this user has no home folder to keep models in: set TL_MODEL_CACHE") from None
+        raise OperatorError("this user has no home folder for the model cache: set TL_MODEL_CACHE") from None
 
 
 def whole_model(place: Path) -> Path | None:
-    """Return what is served of the version folder `place`: its GGUF file or the folder itself; None where it is not whole."""
+    """Return the model in the version folder `place`: its GGUF file or the folder itself; None if it is not complete."""
     name = place.parent.name
     gguf = place / f"{name}.gguf"
     if gguf.is_file():
@@ -61,7 +61,7 @@ def whole_model(place: Path) -> Path | None:
 
 @attrs.frozen
 class CachedModel:
-    """One version of a pulled model. `name` is what `--model` takes; `path` its GGUF file, or its folder."""
+    """One version of a pulled model. `name` is its name for `--model`, `path` its GGUF file or its folder."""
 
     name: str
     version: str
@@ -75,9 +75,9 @@ class CachedModel:
 
 
 def find_model(name: str, environ: Mapping[str, str] | None = None) -> Path | None:
-    """Return the GGUF file or the folder of the pulled model `name` in its highest version, or None if there is none to be seen.
+    """Return the GGUF file or the folder of the pulled model `name` in its highest version, or None if there is none.
 
-    A cache that may not be looked into holds nothing for us: a model from elsewhere must still be served.
+    A cache that cannot be read counts as empty, so that a model from elsewhere can still be served.
     """
     hub_name = parse_hub_name(name)
     if hub_name is None and not _NAME.fullmatch(name):
@@ -92,13 +92,13 @@ def find_model(name: str, environ: Mapping[str, str] | None = None) -> Path | No
 
 
 def cached_models(cache: Path) -> list[CachedModel]:
-    """Return every version of every model in `cache`, by name, highest version first; none where there is no cache."""
+    """Return every version of every model in `cache`, by name, highest version first; none if there is no cache."""
     folders = sorted(entry.name for entry in cache.iterdir() if _NAME.fullmatch(entry.name)) if cache.is_dir() else []
     return [model for folder in folders for model in versions_of(cache, folder)]
 
 
 def versions_of(cache: Path, folder: str) -> Iterator[CachedModel]:
-    """Yield the versions in one folder of the cache that are whole, highest first."""
+    """Yield the complete versions in one folder of the cache, highest first."""
     org, mark, name = folder.partition("--")
     called = HubName(org, name).repository if mark else folder
     for version in _versions(cache / folder):
@@ -109,13 +109,13 @@ def versions_of(cache: Path, folder: str) -> Iterator[CachedModel]:
 
 
 def next_version(cache: Path, folder: str) -> str:
-    """Return the name of a version above all that are there, whole or not."""
+    """Return the name of a version above all versions in the folder, complete or not."""
     highest = next(iter(_versions(cache / folder)), "v0")
     return f"v{int(highest[1:]) + 1}"
 
 
 def _read_source(path: Path) -> Mapping[str, object]:
-    """Return what source.json says; nothing depends on it for a model of the catalogue, so that a damaged one says nothing."""
+    """Return the contents of source.json; a damaged one counts as empty, because no model of the catalogue depends on it."""
     try:
         document = json.loads(path.read_bytes()[:_MAX_SOURCE_BYTES])
     except (OSError, ValueError, RecursionError):

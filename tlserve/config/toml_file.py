@@ -1,6 +1,6 @@
-"""Read a TOML file whole, or say in one line why not.
+"""Read a TOML file, or say in one line why that is not possible.
 
-Owns the sentences. Refuses to know what the document means.
+Owns the messages. Does not know what the document means.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tlserve.errors import SettingsError
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """Return the document of a file; raises `SettingsError` with the file, and the place in it, but nothing of its text."""
+    """Return the document of a file; raises `SettingsError` with the file and the place in it, but none of its text."""
     try:
         return tomli.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
