@@ -114,8 +114,8 @@ def test_the_arguments_win_over_the_file(serving: Serving, tmp_path: Path) -> No
         (["--set", "threads"], "'threads' is not KEY=VALUE"),
         (["--confg", "x"], "there is no argument '--confg', did you mean '--config'?"),
         (["serve", "--modl=x"], "there is no argument '--modl=x', did you mean '--model'?"),
-        (["serve", "extra"], "there is no argument 'extra'; `tlserve serve --help` shows what there is"),
-        (["pull"], "the following arguments are required: name; `tlserve pull --help` shows what there is"),
+        (["serve", "extra"], "there is no argument 'extra'; `tlserve serve --help` lists the arguments"),
+        (["pull"], "the following arguments are required: name; `tlserve pull --help` lists the arguments"),
     ],
 )
 def test_a_command_line_that_is_not_understood_exits_with_2(

@@ -113,7 +113,7 @@ def test_status_without_a_head_names_the_address() -> None:
         command = [sys.executable, "-m", "tlserve", "fleet", "status", "--health-port"]
         no_head = subprocess.run([*command, port], capture_output=True, text=True, timeout=60, check=False)
         nobody = subprocess.run([*command, "1"], capture_output=True, text=True, timeout=60, check=False)
-    assert "is no head of a fleet" in no_head.stderr
+    assert "is not a fleet head" in no_head.stderr
     assert "no head answers at 127.0.0.1:1" in nobody.stderr
     assert no_head.returncode == nobody.returncode != 0
 
@@ -121,4 +121,4 @@ def test_status_without_a_head_names_the_address() -> None:
 def test_a_plain_server_does_not_pretend_to_be_a_head() -> None:
     with server_process("serve", "--model", "succ", "--set", "fleet.nodes=http://127.0.0.1:1") as server:
         assert server.wait_exit() == exit_code_of(SettingsError(()))
-        assert "fleet.nodes is for the head of a fleet: start it by `tlserve fleet`" in server.lines[-1]
+        assert "fleet.nodes is for the head of a fleet: use `tlserve fleet`" in server.lines[-1]

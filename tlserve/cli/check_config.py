@@ -1,7 +1,6 @@
 """`tlserve check-config`: print the settings in effect as a runtime.toml, with the source of each that was given.
 
-Owns how a setting is written in TOML. What it prints, read again, gives the same settings; only
-secrets are not shown.
+Owns how a setting is written in TOML. The output is a file with the same settings, except for secrets, which are not shown.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from tlserve.config.load import Loaded
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Declare the arguments: those of `serve` that become settings."""
+    """Declare the arguments: those of `serve` that are settings."""
     add_settings_arguments(parser)
 
 
@@ -28,7 +27,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def effective_toml(loaded: Loaded) -> str:
-    """Return the settings as TOML, a comment behind each that is not a default."""
+    """Return the settings as TOML, with a comment after each one that is not a default."""
     tables = [
         _table(f"[{table}]", table, getattr(loaded.settings, table), rows, loaded)
         for table, rows in declared_settings().items()
@@ -53,6 +52,6 @@ def _line(key: str, value: object, source: str | None, *, is_secret: bool) -> st
         return f"# {key} is {'not set' if source is None else f'set, and not shown: {json.dumps(source)[1:-1]}'}"
     if value is None:
         return f"# {key} is not set"
-    # A JSON string without escapes beyond ASCII is a TOML basic string; lists and whole numbers are written alike, too.
+    # a JSON string without escapes beyond ASCII is a TOML basic string; lists and whole numbers are also written alike
     text = json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     return f"{key} = {text}" + (f"  # {json.dumps(source)[1:-1]}" if source else "")

@@ -1,7 +1,7 @@
-"""The table of commands: `tlserve NAME ...`, each in a module of its own that is imported when it is called.
+"""The table of commands: `tlserve NAME ...`, each in its own module, which is imported when the command is called.
 
-Owns the names and one line about each. A command's module has `add_arguments(parser)` and `run(arguments) -> exit code`; a new
-command is a row here and its module.
+Owns the names and one line about each command. A command's module has `add_arguments(parser)` and `run(arguments) -> exit code`;
+a new command is a row here and its module.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import attrs
 
 
 class CommandModule(Protocol):
-    """What the module of a command offers."""
+    """The module of a command."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
         """Declare the command's arguments."""
 
     def run(self, arguments: argparse.Namespace) -> int:
-        """Do it and return the exit code; raises `TlserveError` for a fault that a person can mend."""
+        """Run the command and return the exit code; raises `TlserveError` for an error that a person can fix."""
 
 
 @attrs.frozen
@@ -38,15 +38,15 @@ class Command:
 DEFAULT_COMMAND = "serve"
 
 COMMANDS = {
-    "serve": Command("tlserve.cli.serve", "start a server (what happens without a command, too)"),
-    "fleet": Command("tlserve.cli.fleet", "start the head of a fleet of nodes, or show how its nodes are"),
+    "serve": Command("tlserve.cli.serve", "start a server (the default command)"),
+    "fleet": Command("tlserve.cli.fleet", "start the head of a fleet of nodes, or show the state of its nodes"),
     "node": Command("tlserve.cli.node", "start a node of a fleet"),
     "pull": Command("tlserve.cli.pull.command", "fetch a model into the model cache"),
-    "models": Command("tlserve.cli.models", "show what can be served by name: pulled and built-in models"),
+    "models": Command("tlserve.cli.models", "list the models that can be served by name: pulled and built-in ones"),
     "rm": Command("tlserve.cli.rm", "remove a pulled model from the model cache"),
     "chat": Command("tlserve.cli.chat.command", "talk to a model in the terminal, or line by line through pipes"),
     "bench": Command(
-        "tlserve.cli.bench.command", "measure tokens per second and latencies, of an own server or of a running one"
+        "tlserve.cli.bench.command", "measure tokens per second and latencies of its own server or a running one"
     ),
-    "check-config": Command("tlserve.cli.check_config", "print the settings in effect, and where each comes from"),
+    "check-config": Command("tlserve.cli.check_config", "print the settings in effect and the source of each"),
 }

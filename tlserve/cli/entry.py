@@ -1,7 +1,7 @@
-"""The entry points: from an argument list to a command, and from a fault to one clear line and an exit code.
+"""The entry points: from an argument list to a command, and from an error to one clear line and an exit code.
 
-Owns the top of the command line. Refuses to import anything slow: `import tlserve.cli` and `--help` must answer at once, so
-numpy, trio and rich come with the command that needs them.
+Owns the top of the command line. Imports nothing slow: `import tlserve.cli` and `--help` must be fast, so a command imports
+numpy, trio and rich only if it needs them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tlserve.errors import TlserveError, single_cause
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run `tlserve ARGUMENTS` and return the exit code; `argv` without the program's name, None: of this process."""
+    """Run `tlserve ARGUMENTS` and return the exit code; `argv` is without the program's name, None: of this process."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(arguments)
@@ -37,10 +37,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def trio_run(argv: Sequence[str] | None = None) -> int:
-    """Run `trio-run tlserve ARGUMENTS`: the same as `tlserve ARGUMENTS`."""
+    """Run `trio-run tlserve ARGUMENTS`, which is the same as `tlserve ARGUMENTS`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] != ["tlserve"]:
-        return _tell(("trio-run knows one program: write `trio-run tlserve ...`",), exit_codes.USAGE)
+        return _tell(("trio-run runs only one program: write `trio-run tlserve ...`",), exit_codes.USAGE)
     return main(arguments[1:])
 
 
@@ -68,7 +68,7 @@ def _top(option: str) -> int:
         print(f"tlserve {__version__}")
     else:
         rows = "".join(f"  {name:<14}{command.about}\n" for name, command in COMMANDS.items())
-        print(f"usage: tlserve [COMMAND] [ARGUMENTS]\n\n{rows}\n`tlserve COMMAND --help` says more.")
+        print(f"usage: tlserve [COMMAND] [ARGUMENTS]\n\n{rows}\n`tlserve COMMAND --help` lists the arguments.")
     return exit_codes.DONE
 
 
@@ -79,7 +79,7 @@ def _unknown(name: str) -> str:
 
 
 def _leave_pipe() -> int:
-    """Stop printing into a pipe whose reader has enough (`tlserve check-config | head`), which is no fault of anybody's."""
+    """Stop printing into a closed pipe (`tlserve check-config | head`), which is not an error."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush does not fail
     return exit_codes.PIPE_CLOSED
 

@@ -1,7 +1,7 @@
-"""The one table from a fault to the exit code of the process; `specs/cli-roles.md` explains each.
+"""The table from an error to the exit code of the process; `specs/cli-roles.md` explains each code.
 
-Owns the numbers. Refuses to know how a fault is shown (`tlserve.cli.entry`). What has no row is a defect of this program:
-Python shows its traceback and exits with 1.
+Owns the numbers. Does not know how an error is shown (`tlserve.cli.entry`). An exception without a row is a defect of this
+program: Python prints its traceback and exits with 1.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _CODES: dict[type[errors.TlserveError], int] = {
 
 
 def exit_code_of(fault: errors.TlserveError) -> int:
-    """Return the code of the nearest class in the table that `fault` is one of."""
+    """Return the code of the nearest class of `fault` in the table."""
     return next(_CODES[cls] for cls in type(fault).__mro__ if cls in _CODES)
 
 
 def fault_lines(fault: errors.TlserveError) -> tuple[str, ...]:
-    """Return what to tell the operator: one line, or one for each refused setting."""
+    """Return the message for the operator: one line, or one for each refused setting."""
     messages = fault.refusals if isinstance(fault, errors.SettingsError) else (fault.message,)
     return tuple(" ".join(message.split()) for message in messages)

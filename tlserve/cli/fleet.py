@@ -1,7 +1,7 @@
-"""`tlserve fleet`: the head of a fleet; `... status`: how its nodes are; `... control`: the control process of a Ray cluster.
+"""`tlserve fleet`: the head of a fleet; `status`: the state of its nodes; `control`: the control process of a Ray cluster.
 
-Owns the command that a node of this machine is started by, and the order: settings, logs, the head. Refuses to know how a head
-works (`tlserve.programs.fleet_head`), which is imported only after the settings hold.
+Owns the command that starts a node on this machine, and the order: settings, logs, the head. Does not know how a head works
+(`tlserve.programs.fleet_head`), which is imported only when the settings are valid.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_NODES = 64
 
 RAY_WORKER_PORTS = range(10002, 20000)
-"""What Ray 2 sets aside by itself: min and max worker port of `ray start`."""
+"""The ports that Ray 2 reserves: minimum and maximum worker port of `ray start`."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         choices=("serve", "status", "control"),
         default="serve",
-        help="start a head, ask one how its nodes are, or be the control process of a Ray cluster at fleet.ray_address",
+        help="start a head, show the state of a head's nodes, or be the control process of a Ray cluster at fleet.ray_address",
     )
     add_settings_arguments(parser)
     parser.add_argument(
@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_count,
         default=0,
         metavar="N",
-        help="start so many nodes on this machine, and end them with the head",
+        help="start this many nodes on this machine, and end them with the head",
     )
     parser.add_argument("--json", action="store_true", help="status: print it as JSON")
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _run_control(settings: Settings) -> int:
-    """Hold a control process until a stop signal; the token's file is written if there is none."""
+    """Run a control process until a stop signal; write the token's file if there is none."""
     from functools import partial
     from pathlib import Path
 
@@ -80,14 +80,14 @@ def _run_control(settings: Settings) -> int:
 
     port = parse_address(settings.fleet.ray_address).port if settings.fleet.ray_address else 0
     if port in RAY_WORKER_PORTS:
-        raise SettingsError((f"fleet.ray_address: Ray keeps port {port} for its workers; take one like 6379",))
+        raise SettingsError((f"fleet.ray_address: Ray reserves port {port} for its workers; use one such as 6379",))
     if settings.fleet.ray_token_file:
         make_token_file(Path(settings.fleet.ray_token_file))
     return trio.run(partial(serve_control, ray_settings(settings.fleet), port=port))
 
 
 def own_nodes(arguments: argparse.Namespace, settings: Settings) -> OwnNodes | None:
-    """Return the nodes that are to be started here, None for none; together they take what one server would take."""
+    """Return the nodes to start here, None for none; together they use the cores and memory of one server."""
     if not arguments.nodes:
         return None
     from tlserve.programs.fleet_head import OwnNodes
@@ -102,7 +102,7 @@ def own_nodes(arguments: argparse.Namespace, settings: Settings) -> OwnNodes | N
 
 
 def node_command(arguments: argparse.Namespace, share: Sequence[str]) -> tuple[str, ...]:
-    """Return the command of one node: what the head was told of the model, on a free port of this machine alone."""
+    """Return the command of one node: the head's arguments about the model, on a free port of this machine."""
     given = [f"--config={arguments.config}"] if arguments.config else []
     given += [f"--model={arguments.model}"] if arguments.model else []
     given += [f"--kernels={arguments.kernels}"] if arguments.kernels else []

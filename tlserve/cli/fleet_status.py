@@ -1,6 +1,6 @@
-"""`tlserve fleet status`: what a head says of its nodes, as a table or as JSON.
+"""`tlserve fleet status`: the nodes of a head, as a table or as JSON.
 
-Owns the question, which goes to the head's health port, and the columns. Refuses to judge: the states are the head's own words.
+Owns the request to the head's health port, and the columns. The states are those that the head reports.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tlserve.http.client.connection import ResponseBroken, connect
 ANSWER_LIMIT_S = 5.0
 
 WIDTH = 160
-"""Characters of a line where there is no terminal to ask."""
+"""Characters of a line if standard output is not a terminal."""
 
 
 def _load(node: Mapping[str, Any]) -> str:
@@ -43,7 +43,7 @@ NOTHING_READY = 11
 
 
 def show_status(health_address: str, *, as_json: bool) -> int:
-    """Print the nodes of the head whose health port is `health_address`; return 0 if one is ready.
+    """Print the nodes of the head with the health port `health_address`; return 0 if one of them is ready.
 
     Raises `OperatorError` if no head answers there.
     """
@@ -67,7 +67,7 @@ def print_nodes(nodes: Sequence[Mapping[str, Any]]) -> None:
 
 
 async def ask_nodes(health_address: str) -> list[dict[str, Any]]:
-    """Return what the head says of each node."""
+    """Return what the head reports about each node."""
     address = parse_address(health_address)
     try:
         with trio.fail_after(ANSWER_LIMIT_S):
@@ -75,9 +75,9 @@ async def ask_nodes(health_address: str) -> list[dict[str, Any]]:
                 answer = await client.request("GET", "/healthz")
     except (OSError, ResponseBroken, trio.TooSlowError) as error:
         raise OperatorError(
-            f"no head answers at {health_address}: {error or type(error).__name__}; --health-port says where its health port is"
+            f"no head answers at {health_address}: {error or type(error).__name__}; --health-port sets its health port"
         ) from None
     nodes = json.loads(answer.body).get("fleet")
     if nodes is None:
-        raise OperatorError(f"the server at {health_address} is no head of a fleet, or is still starting")
+        raise OperatorError(f"the server at {health_address} is not a fleet head, or is still starting")
     return list(nodes)

@@ -1,6 +1,6 @@
-"""`tlserve models`: what can be served without a path, with its size and where it came from.
+"""`tlserve models`: the models that can be served by name, with their sizes and where they came from.
 
-Owns the columns. Refuses to know models: nothing is opened, only looked at.
+Owns the columns. No model file is opened.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _cached(model: CachedModel) -> ListedModel:
 
 
 def size_below(path: Path) -> int:
-    """Return the bytes of a file, or of all files in a folder."""
+    """Return the size of a file, or of all files in a folder."""
     return path.stat().st_size if path.is_file() else sum(p.stat().st_size for p in path.rglob("*") if p.is_file())
 
 

@@ -1,7 +1,6 @@
 """`tlserve node`: a server that is a node of a fleet, or, with --join, an actor of a Ray cluster.
 
-Owns the two ways to be a node: with the routes that heads use over HTTP, and by joining a cluster. Refuses to know how either
-works.
+Owns the two ways to be a node: with the routes that heads use over HTTP, and by joining a cluster. Does not know how they work.
 """
 
 from __future__ import annotations
@@ -25,18 +24,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--join",
         metavar="HOST:PORT",
-        help="be an actor of the Ray cluster whose control process is there, and no server",
+        help="be an actor of the Ray cluster with its control process there, instead of a server",
     )
-    parser.add_argument("--name", help="with --join: what heads call this node; the name of this machine and a number")
+    parser.add_argument(
+        "--name", help="with --join: name of this node for heads (default: the name of this machine and a number)"
+    )
     parser.add_argument(
         "--until-stdin-ends",
         action="store_true",
-        help="end when standard input does, so that a node does not outlive whoever started it",
+        help="end when standard input ends, so that the node does not outlive the process that started it",
     )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Serve until a stop signal and return the exit code; raises `OperatorError` for what keeps it from starting."""
+    """Serve until a stop signal and return the exit code; raises `OperatorError` if the node cannot start."""
     settings = as_node(settings_of(arguments))
     from tlserve.telemetry.logs import set_up_logs
 
@@ -64,7 +65,7 @@ def _own_name() -> str:
 
 
 def as_node(settings: Settings) -> Settings:
-    """Return the settings with the routes of the fleet in them."""
+    """Return the settings with the routes of the fleet switched on."""
     return attrs.evolve(settings, fleet=attrs.evolve(settings.fleet, internal=True))
 
 
@@ -75,4 +76,4 @@ async def stdin_ended() -> str:
     async with trio.lowlevel.FdStream(os.dup(_STANDARD_INPUT)) as stream:
         while await stream.receive_some():
             pass
-    return "whoever started this node has gone"
+    return "the process that started this node has ended"

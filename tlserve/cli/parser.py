@@ -1,6 +1,6 @@
-"""A parser of arguments that says what it does not understand in one line, as every other fault is told.
+"""A parser of arguments that reports a mistake in one line, as every other error is reported.
 
-Owns the words around argparse's own. Refuses to know any argument.
+Owns the messages around those of argparse. Knows no argument.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from tlserve.cli import exit_codes
 
 
 class OneLineParser(argparse.ArgumentParser):
-    """Parse the arguments of `tlserve NAME`; a fault is one line on standard error and the exit code for usage."""
+    """Parse the arguments of `tlserve NAME`; a mistake is one line on standard error and the exit code for usage."""
 
     def error(self, message: str) -> NoReturn:
-        """Tell the fault and exit."""
-        line = message if message.endswith("?") else f"{message}; `{self.prog} --help` shows what there is"
+        """Print the message and exit."""
+        line = message if message.endswith("?") else f"{message}; `{self.prog} --help` lists the arguments"
         self.exit(exit_codes.USAGE, f"tlserve: {line}\n")
 
     def parse_all(self, arguments: Sequence[str]) -> argparse.Namespace:
-        """Parse `arguments`; one that is not known gets the nearest one that is."""
+        """Parse `arguments`; the message about an unknown one names the nearest known one."""
         parsed, unknown = self.parse_known_args(arguments)
         if unknown:
             self.error(f"there is no argument {unknown[0]!r}{self._nearest(unknown[0])}")

@@ -1,7 +1,7 @@
-"""`tlserve rm NAME`: a pulled model, all its versions or the one of a revision, out of the model cache.
+"""`tlserve rm NAME`: remove a pulled model from the model cache, all its versions or that of a revision.
 
-Owns the question and the removal. What a name means is decided by the cache's own layout: nothing outside it can be named, and a
-link is not followed. A model disappears by one rename, before its files are deleted.
+Owns the question and the removal. The layout of the cache decides what a name means: nothing outside the cache can be named, and
+links are not followed. A model disappears by one rename, before its files are deleted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tlserve.errors import ModelMissing, OperatorError
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument(
-        "name", help="a name that `tlserve models` shows, with @REVISION for one version of a hub's model"
+        "name", help="a name that `tlserve models` lists, with @REVISION for one version of a model of a hub"
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the model and return 0, or 1 where the answer was no; raises `ModelMissing`."""
+    """Remove the model and return 0, or 1 if the answer was no; raises `ModelMissing`."""
     cache = model_cache_dir()
     models = _named(arguments.name, cache)
     folders = [_folder_of(model, cache) for model in models]
@@ -43,19 +43,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _named(name: str, cache: Path) -> list[CachedModel]:
-    """Return the versions that `name` means."""
+    """Return the versions that `name` stands for."""
     hub_name = parse_hub_name(name) or HubName("", "")
     called = hub_name.repository if hub_name.name else name
     models = [model for model in cached_models(cache) if model.name == called]
     if hub_name.revision:
         models = [model for model in models if model.is_of(hub_name.revision)]
     if not models:
-        raise ModelMissing(f"there is no model {name!r} in {cache}; `tlserve models` shows what there is")
+        raise ModelMissing(f"there is no model {name!r} in {cache}; `tlserve models` lists the models")
     return models
 
 
 def _folder_of(model: CachedModel, cache: Path) -> Path:
-    """Return the folder of the version; refuses one that is a link, or lies elsewhere."""
+    """Return the folder of the version; refuses a folder that is a link or outside the cache."""
     folder = model.path if model.path.is_dir() else model.path.parent
     if folder.is_symlink() or folder.parent.is_symlink() or folder.resolve().parent.parent != cache.resolve():
         raise OperatorError(f"{folder} is a link to another place; remove it by hand")
@@ -63,9 +63,9 @@ def _folder_of(model: CachedModel, cache: Path) -> Path:
 
 
 def _confirmed(question: str) -> bool:
-    """Ask on the terminal; where there is none, the answer is no, with the remedy."""
+    """Ask on the terminal; raises `OperatorError` if there is no terminal."""
     if not sys.stdin.isatty():
-        raise OperatorError(f"{question} There is no terminal to ask on: say --yes")
+        raise OperatorError(f"{question} There is no terminal for the answer: use --yes")
     try:
         return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
     except EOFError:

@@ -1,7 +1,7 @@
-"""The arguments that become settings: `--config`, `--model`, `--host`, `--port`, `--health-port`, `--set`.
+"""The arguments that are settings: `--config`, `--model`, `--host`, `--port`, `--health-port`, `--set`.
 
-Owns their names, and that a host or a port alone replaces its half of the listening address. Every command that needs settings
-takes the same ones from here.
+Owns their names, and the rule that a host or a port alone replaces its half of the listening address. All commands with settings
+have the same arguments.
 """
 
 from __future__ import annotations
@@ -22,17 +22,19 @@ Overrides = list[tuple[str, str]]
 
 def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments on `parser`."""
-    parser.add_argument("--config", type=Path, metavar="FILE", help="a runtime.toml; without it the defaults hold")
-    parser.add_argument("--model", "--model-dir", metavar="PATH", help="directory, GGUF file, or name of a model")
-    parser.add_argument("--host", help="host of the API; an empty one is every interface")
+    parser.add_argument("--config", type=Path, metavar="FILE", help="a runtime.toml; without it the defaults apply")
+    parser.add_argument("--model", "--model-dir", metavar="PATH", help="directory, GGUF file or name of the model")
+    parser.add_argument("--host", help="host of the API; an empty host is every interface")
     parser.add_argument("--port", type=_port, help="port of the API; 0 picks a free one")
-    parser.add_argument("--kernels", choices=("auto", "native", "reference"), help="which arithmetic runs")
+    parser.add_argument(
+        "--kernels", choices=("auto", "native", "reference"), help="the arithmetic: native (C) or reference (numpy)"
+    )
     parser.add_argument("--health-port", type=_port, help="port of /healthz, /readyz and /metrics")
     add_pair_argument(parser, "any setting")
 
 
 def add_pair_argument(parser: argparse.ArgumentParser, what: str) -> None:
-    """Declare `--set KEY=VALUE`, whose values are collected as `pairs`."""
+    """Declare `--set KEY=VALUE`; the values are collected as `pairs`."""
     parser.add_argument(
         "--set",
         dest="pairs",
@@ -40,17 +42,17 @@ def add_pair_argument(parser: argparse.ArgumentParser, what: str) -> None:
         default=[],
         type=_pair,
         metavar="KEY=VALUE",
-        help=f"{what}, such as http.max_body_bytes=1000; without a table it is one of [engine]",
+        help=f"{what}, such as http.max_body_bytes=1000; a key without a table belongs to [engine]",
     )
 
 
 def settings_of(arguments: argparse.Namespace) -> Settings:
-    """Return the settings that file, environment and `arguments` give together; raises `SettingsError`."""
+    """Return the settings of the file, the environment and `arguments`; raises `SettingsError`."""
     return loaded_settings_of(arguments).settings
 
 
 def loaded_settings_of(arguments: argparse.Namespace) -> Loaded:
-    """Do as `settings_of`, and keep where each value came from."""
+    """Do the same as `settings_of`, and keep the source of each value."""
     overrides: Overrides = list(arguments.pairs)
     if arguments.model is not None:
         overrides.append(("engine.model_dir", arguments.model))
@@ -62,7 +64,7 @@ def loaded_settings_of(arguments: argparse.Namespace) -> Loaded:
 
 
 def _moved_addresses(arguments: argparse.Namespace, settings: Settings) -> Overrides:
-    """Return the listening addresses with the halves that the arguments replace."""
+    """Return the listening addresses in which arguments replace a half."""
     engine = settings.engine
     return [
         *_moved("engine.http_listen", engine.http_listen, arguments.host, arguments.port),

@@ -60,7 +60,7 @@ def test_each_line_of_a_pipe_is_a_turn_of_one_conversation(server: ThreadedServe
 def test_commands_work_in_a_pipe_and_print_to_standard_error(server: ThreadedServer) -> None:
     ended = piped("/set max_tokens 2\n/clear\na\n/retry\n/quit\na\n", *url_of(server))
     assert ended.returncode == 0
-    assert ended.stderr == "max_tokens is 2\nthe conversation begins anew\n"
+    assert ended.stderr == "max_tokens is 2\nthe conversation is empty\n"
     assert ended.stdout == "bc\nbc\n"
 
 
@@ -84,7 +84,7 @@ def test_without_a_server_one_line_says_what_to_do() -> None:
     ended = piped("a\n", "--url", "http://127.0.0.1:9")
     assert ended.returncode == 10
     (line,) = ended.stderr.splitlines()
-    assert line.startswith("tlserve: no server answers at 127.0.0.1:9; start one by `tlserve serve`")
+    assert line.startswith("tlserve: no server answers at 127.0.0.1:9; start one with `tlserve serve`")
 
 
 def test_a_model_is_served_in_the_same_process() -> None:
@@ -109,7 +109,7 @@ def test_a_saved_conversation_is_a_request_that_gets_the_same_answer(server: Thr
     path = tmp_path / "talk.json"
     ended = piped(f"a\n/save {path}\n/save {path}\n", *url_of(server), "--max-tokens", "3", "--temperature", "0")
     assert ended.returncode == 11
-    assert "was not written: File exists" in ended.stderr
+    assert f"cannot write to {path}: File exists" in ended.stderr
     saved = json.loads(path.read_text())
     answer = saved["messages"].pop()
     document = post(server.address, "/v1/chat/completions", saved).json

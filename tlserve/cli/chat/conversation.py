@@ -1,6 +1,6 @@
-"""A conversation as it is typed: who said what, and with which parameters the next answer is asked for.
+"""A conversation as it is typed: its turns, and the parameters of the next answer.
 
-Owns the turns and the body of the request that they make. Refuses to know terminals and sockets.
+Owns the turns and the request body made of them. Knows nothing of terminals and sockets.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ import attrs
 Turn = dict[str, str]
 
 OWN_FIELDS = frozenset({"messages", "model", "stream", "stream_options"})
-"""What the conversation itself says in a request; everything else may be set."""
+"""The request fields that the conversation itself sets; the user can set all others."""
 
 
 @attrs.define
 class Conversation:
-    """The turns so far, `system` apart; the last one is the user's while an answer is awaited.
+    """The turns so far, without `system`; the last one is the user's while the answer is awaited.
 
-    `unanswered` is the last question if it got no answer; it is no turn any more, and may be asked again.
+    `unanswered` is the last question if it got no answer; it is no longer a turn, and can be sent again.
     """
 
     model: str
@@ -27,19 +27,19 @@ class Conversation:
     unanswered: str | None = None
 
     def ask(self, text: str) -> None:
-        """Add what the user says."""
+        """Add a turn of the user."""
         self.unanswered = None
         self.turns.append({"role": "user", "content": text})
 
     def answer(self, text: str) -> None:
-        """Add what the assistant said, as far as it came; an answer without any text withdraws the question."""
+        """Add the assistant's answer, complete or not; an answer without text withdraws the question."""
         if text:
             self.turns.append({"role": "assistant", "content": text})
         else:
             self.unanswered = self.withdraw()
 
     def withdraw(self) -> str | None:
-        """Take back the last question, with its answer if there is one; return its text, None if there is none."""
+        """Remove the last question, with its answer if there is one; return its text, or None without a question."""
         while self.turns:
             turn = self.turns.pop()
             if turn["role"] == "user":
@@ -47,12 +47,12 @@ class Conversation:
         return None
 
     def clear(self) -> None:
-        """Forget all turns; the system text and the parameters stay."""
+        """Remove all turns; the system text and the parameters stay."""
         self.turns.clear()
         self.unanswered = None
 
     def document(self) -> dict[str, object]:
-        """Return the request that asks for the next answer, without how it is sent."""
+        """Return the request for the next answer, without the fields about streaming."""
         system = [{"role": "system", "content": self.system}] if self.system else []
         return {"model": self.model, "messages": [*system, *self.turns], **self.options}
 

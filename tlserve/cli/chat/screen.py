@@ -1,7 +1,7 @@
 """Where lines come from and where answers go: a terminal with a person, or pipes.
 
-Owns what is written where. On a terminal, an answer is shown as it comes, without what could move the cursor; in a pipe, standard
-output has the answers alone, and everything else goes to standard error.
+Owns what is written where. On a terminal, an answer is shown as it arrives, without characters that could move the cursor. In a
+pipe, standard output has only the answers, and everything else goes to standard error.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ _UNSAFE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 class Screen(Protocol):
-    """What the chat needs of the outside."""
+    """The input and output of the chat."""
 
     is_terminal: bool
 
     def lines(self) -> Iterator[str]:
-        """Yield what the user says, line by line, until there is no more."""
+        """Yield the user's lines until they end."""
 
     def waiting(self, text: str) -> AbstractContextManager[object]:
-        """Show for the block that something takes its time."""
+        """Show during the block that the program is busy."""
 
     def piece(self, text: str) -> None:
         """Show a piece of an answer."""
 
     def end(self, end: AnswerEnd | None) -> None:
-        """Close an answer; None: it was stopped."""
+        """End an answer; None: it was stopped."""
 
     def note(self, text: str) -> None:
-        """Say something that is no answer."""
+        """Show a text that is not an answer."""
 
     def fault(self, text: str) -> None:
-        """Say what went wrong."""
+        """Show an error."""
 
 
 def open_screen() -> Screen:
@@ -64,7 +64,7 @@ class Terminal:
         self._console = Console(highlight=False, soft_wrap=True)
 
     def lines(self) -> Iterator[str]:
-        """Yield lines until Ctrl-D; Ctrl-C drops the one that is being typed."""
+        """Yield lines until Ctrl-D; Ctrl-C drops the current line."""
         while True:
             try:
                 yield input(PROMPT)
@@ -79,20 +79,20 @@ class Terminal:
         return self._console.status(text)
 
     def piece(self, text: str) -> None:
-        """Show text; control characters are shown as their escapes."""
+        """Show text, with control characters as escapes."""
         self._console.print(Text(visible(text)), end="")
 
     def end(self, end: AnswerEnd | None) -> None:
-        """Say how long the answer was, how fast it came, why it ended, and the seed that repeats it."""
+        """Show the length and speed of the answer, why it ended, and the seed that repeats it."""
         self._console.print()
         self._console.print(Text("(stopped)" if end is None else f"({described(end)})"), style="dim")
 
     def note(self, text: str) -> None:
-        """Say something dimly."""
+        """Show a text dimly."""
         self._console.print(Text(visible(text)), style="dim")
 
     def fault(self, text: str) -> None:
-        """Say what went wrong in red."""
+        """Show an error in red."""
         self._console.print(Text(visible(text)), style="red")
 
 
@@ -108,7 +108,7 @@ class Pipe:
                 stream.reconfigure(encoding="utf-8", errors="strict")
 
     def lines(self) -> Iterator[str]:
-        """Yield the lines of standard input while somebody reads the answers; raises `OperatorError` if they are not UTF-8."""
+        """Yield the lines of standard input while the answers are read; raises `OperatorError` if they are not UTF-8."""
         try:
             for line in sys.stdin:
                 yield line.rstrip("\r\n")
@@ -118,7 +118,7 @@ class Pipe:
             raise OperatorError(f"standard input is not UTF-8: {error.reason}") from None
 
     def waiting(self, text: str) -> AbstractContextManager[object]:  # noqa: ARG002
-        """Say nothing."""
+        """Show nothing."""
         return nullcontext()
 
     def piece(self, text: str) -> None:
@@ -126,7 +126,7 @@ class Pipe:
         try:
             sys.stdout.write(text)
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader has gone; what is left goes nowhere, also at the end of the process
+        except BrokenPipeError:  # the reader has gone; further output is dropped, also at the end of the process
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             self._is_read = False
 
@@ -144,7 +144,7 @@ class Pipe:
 
 
 def visible(text: str) -> str:
-    """Return `text` with its control characters, but for tabs and line feeds, written as escapes."""
+    """Return `text` with its control characters, except tabs and line feeds, as escapes."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 

