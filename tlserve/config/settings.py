@@ -60,42 +60,26 @@ class SamplingSettings:
         None, "0 is greedy; left out: that of generation_config.json, or 1", unit="(0: greedy)", low=0, high=2
     )
     top_p: float | None = setting(
-        None,
-        "keep only the likeliest tokens that have this probability together",
-        unit="of the probability",
-        low=1e-6,
-        high=1,
+        None, "keep the likeliest tokens that together have this share", unit="of the probability", low=1e-6, high=1
     )
     top_k: int | None = setting(
         None, "keep only this many of the likeliest tokens; 0: all", unit="tokens", low=0, high=(1 << 31) - 1
     )
     min_p: float | None = setting(
         None,
-        "keep only tokens with at least this share of the likeliest token's probability; 0: all",
+        "keep tokens with at least this share of the likeliest token's probability; 0: all",
         unit="of the likeliest",
         low=0,
         high=1,
     )
     repetition_penalty: float | None = setting(
-        None,
-        "divide the logits of tokens that occur in the prompt or the answer; 1: off",
-        unit="(1: off)",
-        low=0.01,
-        high=100,
+        None, "divide the logits of tokens in the prompt or the answer; 1: off", unit="(1: off)", low=0.01, high=100
     )
     presence_penalty: float | None = setting(
-        None,
-        "subtract this from the logits of tokens that occur in the answer; 0: off",
-        unit="(0: off)",
-        low=-2,
-        high=2,
+        None, "subtract this from the logits of tokens in the answer; 0: off", unit="(0: off)", low=-2, high=2
     )
     frequency_penalty: float | None = setting(
-        None,
-        "subtract this from a token's logit once for each time it occurs in the answer; 0: off",
-        unit="(0: off)",
-        low=-2,
-        high=2,
+        None, "the same, once for each time the token is in the answer; 0: off", unit="(0: off)", low=-2, high=2
     )
 
 
@@ -114,35 +98,21 @@ class EngineSettings:
         check=check_listen,
     )
     health_listen: str = setting(
-        "127.0.0.1:9464",
-        "address of /healthz, /readyz and /metrics; empty: not served",
-        check=check_listen_or_empty,
+        "127.0.0.1:9464", "address of /healthz, /readyz and /metrics; empty: not served", check=check_listen_or_empty
     )
     context_tokens: int = setting(
-        0,
-        "longest prompt and answer together; 0: the length that the model was trained for",
-        unit="tokens",
-        low=0,
-        high=1 << 20,
+        0, "longest prompt and answer together; 0: what the model was trained for", unit="tokens", low=0, high=1 << 20
     )
     max_num_seqs: int = setting(32, "sequences that run in one step", unit="sequences", low=1, high=1024)
     queue_capacity: int = setting(
-        128,
-        "requests that can wait in addition to those that run; further requests get 429",
-        unit="requests",
-        low=0,
-        high=100_000,
+        128, "requests that can wait while others run; further requests get 429", unit="requests", low=0, high=100_000
     )
     queue_deadline_ms: int = setting(
         30_000, "longest wait in the queue; then 503 no_capacity", unit="ms", low=1, high=86_400_000
     )
     prefix_cache: str = setting("radix", "how prompts share keys and values", choices=("none", "hash", "radix"))
     prefill_chunk: int = setting(
-        256,
-        "most prompt tokens of all sequences together in one step; 0: whole prompts",
-        unit="tokens",
-        low=0,
-        high=1 << 20,
+        256, "prompt tokens of all sequences together in a step; 0: whole prompts", unit="tokens", low=0, high=1 << 20
     )
     block_size: int = setting(16, "positions in one block of keys and values", unit="tokens", low=1, high=1024)
     kv_memory_bytes: int = setting(
@@ -233,11 +203,7 @@ class HttpSettings:
         75_000, "a kept-alive connection without a request for this long is closed", unit="ms", low=1, high=86_400_000
     )
     write_timeout_ms: int = setting(
-        30_000,
-        "longest time that a client does not read one write; then the connection is cut",
-        unit="ms",
-        low=1,
-        high=86_400_000,
+        30_000, "longest time of one write to a client; then the connection is cut", unit="ms", low=1, high=86_400_000
     )
     handshake_timeout_ms: int = setting(
         10_000, "a TLS handshake that takes longer than this is cut", unit="ms", low=1, high=86_400_000
@@ -254,11 +220,7 @@ class HttpSettings:
         high=86_400_000,
     )
     drain_timeout_ms: int = setting(
-        30_000,
-        "time that open requests get after SIGTERM; then each one ends with an error",
-        unit="ms",
-        low=0,
-        high=86_400_000,
+        30_000, "time for open requests after SIGTERM; then each ends with an error", unit="ms", low=0, high=86_400_000
     )
 
 
@@ -380,18 +342,10 @@ class FleetSettings:
         1024, "requests inside a head at once; more get 429", unit="requests", low=1, high=1_000_000
     )
     max_context: int = setting(
-        0,
-        "context length that a head reports while no node is ready; 0: that of the model",
-        unit="tokens",
-        low=0,
-        high=1 << 20,
+        0, "context length of a head while no node is ready; 0: the model's", unit="tokens", low=0, high=1 << 20
     )
     wall_limit_ms: int = setting(
-        600_000,
-        "longest time of an answer of a head, including moves between nodes",
-        unit="ms",
-        low=1000,
-        high=86_400_000,
+        600_000, "longest time of a head's answer, including moves between nodes", unit="ms", low=1000, high=86_400_000
     )
     moves: int = setting(
         3, "nodes that can fail during one answer before it ends with an error", unit="nodes", low=0, high=100

@@ -1,8 +1,7 @@
 """The one table of metrics: name, kind, labels, unit, buckets, and a line of help each.
 
-Owns the names; whatever is exposed is looked up here. `specs/metrics.yaml` is the output of
-`python -m tlserve.telemetry.catalogue`, and `docs/reference/metrics.md` that of `tlserve.telemetry.catalogue_page`. Refuses to
-know values. Sources: the Prometheus naming practices, and for the first seven names the server that this one follows.
+Owns the names: every metric that is exposed is a row here. `specs/metrics.yaml` and `docs/reference/metrics.md` are made from it.
+Does not know values. Sources: the Prometheus naming practices, and for the first seven names the server that this one follows.
 
 Buckets are chosen for CPUs: a step of a small model takes from a tenth of a millisecond (the built-in bigram) to a second
 (a long chunk of prefill), and an answer up to minutes.
