@@ -39,7 +39,7 @@ READ = (
     ),
     *("docs/how-to", "docs/make", "docs/reference/glossary.md", "docs/reference/node-calls.md", "docs/style.md"),
     *("docs/tutorials", "README.md"),
-    *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "specs/engine.md", "specs/fleet.md", "specs/http.md"),
+    *("CHANGELOG.md", "CODE_OF_CONDUCT.md", "SECURITY.md", "specs"),
 )
 SUFFIXES = {".py", ".c", ".h", ".md"}
 
