@@ -44,7 +44,7 @@ def test_where_the_answer_must_end_only_stop_ids_are_allowed() -> None:
     assert take_text(constraint, TOKENIZER, "no")
     assert allowed(constraint) == [1, 2]
     constraint.accept(2)
-    with pytest.raises(RuntimeError, match="nothing follows"):
+    with pytest.raises(RuntimeError, match="no token can follow"):
         constraint.accept(1)
 
 

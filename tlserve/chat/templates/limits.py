@@ -1,9 +1,9 @@
-"""What one rendering of a chat template may use up, and how it is counted.
+"""The limits of one rendering of a chat template, and how its use is counted.
 
 Owns the figures and the arithmetic: the weight of a value, the work of a rendering, the characters written. A template comes
-with a model and is not trusted. Time is counted in work, not seconds, so that the same request always has the same end.
+with a model and is not trusted. Time is counted in work, not in seconds, so that the same request always has the same result.
 
-Refuses to know jinja2: `tlserve.chat.templates.sandbox` calls this at every place where a template computes.
+Knows nothing of jinja2: `tlserve.chat.templates.sandbox` calls this at every place where a template computes.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ _WIDTH_CHARS = 10_000
 
 
 class TemplateLimit(Exception):
-    """A template asked for more than a rendering may use."""
+    """The template exceeded a limit of its rendering."""
 
 
 class Budget:
-    """What is left of one rendering. `given` are the request's own values: lists and mappings in them are weighed only once."""
+    """The work and output that one rendering has left.
+
+    `given` are the request's own values: the lists and mappings in them are weighed only once.
+    """
 
     def __init__(self, given: object = None) -> None:
         self._work = MAX_WORK
@@ -44,7 +47,7 @@ class Budget:
         self._learn(given)
 
     def _learn(self, value: object) -> int:
-        """Note the weight of every container in `value`; they live as long as the rendering, so their ids are theirs."""
+        """Store the weight of every container in `value`; they live as long as the rendering, so their ids stay unique."""
         members = _members(value)
         weight = _own_weight(value) + sum(map(self._learn, members)) + MEMBER_WEIGHT * len(members)
         if members:
@@ -52,13 +55,13 @@ class Budget:
         return weight
 
     def spend(self, work: int) -> None:
-        """Take `work` units; raises TemplateLimit when there are no more."""
+        """Use `work` units; raises TemplateLimit if fewer are left."""
         self._work -= work
         if self._work < 0:
             raise TemplateLimit("it takes too many steps")
 
     def write(self, chars: int) -> None:
-        """Take `chars` characters of output; raises TemplateLimit when there are no more."""
+        """Use `chars` characters of output; raises TemplateLimit if fewer are left."""
         self._chars -= chars
         if self._chars < 0:
             raise TemplateLimit("it writes too much text")
@@ -68,15 +71,15 @@ BUDGET: ContextVar[Budget] = ContextVar("template_budget")
 
 
 def check_weight(weight: int) -> None:
-    """Refuse a value of `weight`, before or after it is made."""
+    """Refuse a value of more than MAX_WEIGHT, before or after it is made."""
     if weight > MAX_WEIGHT:
         raise TemplateLimit("it makes a value that is too large")
 
 
 def weigh(value: Any) -> int:
-    """Return the weight of `value`: characters, and MEMBER_WEIGHT for each member, shared members counted each time.
+    """Return the weight of `value`: its characters, and MEMBER_WEIGHT for each member; a shared member counts each time.
 
-    Charges one step for each member that it walks over. Raises TemplateLimit past MAX_WEIGHT, after time linear in that.
+    Charges one step for each member that it visits. Raises TemplateLimit above MAX_WEIGHT, in time linear in MAX_WEIGHT.
     """
     if isinstance(value, str):
         check_weight(len(value))
@@ -116,7 +119,7 @@ def _own_weight(value: Any) -> int:
 
 
 def measured(value: Any) -> Any:
-    """Return `value` after charging a step, its members, and its characters; raises TemplateLimit."""
+    """Return `value` after charging one step, its members, and its characters; raises TemplateLimit."""
     chars = weigh(value) if isinstance(value, str) else 0
     if isinstance(value, range):
         check_count(len(value))
@@ -126,7 +129,7 @@ def measured(value: Any) -> Any:
     return value
 
 
-# --- what an operation would make, before it does ----------------------------------------------------------------------
+# --- the weight of a result, before an operation makes it -------------------------------------------------------------
 
 
 def check_product(left: Any, right: Any) -> None:
@@ -146,43 +149,43 @@ def check_power(left: Any, right: Any) -> None:
 
 
 def check_percent(left: Any, right: Any) -> None:
-    """Refuse `left % right` where it formats text with wide fields, or the same argument too often."""
+    """Refuse `left % right` if it formats text with wide fields, or with the same argument too often."""
     if isinstance(left, str):
         pattern = _PERCENT_NAME.sub("%", left)
         if _LONG_PERCENT.search(pattern):
-            raise TemplateLimit("it formats with too wide a field")
+            raise TemplateLimit("it formats a field that is too wide")
         check_weight(len(left) + pattern.count("%") * (weigh(right) + _WIDTH_CHARS))
 
 
 def check_format(text: str, arguments: Any) -> None:
-    """Refuse `text.format(...)` with wide or computed fields, or the same argument too often."""
+    """Refuse `text.format(...)` with wide or computed fields, or with the same argument too often."""
     fields = [spec or "" for _, name, spec, _ in string.Formatter().parse(text) if name is not None]
     if any("{" in spec or _LONG_NUMBER.search(spec) for spec in fields):
-        raise TemplateLimit("it formats with too wide a field")
+        raise TemplateLimit("it formats a field that is too wide")
     check_weight(len(text) + len(fields) * (weigh(arguments) + _WIDTH_CHARS))
 
 
 def check_count(value: Any) -> None:
-    """Refuse a count past MAX_COUNT, and charge for one below it."""
+    """Refuse a count above MAX_COUNT, and charge for a smaller one."""
     if isinstance(value, int):
         if abs(value) > MAX_COUNT:
-            raise TemplateLimit("it asks for too large a count")
+            raise TemplateLimit("it uses a count that is too large")
         BUDGET.get().spend(abs(value) // COUNTS_PER_WORK)
 
 
 def joined_weight(separator: str, members: list[Any]) -> int:
-    """Return what joining weighs."""
+    """Return the weight of the joined text."""
     return sum(map(weigh, members)) + len(separator) * len(members)
 
 
 def replaced_weight(text: str, old: str, new: str, count: int | None = None) -> int:
-    """Return what replacing weighs at most."""
+    """Return the largest weight of the text after the replacement."""
     times = text.count(old) if count is None or count < 0 else min(count, text.count(old))
     return len(text) + times * len(new)
 
 
 def padded_weight(text: str, width: int, _fill: str = " ") -> int:
-    """Return what padding weighs."""
+    """Return the weight of the padded text."""
     return max(len(text), width)
 
 
@@ -195,6 +198,6 @@ STR_METHODS: Mapping[str, Callable[..., int]] = {
     "zfill": padded_weight,
     "expandtabs": lambda text, tabsize=8: len(text) + text.count("\t") * tabsize,
 }
-"""Methods of str whose result can outgrow their arguments: name -> its weight at most."""
+"""Methods of str whose result can be larger than their arguments: name -> the largest weight of the result."""
 
 REFUSED_STR_METHODS = frozenset({"translate", "maketrans", "encode"})

@@ -1,12 +1,12 @@
-"""Marks in the users' strings, so that no text of theirs can become a control token.
+"""Marks in the users' strings, so that no text of a user can become a control token.
 
-Owns where marks go, and which character is the mark. After rendering, a special token that is still spelled without a mark
-inside came from the template alone; `Tokenizer.encode_with_specials` splits there and drops the marks.
+Owns the places of the marks, and the choice of the mark character. After rendering, a spelling of a special token without a mark
+inside can only come from the template; `Tokenizer.encode_with_specials` splits there and drops the marks.
 
-A string gets a mark only where it needs one, because a template can see it:
-- inside each run that spells a special token;
-- at an end that could begin or finish one across a join, and beside a string that could be the middle of one. The end is that
-  of the text without surrounding whitespace too, because templates trim.
+A template can see the marks, so a string gets them only where they are needed:
+- inside each spelling of a special token;
+- at an end that could begin or finish one across a join, and next to a string that could be the middle of one. The text without
+  surrounding whitespace has such ends as well, because templates trim.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SEPARATOR = "\uffff"
 
 
 def choose_mark(strings: Iterable[str]) -> str:
-    """Return a private-use character that occurs in none of `strings`; raises ClientError where every one does."""
+    """Return a private-use character that is in none of `strings`; raises ClientError if there is none."""
     used = set().union(*strings)
     for code_points in _PRIVATE_USE:
         for code_point in code_points:
@@ -33,7 +33,7 @@ def choose_mark(strings: Iterable[str]) -> str:
 
 
 class Marker:
-    """Finds the places for one set of special tokens. Made once for a vocabulary: see `marker_for`."""
+    """Finds the places of marks for one set of special tokens. Made once for a vocabulary: see `marker_for`."""
 
     def __init__(self, spellings: Iterable[str]) -> None:
         spelled = list(spellings)
@@ -43,7 +43,7 @@ class Marker:
         self._joined = _SEPARATOR.join(spelled)
 
     def places(self, text: str) -> list[int]:
-        """Return the places, in order: `p` stands for before the character at p."""
+        """Return the places in order; the place `p` is before the character at index p."""
         places = set(self._inside(text))
         end = len(text.rstrip())
         begin = len(text) - len(text.lstrip())
@@ -52,7 +52,7 @@ class Marker:
         return sorted(places)
 
     def _inside(self, text: str) -> Iterator[int]:
-        """Yield one place inside every spelling: the last that serves the one that ends first, and so on."""
+        """Yield places so that every spelling has one inside: the last one inside the spelling that ends first, and so on."""
         place = 0
         for start, end in sorted(self._tokens.occurrences(text), key=lambda span: span[1]):
             if not start < place < end:
@@ -74,6 +74,6 @@ def marker_for(spellings: frozenset[str]) -> Marker:
 
 
 def insert_marks(text: str, places: Sequence[int], mark: str) -> str:
-    """Return `text` with `mark` at each of `places`, which are in order."""
+    """Return `text` with `mark` at each of `places`, which must be in order."""
     bounds = [0, *places, len(text)]
     return mark.join(text[start:end] for start, end in pairwise(bounds))

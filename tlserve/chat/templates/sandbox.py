@@ -1,7 +1,7 @@
-"""The jinja2 environment in which chat templates run: what transformers gives them, within limits.
+"""The jinja2 environment of chat templates: the names that transformers gives them, within limits.
 
-Owns which names, filters and tests there are, and the places where jinja2 is intercepted so that `template_limits` can count:
-operators, calls, filters, tests, literals, loops, blocks, output. Refuses to know messages.
+Owns the names, filters and tests of a template, and the places where jinja2 is intercepted so that `limits` can count:
+operators, calls, filters, tests, literals, loops, blocks, output. Knows nothing of messages.
 
 Source: transformers' `utils/chat_template_utils.py` for the names and settings; the jinja2 documentation, "Sandbox".
 """
@@ -27,10 +27,10 @@ from tlserve.chat.templates import limits
 from tlserve.chat.templates.limits import BUDGET, TemplateLimit, measured
 
 CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
-"""What `strftime_now` reads; set for each rendering."""
+"""The clock that `strftime_now` reads; set for each rendering."""
 
 MARK: ContextVar[str] = ContextVar("template_mark", default="")
-"""The character that `tojson` must leave as it is; set for each rendering."""
+"""The character that `tojson` must not escape; set for each rendering."""
 
 _REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
 _REFUSED_GLOBALS = ("lipsum",)
@@ -58,37 +58,37 @@ _STRFTIME_WIDTH = re.compile(r"%[-_0^#]*\d")
 
 
 class TemplateRaised(Exception):
-    """The template called raise_exception; the message is its own sentence."""
+    """The template called raise_exception; the message is the template's own sentence."""
 
 
 class GenerationTag(Extension):
-    """`{% generation %}`: marks the assistant's text for training; here only its body counts."""
+    """`{% generation %}`: marks the assistant's text for training; here only its body matters."""
 
     tags = {"generation"}  # noqa: RUF012 - jinja2 declares it so
 
     def parse(self, parser: Parser) -> nodes.Node:
-        """Return the body in a scope of its own."""
+        """Return the body in its own scope."""
         line = next(parser.stream).lineno
         body = parser.parse_statements(("name:endgeneration",), drop_needle=True)
         return nodes.Scope(body, lineno=line)
 
 
 class BoundedCodeGenerator(CodeGenerator):
-    """Compiles templates so that they count their steps, and weigh what they make."""
+    """Compiles templates so that they count their steps, and weigh the values that they make."""
 
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
-        """Begin every block with a step, and with the characters that it writes in any case."""
+        """Begin every block with a step, and count the characters that it always writes."""
         body = list(nodes)
         self.writeline(f"environment.tick({_static_chars(body)})")
         super().blockvisit(body, frame)
 
     def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
-        """Weigh what is looped over: a condition may skip every round."""
+        """Weigh the value of a loop: a condition may skip every round."""
         node.iter = _measured_call(node.iter)
         super().visit_For(node, frame)
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        """Weigh what is compared and searched."""
+        """Weigh the operands of comparisons and of `in`."""
         node.expr = _weighed_operand(node.expr)
         for operand in node.ops:
             operand.expr = _weighed_operand(operand.expr)
@@ -104,24 +104,24 @@ class BoundedCodeGenerator(CodeGenerator):
 
     def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
         """Weigh slices."""
-        self._weigh(super().visit_Getitem, node, frame, isinstance(node.arg, nodes.Slice))
+        self._weigh(super().visit_Getitem, node, frame, when=isinstance(node.arg, nodes.Slice))
 
     def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
         """Weigh lists."""
-        self._weigh(super().visit_List, node, frame, True)
+        self._weigh(super().visit_List, node, frame)
 
     def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
         """Weigh tuples, but not the targets of an assignment."""
-        self._weigh(super().visit_Tuple, node, frame, node.ctx == "load")
+        self._weigh(super().visit_Tuple, node, frame, when=node.ctx == "load")
 
     def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
         """Weigh mappings."""
-        self._weigh(super().visit_Dict, node, frame, True)
+        self._weigh(super().visit_Dict, node, frame)
 
-    def _weigh(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, wanted: bool) -> None:
-        self.write("environment.measured(" if wanted else "")
+    def _weigh(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, *, when: bool = True) -> None:
+        self.write("environment.measured(" if when else "")
         visit(node, frame)
-        self.write(")" if wanted else "")
+        self.write(")" if when else "")
 
 
 def _measured_call(value: nodes.Node) -> nodes.Expr:
@@ -139,7 +139,7 @@ def _static_chars(body: list[nodes.Node]) -> int:
 
 
 class ChatEnvironment(ImmutableSandboxedEnvironment):
-    """transformers' environment, counted. One instance serves every template and thread: it has no state of its own."""
+    """The environment of transformers, with its work counted. It has no state: one instance serves all templates and threads."""
 
     code_generator_class = BoundedCodeGenerator
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
@@ -163,13 +163,13 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
 
     def tick(self, chars: int) -> None:
-        """Count one block that writes `chars` characters of the template's own."""
+        """Count one block that writes `chars` characters of the template's source."""
         budget = BUDGET.get()
         budget.spend(1 + chars // limits.CHARS_PER_WORK)
         budget.write(chars)
 
     def bounded_concat(self, values: tuple[Any, ...]) -> str:
-        """Return `a ~ b ~ ...`, checked before it is made."""
+        """Return `a ~ b ~ ...`, checked before the text is made."""
         limits.check_weight(sum(map(limits.weigh, values)))
         text: str = measured("".join(map(str, values)))
         return text
@@ -182,7 +182,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return measured(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call, within limits; the names are jinja2's, so that no keyword argument meets them."""
+        """Call, within limits; the parameter names are jinja2's, so that no keyword argument clashes with them."""
         if __obj is measured:
             return measured(*args)
         args = tuple(map(_counted_argument, args))
@@ -192,7 +192,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         return measured(super().call(__context, __obj, *args, **kwargs))
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Refuse what is private, what the sandbox refuses, and methods of str that no template needs."""
+        """Refuse private attributes, those that the sandbox refuses, and methods of str that no template needs."""
         if isinstance(obj, str) and attr in limits.REFUSED_STR_METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
@@ -234,13 +234,13 @@ def _check_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         try:
             weight = growth(owner, *args, **kwargs)
         except (TypeError, ValueError):
-            return  # the call itself will say what is wrong with its arguments
+            return  # the call itself reports its wrong arguments
         limits.check_weight(weight)
 
 
 @pass_context
 def _written(_context: Context, value: Any) -> Any:
-    """Charge for what `{{ value }}` writes. It asks for the context so that jinja2 never calls it while it compiles."""
+    """Charge for the text that `{{ value }}` writes. It takes the context so that jinja2 never calls it while it compiles."""
     if isinstance(value, str):
         BUDGET.get().write(len(value))
         return value
@@ -306,7 +306,7 @@ def _check_format(value: Any, *args: Any, **kwargs: Any) -> None:
 
 def _check_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  # noqa: ARG001
     if not isinstance(start, int | float):
-        raise TemplateLimit("it sums what are not numbers")
+        raise TemplateLimit("it sums values that are not numbers")
 
 
 _FILTER_CHECKS: dict[str, Callable[..., None]] = {
@@ -322,7 +322,7 @@ _FILTER_CHECKS: dict[str, Callable[..., None]] = {
 def tojson(
     value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
 ) -> str:
-    """Return `value` as JSON text, as transformers' filter of this name: no HTML escapes, non-ASCII as it is."""
+    """Return `value` as JSON, like the filter of this name in transformers: no HTML escapes, non-ASCII unchanged."""
     if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > 64:
         raise TemplateLimit("it indents too far")
     text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
@@ -336,5 +336,5 @@ def _raise_exception(message: object) -> NoReturn:
 
 def _strftime_now(format: str) -> str:
     if _STRFTIME_WIDTH.search(format) or len(format) > limits.MAX_COUNT:
-        raise TemplateLimit("it formats the time with too wide a field")
+        raise TemplateLimit("it formats the time with a field that is too wide")
     return CLOCK.get()().strftime(format)

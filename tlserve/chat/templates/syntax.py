@@ -1,7 +1,7 @@
-"""The syntax tree of a chat template: what is refused when the model loads.
+"""The syntax tree of a chat template, checked when the model loads.
 
-Owns the walk. jinja2 itself finds an unknown filter in a branch only when the branch runs, and never minds an attribute
-that cannot be meant well; a broken or hostile template must fail before it is served.
+Owns the walk. jinja2 finds an unknown filter in a branch only when the branch runs, and accepts attributes that only a hostile
+template uses. A broken or hostile template must fail before it is served.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _LOADERS = (nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)
 
 
 def find_refusals(tree: nodes.Template, environment: Environment) -> Iterator[str]:
-    """Yield what is wrong with `tree`, one sentence each."""
+    """Yield the faults of `tree`, one sentence each."""
     for kind, check in _CHECKS:
         for node in tree.find_all(kind):
             problem = check(node, environment)
@@ -25,11 +25,11 @@ def find_refusals(tree: nodes.Template, environment: Environment) -> Iterator[st
 
 
 def _loader(_node: nodes.Node, _environment: Environment) -> str:
-    return "it loads another template, and there is none"
+    return "it loads another template, and there are no others"
 
 
 def _autoescape(_node: nodes.Node, _environment: Environment) -> str:
-    return "it sets autoescape, which has no place in a prompt"
+    return "it sets autoescape, which is not supported"
 
 
 def _filter(node: nodes.Filter, environment: Environment) -> str:
@@ -78,4 +78,4 @@ def _constant(node: nodes.Filter, place: int) -> object:
 
 
 def _private(name: object) -> str:
-    return f"it reaches for {name[:64]!r}" if isinstance(name, str) and name.startswith("__") else ""
+    return f"it accesses {name[:64]!r}" if isinstance(name, str) and name.startswith("__") else ""

@@ -1,7 +1,8 @@
 """Chat templates: parsed once when the model loads, rendered for each request.
 
-Owns parsing and rendering, and whose fault a failure is: what cannot be parsed is the model's (ModelRefused); what fails in a
-rendering is an error of the request (ClientError), in the template's own words where it has some. Refuses to know tokens.
+Owns parsing and rendering, and the class of a failure: a template that cannot be parsed is an error of the model (ModelRefused);
+a failed rendering is an error of the request (ClientError), with the template's own message if it has one. Knows nothing of
+tokens.
 
 Source: the Hugging Face documentation, "Chat templates".
 """
@@ -26,13 +27,13 @@ DEFAULT_TEMPLATE = (
     "{% for message in messages %}{{ '<|' + message.role + '|>\\n' + message.content + '\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
-"""For models that bring no template."""
+"""The template of models that have none."""
 
 Clock = Callable[[], datetime]
 
 
 def local_time() -> datetime:
-    """Return the time of the machine's own zone, which is what templates mean by now."""
+    """Return the time in the machine's time zone: the time that templates expect."""
     return datetime.now().astimezone()
 
 
@@ -48,11 +49,11 @@ class Template:
     source: str
     _compiled: jinja2.Template = attrs.field(repr=False, eq=False)
     variables: frozenset[str] = attrs.field(default=frozenset(), eq=False)
-    """The names that it reads and nobody sets in it: what a request may tell it."""
+    """The names that the template reads and does not set itself: a request can set these."""
 
     @classmethod
     def parse(cls, source: str) -> Template:
-        """Parse `source`; raises ModelRefused with the reason and the line."""
+        """Parse `source`; raises ModelRefused with the reason and the line number."""
         if len(source) > MAX_SOURCE_CHARS:
             raise ModelRefused(f"the chat template has more than {MAX_SOURCE_CHARS} characters")
         try:
@@ -67,16 +68,16 @@ class Template:
         raise ModelRefused(f"the chat template cannot be served: {refusal}")
 
     def render(self, variables: Mapping[str, object], *, clock: Clock = local_time, mark: str = "") -> str:
-        """Return the text for `variables`; `mark` is a character that even `tojson` leaves as it is.
+        """Return the text for `variables`; `mark` is a character that `tojson` does not escape.
 
-        Raises ClientError: with the template's own sentence where it calls raise_exception.
+        Raises ClientError, with the template's own sentence if it calls raise_exception.
         """
         try:
             return contextvars.Context().run(self._render, dict(variables), clock, mark)
         except TemplateRaised as error:
             raise ClientError(str(error), param="messages") from error
         except TemplateLimit as error:
-            raise ClientError(f"the model's chat template went past its limits: {error}", param="messages") from error
+            raise ClientError(f"the model's chat template exceeded its limits: {error}", param="messages") from error
         except Exception as error:
             reason = f"{type(error).__name__}: {str(error)[:200]}"
             raise ClientError(
@@ -84,7 +85,7 @@ class Template:
             ) from error
 
     def _render(self, variables: dict[str, object], clock: Clock, mark: str) -> str:
-        """Render in a context of this rendering's own."""
+        """Render in a context that only this rendering uses."""
         BUDGET.set(Budget(variables))
         CLOCK.set(clock)
         MARK.set(mark)
