@@ -223,7 +223,7 @@ def test_a_continued_message_is_left_open_as_it_is():
 
 @pytest.mark.spec("CHAT-35")
 def test_a_template_that_does_not_show_the_message_cannot_continue_it():
-    with pytest.raises(ClientError, match="does not show") as refused:
+    with pytest.raises(ClientError, match="does not print") as refused:
         encode_chat(Template.parse("x"), BYTES, [Turn(Role.ASSISTANT, "a")], Rendering(continue_final=True))
     assert refused.value.param == "continue_final_message"
 

@@ -1,7 +1,7 @@
-"""The seam for model families: what the text of an answer means, and what the template of the family wants.
+"""The interface for model families: how to read the text of an answer, and the form of earlier calls in the family's template.
 
-Owns the channels, the pieces that a reader gives, the form of calls, and the protocols of a dialect and its reader. The dialects
-themselves are in `tlserve.chat.dialects`, one module each. Refuses to know tokens and JSON documents.
+Owns the channels, the pieces that a reader returns, the form of calls, and the protocols of a dialect and its reader. The
+dialects are in `tlserve.chat.dialects`, one module each. Knows nothing of tokens and JSON documents.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 
 
 class Channel(enum.Enum):
-    """Where a piece of text belongs."""
+    """The part of an answer that a text belongs to."""
 
     CONTENT = "content"
     REASONING = "reasoning"
@@ -22,7 +22,7 @@ class Channel(enum.Enum):
 
 @attrs.frozen
 class ChannelText:
-    """A piece of text in its channel."""
+    """Text in its channel."""
 
     channel: Channel
     text: str
@@ -30,14 +30,14 @@ class ChannelText:
 
 @attrs.frozen
 class CallOpened:
-    """The model calls the tool `name`; the pieces that follow, up to `CallClosed`, are of this call."""
+    """The model calls the tool `name`; the pieces up to `CallClosed` belong to this call."""
 
     name: str
 
 
 @attrs.frozen
 class CallArguments:
-    """A piece of the JSON text of the open call's arguments."""
+    """A part of the JSON text of the open call's arguments."""
 
     text: str
 
@@ -52,7 +52,7 @@ Piece = ChannelText | CallOpened | CallArguments | CallClosed
 
 @attrs.frozen
 class PlacedSchema:
-    """A JSON schema, its place in the request, and the pattern of blanks between its parts; None: at most one space."""
+    """A JSON schema, its place in the request, and the pattern of the blanks in its JSON; None means at most one space."""
 
     place: str
     schema: Any
@@ -63,11 +63,12 @@ class PlacedSchema:
 class ToolUse:
     """The tools that a request offers, as a reader needs them: name -> JSON schema of the arguments.
 
-    `parallel` false: the answer ends with its first call. `hidden`: calls are read, and left out, for none may be made.
+    If `parallel` is false, the answer ends with its first call. `hidden` calls are read and left out, because the request allows
+    no calls.
 
-    `enforced` None: the model calls as it likes. Else name -> what is enforced of the schema, with its place, and calls are of
-    these tools alone; those in `strict` are held to all of it. `required`: the answer is calls and nothing else. `named`: the
-    request chose the tool, so that the end of its call is the answer's stop.
+    If `enforced` is None, the model is free in its calls. Else it maps each name that can be called to the enforced part of the
+    schema, with its place; tools in `strict` are held to their whole schema. `required`: the answer is only calls. `named`: the
+    request chose the tool, so the end of its call is the answer's stop.
     """
 
     schemas: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
@@ -81,13 +82,13 @@ class ToolUse:
 
 @attrs.frozen
 class Opening:
-    """What an answer goes on from: the end of the prompt that the template wrote, or the text of a message that is continued."""
+    """The text that an answer continues: the end of the prompt, written by the template, or a message that is continued."""
 
     template: str = ""
     begun: str | None = None
 
     def is_inside(self, begin: str, end: str) -> bool:
-        """Say whether it leaves the tag `begin` open. What a client wrote before the answer opens nothing."""
+        """Say whether it leaves the tag `begin` open. A client's text before the answer opens nothing."""
         if self.begun is None:
             return self.template.rstrip().endswith(begin)
         return self.begun.rfind(begin) > self.begun.rfind(end)
@@ -97,40 +98,40 @@ FROM_NOTHING = Opening()
 
 
 class DialectReader(Protocol):
-    """Reads one answer incrementally; what it gives does not depend on how the text was cut.
+    """Reads one answer piece by piece; the result does not depend on how the text is cut.
 
-    Text that looks like a call and is none comes back as content. A call that was opened before that showed stays open.
+    Text that looks like a call but is not one comes back as content. If the call was already opened, it stays open.
     """
 
     @property
     def held(self) -> int:
-        """Return the number of characters fed last that are in no piece yet."""
+        """Return how many of the last characters are not in a piece yet."""
 
     @property
     def ended(self) -> bool:
-        """Say whether the answer is over, because nothing may follow its call."""
+        """Say whether the answer is over, because nothing can follow its call."""
 
     @property
     def markers(self) -> frozenset[str]:
-        """Return the spellings that steer this reader: a control token so spelled reaches it as text."""
+        """Return the spellings that steer this reader; control tokens with these spellings reach it as text."""
 
     def feed(self, text: str) -> Sequence[Piece]:
-        """Return the pieces that `text` settles, in order."""
+        """Return the pieces that `text` completes, in order."""
 
     def finish(self) -> Sequence[Piece]:
-        """Return what was held back."""
+        """Return the pieces that were held."""
 
 
 @attrs.frozen
 class Tags:
-    """What begins and ends the reasoning."""
+    """The tags around the reasoning."""
 
     begin: str
     end: str
 
 
 class Slot(enum.Enum):
-    """What a call form leaves open."""
+    """A variable part of a call form."""
 
     NAME = "name"
     ARGUMENTS = "arguments"
@@ -138,11 +139,11 @@ class Slot(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class CallForm:
-    """How a family writes calls, so that they can be forced; what its reader takes for calls, too.
+    """How a family writes calls, so that they can be forced; its reader reads the same form.
 
-    Each is a row of parts: texts, each of which is one token where the vocabulary has that as a special token, and slots.
-    `before` stands in front of the first call, `between` two of them, and `after` behind the last. `bare`: calls have no marker,
-    and only the characters of `bare` at the very beginning of an answer can open them. `as_tags`: arguments are tags, not JSON.
+    Each field is a row of parts: slots, and texts; a text is one token if the vocabulary has it as a special token.
+    `before` comes before the first call, `between` comes between two calls, `after` comes after the last. `bare`: calls have no
+    marker, and only these characters at the beginning of an answer can open them. `as_tags`: the arguments are tags, not JSON.
     """
 
     call: tuple[str | Slot, ...]
@@ -159,9 +160,10 @@ def _same(call_id: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class TurnForm:
-    """How a family's template wants earlier calls: `arguments_as_text` as JSON text, else as an object.
+    """The form of earlier calls in a family's template.
 
-    `null_content`: a turn of calls alone has the content none, else "". `call_id` makes an id one that the template takes.
+    `arguments_as_text`: arguments are JSON text, else an object. `null_content`: a turn with only calls has the content none,
+    else "". `call_id` changes an id to one that the template accepts.
     """
 
     arguments_as_text: bool = False
@@ -181,17 +183,17 @@ class Dialect(Protocol):
 
     @property
     def form(self) -> TurnForm:
-        """Return how its template wants earlier calls."""
+        """Return the form of earlier calls in its template."""
 
     @property
     def reasoning(self) -> Tags | None:
-        """Return the tags around the reasoning, None if it has none."""
+        """Return the tags around the reasoning, or None if there is no reasoning."""
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
-        """Say whether a model with this template and these special tokens speaks it."""
+        """Say whether a model with this template and these special tokens uses this dialect."""
 
     def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:
-        """Return how calls are written by a model with these special tokens."""
+        """Return the form of calls of a model with these special tokens."""
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
-        """Return a reader for one answer; `opening` may have begun the reasoning. `tools` None: there are no calls."""
+        """Return a reader for one answer. `opening` may have opened the reasoning; without `tools` there are no calls."""

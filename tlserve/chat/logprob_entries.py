@@ -1,7 +1,7 @@
-"""Log-probabilities with the text that they belong to.
+"""Log-probabilities, and the text that they belong to.
 
-Owns the entry of one token, its place in the text, and which entries may go out once some of the text has. Refuses to know how
-text is read, and JSON.
+Owns the entry of one token, its place in the text, and which entries can be sent once some of the text is sent. Knows nothing of
+dialects and JSON.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import attrs
 
 @attrs.frozen
 class TokenChoice:
-    """A token that was or might have been drawn: its id, its raw bytes, its natural-log probability.
+    """A token that was chosen, or a likely alternative: its id, its raw bytes, its natural-log probability.
 
-    `logprob` None: the first token of a prompt, which nothing comes before.
+    `logprob` is None for the first token of a prompt, because no token comes before it.
     """
 
     token: int
@@ -25,9 +25,9 @@ class TokenChoice:
 
 @attrs.frozen
 class LogprobEntry:
-    """One token of the answer and the likeliest at its place. The chosen bytes of all entries, joined, spell the content.
+    """One token of the answer, and the likeliest tokens at its place. The chosen bytes of all entries, joined, are the content.
 
-    `offset`: characters of the text before the one that its first byte belongs to.
+    `offset` is the number of characters before the character that its first byte belongs to.
     """
 
     chosen: TokenChoice
@@ -36,9 +36,9 @@ class LogprobEntry:
 
 
 class EntryQueue:
-    """Entries that wait for their text: each goes out with the character that its first byte belongs to.
+    """Entries that wait for their text: each is sent with the character that its first byte belongs to.
 
-    `read` counts the characters that the detokenizer gave so far.
+    `read` is the number of characters that the detokenizer has returned so far.
     """
 
     def __init__(self) -> None:
@@ -47,22 +47,22 @@ class EntryQueue:
 
     @property
     def are_waiting(self) -> bool:
-        """Say whether any entry waits."""
+        """Say whether any entries are waiting."""
         return bool(self._waiting)
 
     def append(self, entry: LogprobEntry) -> None:
-        """Add the entry of a token whose bytes come next."""
+        """Add the entry of the next token."""
         self._waiting.append(entry)
 
     def take(self, held: int) -> tuple[LogprobEntry, ...]:
-        """Return the entries whose first character is out; `held` characters are not."""
+        """Return the entries whose first character is sent; the last `held` characters are not sent."""
         out = []
         while self._waiting and self._waiting[0].offset < self.read - held:
             out.append(self._waiting.popleft())
         return tuple(out)
 
     def take_all(self) -> tuple[LogprobEntry, ...]:
-        """Return all entries: the answer has ended, and nothing is held any more."""
+        """Return all entries, because the answer has ended and nothing is held."""
         out = tuple(self._waiting)
         self._waiting.clear()
         return out

@@ -1,8 +1,8 @@
-"""The turns of a conversation, as every dialect and template sees them.
+"""The turns of a conversation, as every dialect and template gets them.
 
-Owns the roles and the frozen type of a turn. Refuses to know JSON (`tlserve.openai` parses it) and templates.
+Owns the roles and the type of a turn. Knows nothing of JSON (`tlserve.openai` parses it) and templates.
 
-Source: the public API reference, `messages`; a developer's turn is a system turn under its newer name.
+Source: the public API reference, `messages`; `developer` is the newer name of the role `system`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tlserve.errors import ClientError
 
 
 class Role(enum.Enum):
-    """Who speaks."""
+    """The author of a turn."""
 
     SYSTEM = "system"
     USER = "user"
@@ -29,7 +29,7 @@ _NAMES = {role.value: role for role in Role} | {"developer": Role.SYSTEM}
 
 
 def parse_role(name: str, *, param: str = "messages") -> Role:
-    """Return the role that `name` means; raises ClientError for one that is not known, never guessing."""
+    """Return the role for `name`; raises ClientError for an unknown name, and never guesses."""
     role = _NAMES.get(name)
     if role is None:
         raise ClientError(f"the role {name[:64]!r} is not one of {', '.join(sorted(_NAMES))}", param=param)
@@ -38,7 +38,7 @@ def parse_role(name: str, *, param: str = "messages") -> Role:
 
 @attrs.frozen
 class TurnCall:
-    """A call that an earlier answer made: its arguments as an object, or as the text it was if that was no JSON object."""
+    """A call of an earlier answer: its arguments as an object, or as text if the text was not a JSON object."""
 
     id: str
     name: str
@@ -47,7 +47,7 @@ class TurnCall:
 
 @attrs.frozen
 class Turn:
-    """One message. What is optional reaches the template only where it is given; `calls` and `reasoning` are an assistant's."""
+    """One message. Optional fields reach the template only if they are given; only an assistant has `calls` and `reasoning`."""
 
     role: Role
     text: str

@@ -1,9 +1,9 @@
 """Turns -> prompt ids.
 
-Owns the one way from a conversation to the model's input: mark the users' strings, render, encode. Refuses to know how marks
-are placed (`marks`), how templates run (`templates`) and how text is encoded (`tlserve.text`).
+Owns the steps from a conversation to the model's input: mark the users' strings, render, encode. The steps themselves are in
+`tlserve.chat.templates` (marks and rendering) and `tlserve.text` (encoding).
 
-The control tokens of a prompt are those that the template put there, and one BOS where the vocabulary wants one.
+The control tokens of a prompt are those of the template, and one BOS if the vocabulary needs one.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Opening, TurnForm
 from tlserve.chat.messages import Turn, TurnCall
 from tlserve.chat.templates.marks import choose_mark, insert_marks, marker_for
 from tlserve.chat.templates.template import Clock, Template, local_time
-from tlserve.chat.tool_prompt import Tools, tell_calls, tell_tools
+from tlserve.chat.tool_prompt import Tools, with_calls_as_text, with_tools_described
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import Tokenizer, with_bos
 
 _OPENING_CHARS = 256
 _TOOL_VARIABLES = ("tools", "xml_tools")
-"""The names under which templates look for tools, the usual one first."""
+"""The names under which templates read the tools, the usual name first."""
 
 
 @attrs.frozen
 class Prompt:
-    """What the model reads, the rendered text that it stands for, and what the answer goes on from."""
+    """The ids that the model reads, the rendered text that they encode, and the text that the answer continues."""
 
     ids: tuple[int, ...]
     text: str
@@ -38,9 +38,9 @@ class Prompt:
 
 @attrs.frozen(kw_only=True)
 class Rendering:
-    """How turns are rendered besides the turns themselves.
+    """The options for rendering turns.
 
-    `variables` are further names for the template, from the client too. `continue_final`: the last turn is left open.
+    `variables` are further names for the template, some of them from the client. `continue_final`: the last turn is left open.
     """
 
     form: TurnForm = USUAL_FORM
@@ -61,7 +61,7 @@ def encode_chat(
     *,
     clock: Clock = local_time,
 ) -> Prompt:
-    """Render `turns` and encode the text. Raises ClientError for what the template refuses, or fails at."""
+    """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails."""
     turns, tools = _placed(template, turns, rendering)
     variables = {**rendering.variables, **tools}
     turns = [_formed(turn, rendering.form) for turn in turns]
@@ -95,15 +95,15 @@ def encode_chat(
 def _placed(
     template: Template, turns: Sequence[Turn], rendering: Rendering
 ) -> tuple[Sequence[Turn], Mapping[str, object]]:
-    """Put the tools where the template has a place for them: a variable, or else the system turn, in words."""
+    """Put the tools where the template has a place for them: in a variable, or else as text in the system turn."""
     if "tool_calls" not in template.source:
-        turns = list(map(tell_calls, turns))
+        turns = list(map(with_calls_as_text, turns))
     if not rendering.tools:
         return turns, {}
     for name in _TOOL_VARIABLES:
         if name in template.variables:
             return turns, {name: list(rendering.tools)}
-    return tell_tools(turns, rendering.tools), {}
+    return with_tools_described(turns, rendering.tools), {}
 
 
 def _ended(turns: Sequence[Turn], end: str) -> Sequence[Turn]:
@@ -118,14 +118,14 @@ def _cut(text: str, end: str) -> str:
     before, found, _ = text.rpartition(end)
     if not found:
         raise ClientError(
-            "the model's chat template does not show the message that is to be continued",
+            "the model's chat template does not print the message to be continued",
             param="continue_final_message",
         )
     return _without(before, end)
 
 
 def _opening(text: str, turns: Sequence[Turn], rendering: Rendering) -> Opening:
-    """Return what the answer goes on from: only what the template wrote behind the last turn, never a client's text."""
+    """Return the text that the answer continues: only the template's text after the last turn, never a client's text."""
     last = turns[-1].text if turns else ""
     if rendering.continue_final:
         return Opening(begun=last)
@@ -135,12 +135,12 @@ def _opening(text: str, turns: Sequence[Turn], rendering: Rendering) -> Opening:
 
 
 def encode_completion(tokenizer: Tokenizer, text: str, *, specials: bool = True) -> tuple[int, ...]:
-    """Encode a raw prompt, with its special tokens unless `specials` is false, and with one BOS where it is wanted."""
+    """Encode a raw prompt, with its special tokens unless `specials` is false, and with one BOS if the model needs it."""
     return tuple(with_bos(tokenizer, tokenizer.encode_with_specials(text) if specials else tokenizer.encode(text)))
 
 
 def _turn_strings(turns: Sequence[Turn]) -> Iterator[str]:
-    """Yield what clients wrote; a role is one of ours, which templates may well make a control token of."""
+    """Yield the strings of clients. Roles are not among them: they are fixed, and a template may make them control tokens."""
     for turn in turns:
         yield from filter(None, (turn.text, turn.name, turn.tool_call_id, turn.reasoning))
         for call in turn.calls:
@@ -148,7 +148,7 @@ def _turn_strings(turns: Sequence[Turn]) -> Iterator[str]:
 
 
 def _formed(turn: Turn, form: TurnForm) -> Turn:
-    """Return the turn as the family's template wants earlier calls."""
+    """Return the turn with its calls in the form of the family's template."""
     if turn.tool_call_id is not None:
         turn = attrs.evolve(turn, tool_call_id=form.call_id(turn.tool_call_id))
     if not turn.calls:
@@ -188,7 +188,7 @@ def _call_message(call: TurnCall) -> dict[str, object]:
 
 
 def _strings(value: object) -> Iterator[str]:
-    """Yield every string in a tree of lists and mappings, names too."""
+    """Yield every string in a tree of lists and mappings, including the names."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping):
@@ -210,7 +210,7 @@ def _marked(value: Any, mark: Callable[[str], str]) -> Any:
 
 
 def _frame(tokenizer: Tokenizer) -> dict[str, str]:
-    """Return the spellings of BOS and EOS, which templates print."""
+    """Return the spellings of BOS and EOS for the template to print."""
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
     return {
         name: "" if i is None else tokenizer.token_spelling(i).decode("utf-8", "replace") for name, i in ids.items()

@@ -1,6 +1,6 @@
-"""The log-probabilities of a prompt -> entries, as those of an answer.
+"""The log-probabilities of a prompt -> entries like those of an answer.
 
-Owns the collecting of what comes in pieces, and the prompt's first token, which has no log-probability. Refuses to know JSON.
+Collects the events of a prompt, and adds the prompt's first token, which has no log-probability. Knows nothing of JSON.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tlserve.text.tokenizer import Tokenizer
 
 
 class PromptEntries:
-    """Collects the entries of the prompt `ids`; each token is spelled, control tokens too."""
+    """Collects the entries of the prompt `ids`; control tokens have their spelling as well."""
 
     def __init__(self, tokenizer: Tokenizer, ids: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -24,7 +24,7 @@ class PromptEntries:
         self._entries = [LogprobEntry(self._choice(ids[0], None))]
 
     def feed(self, event: PromptLogprobs) -> None:
-        """Take the next tokens of the prompt; raises RuntimeError if they are not the next."""
+        """Take the next tokens of the prompt; raises RuntimeError if tokens are missing or repeated."""
         if event.start != len(self._entries):
             raise RuntimeError(f"the backend gave the prompt's tokens from {event.start}, not {len(self._entries)}")
         self._entries += map(self._entry, event.tokens)
@@ -34,9 +34,9 @@ class PromptEntries:
         return tuple(attrs.evolve(entry, top=entry.top[:top]) for entry in self._entries)
 
     def entries_in(self, text: str, top: int) -> tuple[LogprobEntry, ...]:
-        """Return the entries with their places in `text`, which the ids were made of or which they show.
+        """Return the entries with their places in `text`: the text of the request, or the text that the ids spell.
 
-        Raises RuntimeError if some are missing.
+        Raises RuntimeError if some entries are missing.
         """
         if len(self._entries) != len(self._ids):
             raise RuntimeError(f"the backend gave {len(self._entries)} of the prompt's {len(self._ids)} tokens")

@@ -17,7 +17,7 @@ from tlserve.generation import Backend, SamplingParams
 from tlserve.text.tokenizer import Tokenizer
 
 REASONING_NAMES = ("reasoning_content",)
-"""The field of an answer in which reasoning is sent, unless a setting adds names."""
+"""The fields of an answer in which reasoning is sent; a setting can add names."""
 
 
 def _default_template() -> Template:
@@ -26,11 +26,12 @@ def _default_template() -> Template:
 
 @attrs.frozen(kw_only=True)
 class Served:
-    """One served model: `created` in seconds since 1970; `default_sampling` is what a request's own is laid over.
+    """One served model.
 
-    `eos_ids` end an answer unless the request ignores them; `dialect` says what the text of an answer means, and its reasoning
-    goes out under `reasoning_names`. An encoder makes vectors only: `generates` is false. `min_dimensions`: how short its
-    vectors may be cut, if it was trained for that. `backend_kind` says what makes its tokens.
+    `created` is in seconds since 1970. A request's own sampling parameters replace those of `default_sampling`. `eos_ids` end an
+    answer unless the request ignores them. `dialect` reads the text of an answer; its reasoning is sent under `reasoning_names`.
+    An encoder makes only vectors: its `generates` is false. `min_dimensions` is the shortest length to which its vectors can be
+    cut, if it was trained for that. `backend_kind` names the backend that makes its tokens.
     """
 
     model_id: str
@@ -50,34 +51,34 @@ class Served:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return every id that a request may name."""
+        """Return every name that a request can use for the model."""
         return (self.model_id, *self.aliases)
 
 
 def check_generates(served: Served) -> None:
-    """Refuse a model that only makes vectors, by its name."""
+    """Refuse a model that makes only vectors; the message has its name."""
     if not served.generates:
         raise Refusal(
-            f"the model {served.model_id!r} makes embeddings and no text; send it to /v1/embeddings, or name another",
+            f"the model {served.model_id!r} makes embeddings and no text; send it to /v1/embeddings, or name another model",
             param="model",
         )
 
 
 def check_embeds(served: Served) -> None:
-    """Refuse a model that makes no vectors, by its name."""
+    """Refuse a model that does not make vectors; the message has its name."""
     if not served.embeds:
-        raise Refusal(f"the model {served.model_id!r} makes no embeddings; name another", param="model")
+        raise Refusal(f"the model {served.model_id!r} does not make embeddings; name another model", param="model")
 
 
 class Catalogue:
-    """The served models by every name they have."""
+    """The served models, by each of their names."""
 
     def __init__(self, models: Iterable[Served]) -> None:
         self.models = tuple(models)
         self._by_name = {name: served for served in self.models for name in served.names}
 
     def pick(self, name: str) -> Served:
-        """Return the model called `name`; raises ModelNotFound that says what is served."""
+        """Return the model called `name`; raises ModelNotFound, which lists the served models."""
         served = self._by_name.get(name)
         if served is None:
             known = ", ".join(self._by_name)

@@ -1,7 +1,7 @@
-"""What a request may tell a template about thinking, and what a model can honour of it.
+"""The options for thinking that a request can pass to a template, and which of them a model supports.
 
-Owns the rules for `enable_thinking`, `reasoning_effort` and further variables of templates, and the words of what cannot be
-had. A template says by the names that it reads what it can be told.
+Owns the rules for `enable_thinking`, `reasoning_effort` and other variables of templates, and the messages for options that are
+not supported. A template supports a variable if it reads that name.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ RESERVED = frozenset(
         *("bos_token", "eos_token", "chat_template", "tokenize"),
     }
 )
-"""Variables that are not the client's to set; the first four have fields of their own."""
+"""Variables that a client cannot set here; the first four have fields of their own."""
 
 NO_SWITCH = "the model's chat template has no switch for thinking"
-NO_LEVELS = "the model's chat template knows no levels of reasoning effort"
+NO_LEVELS = "the model's chat template has no levels of reasoning effort"
 
 
 @attrs.frozen(kw_only=True)
 class Thinking:
-    """What a request says; `variables` go to the template as they are."""
+    """The options of a request; `variables` go to the template unchanged."""
 
     enabled: bool | None = None
     effort: str | None = None
@@ -41,7 +41,7 @@ NO_THINKING = Thinking()
 def template_variables(template: Template, thinking: Thinking) -> dict[str, Any]:
     """Return the variables for the template.
 
-    Raises ClientError for names that are reserved or said twice, Refusal for what the model cannot do.
+    Raises ClientError for names that are reserved or set twice, Refusal for options that the model does not support.
     """
     for name in thinking.variables:
         if name in RESERVED:
@@ -49,12 +49,12 @@ def template_variables(template: Template, thinking: Thinking) -> dict[str, Any]
     own = {**_effort(template, thinking), **_switch(template, thinking)}
     for name, value in own.items():
         if thinking.variables.get(name, value) != value:
-            raise ClientError(f"{name} and chat_template_kwargs.{name} differ; send one of them", param=name)
+            raise ClientError(f"{name} and chat_template_kwargs.{name} differ; send only one of them", param=name)
     return {**thinking.variables, **own}
 
 
 def unread_variables(template: Template, thinking: Thinking) -> tuple[str, ...]:
-    """Return the names of what the template does not look at."""
+    """Return the names of the variables that the template does not read."""
     return tuple(f"chat_template_kwargs.{name}" for name in thinking.variables if name not in template.variables)
 
 
@@ -66,7 +66,7 @@ def _effort(template: Template, thinking: Thinking) -> dict[str, Any]:
         return {"reasoning_effort": effort}
     if effort == "none":
         return _switched(template, False, "reasoning_effort")
-    raise Refusal(f"reasoning_effort {effort!r} cannot be had: {NO_LEVELS}; leave it out", param="reasoning_effort")
+    raise Refusal(f"reasoning_effort {effort!r} is not supported: {NO_LEVELS}; leave it out", param="reasoning_effort")
 
 
 def _switch(template: Template, thinking: Thinking) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def _switched(template: Template, enabled: bool, param: str) -> dict[str, Any]:
         return {"enable_thinking": enabled}
     if enabled == _always_thinks(template):
         return {}
-    raise Refusal(f"{param} asks for what the model cannot do: {NO_SWITCH}; leave it out", param=param)
+    raise Refusal(f"{param} is not supported: {NO_SWITCH}; leave it out", param=param)
 
 
 def _always_thinks(template: Template) -> bool:
@@ -86,16 +86,16 @@ def _always_thinks(template: Template) -> bool:
 
 
 def can_switch_thinking(template: Template) -> bool | str:
-    """Say whether thinking can be switched, or why not."""
+    """Return whether thinking can be switched on and off, or the reason why not."""
     return "enable_thinking" in template.variables or NO_SWITCH
 
 
 def can_take_effort(template: Template) -> bool | str:
-    """Say whether a reasoning effort makes a difference, or why not."""
+    """Return whether a reasoning effort has an effect, or the reason why not."""
     takes = {"reasoning_effort", "enable_thinking"} & template.variables
-    return bool(takes) or f"{NO_SWITCH}, and knows no levels"
+    return bool(takes) or f"{NO_SWITCH}, and no levels of effort"
 
 
 def can_tell_levels(template: Template) -> bool | str:
-    """Say whether levels of effort other than none are told apart, or why not."""
+    """Return whether levels of effort other than none differ, or the reason why not."""
     return "reasoning_effort" in template.variables or NO_LEVELS

@@ -1,7 +1,7 @@
-"""Tools in words, for templates that have no place for them.
+"""Tools described in the text of the prompt, for templates that have no place for them.
 
-Owns what such a model is told: the tools in the system turn, and earlier calls as text, in the way that the dialect `hermes`
-reads. Every word here goes where a client's text would, so that none of it can become a control token.
+The tools go into the system turn, and earlier calls become text in the form of the dialect `hermes`. All of it goes where a
+client's text would go, so that none of it can become a control token.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ To call one, write its name and arguments as JSON between these tags, and nothin
 </tool_call>"""
 
 
-def tell_tools(turns: Sequence[Turn], tools: Tools) -> list[Turn]:
-    """Return the turns with the tools in the system turn, which is put first where there is none."""
+def with_tools_described(turns: Sequence[Turn], tools: Tools) -> list[Turn]:
+    """Return the turns with the tools in the system turn; a system turn is added first if there is none."""
     if not tools:
         return list(turns)
     words = _INTRODUCTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
@@ -39,8 +39,8 @@ def tell_tools(turns: Sequence[Turn], tools: Tools) -> list[Turn]:
     return [Turn(Role.SYSTEM, words), *turns]
 
 
-def tell_calls(turn: Turn) -> Turn:
-    """Return a turn whose calls are text."""
+def with_calls_as_text(turn: Turn) -> Turn:
+    """Return the turn with its calls as text."""
     parts = [turn.text, *map(_call_words, turn.calls)]
     return attrs.evolve(turn, text="\n".join(filter(None, parts)), calls=()) if turn.calls else turn
 
