@@ -23,12 +23,12 @@ import trio
 
 from tlserve.errors import TlserveError
 from tlserve.fleet.head.limits import FleetLimits
-from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.member import Member, PlacedSession
 from tlserve.fleet.head.node_watch import NodeWatch
 from tlserve.fleet.head.overview import FleetModel, add, group_of, without_gauges
 from tlserve.fleet.head.placer import Placer
-from tlserve.fleet.head.polls import settle
-from tlserve.fleet.head.session import Placement, Session, wall_passed
+from tlserve.fleet.head.polls import apply_reply
+from tlserve.fleet.head.session import Session, wall_passed
 from tlserve.fleet.link import Ack, NodeDirectory, NodeGone, NodeInfo, NodeUp, PollReply, SessionKey
 from tlserve.generation import EngineStatistics, GenerationRequest
 
@@ -135,7 +135,7 @@ class Head:
 
     def _settle(self, member: Member, acks: Sequence[Ack], reply: PollReply) -> None:
         was_out = bool(member.why_not(self._model.model_id))
-        strays = settle(member, acks, reply, trio.current_time())
+        strays = apply_reply(member, acks, reply, trio.current_time())
         if strays:
             self._cancel_soon(member, strays)
         if was_out:
@@ -152,11 +152,13 @@ class Head:
         for scope in member.calls.values():
             scope.cancel()
 
-    def _take_off(self, member: Member, placements: Sequence[Placement], reason: str, *, is_fault: bool = True) -> None:
+    def _take_off(
+        self, member: Member, placements: Sequence[PlacedSession], reason: str, *, is_fault: bool = True
+    ) -> None:
         for placement in placements:
             del member.placements[placement.key]
             if placement.confirmed:  # else whoever places it hears of it
-                placement.session.lose(reason, is_fault=is_fault)
+                placement.lose(reason, is_fault=is_fault)
 
     # --- sessions
 
@@ -221,7 +223,9 @@ class Head:
         elif member.draining_since is not None and now - member.draining_since >= self._limits.drain_grace_s:
             self._leave_draining(member)
 
-    def _leave(self, member: Member, placements: Sequence[Placement], reason: str, *, is_fault: bool = True) -> None:
+    def _leave(
+        self, member: Member, placements: Sequence[PlacedSession], reason: str, *, is_fault: bool = True
+    ) -> None:
         """Take sessions off a node that could still go on with them."""
         if placements:
             self._take_off(member, placements, reason, is_fault=is_fault)

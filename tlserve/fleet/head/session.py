@@ -1,7 +1,7 @@
-"""One request inside a head: its transcript, where it is placed now, and what its client has still to take.
+"""One request inside a head: its transcript, its current placement, and the events that its client has not taken yet.
 
-Owns the inbox, the cursor in the present placement, and the reason why there is none. Refuses to know how nodes are chosen and
-asked; lives on the event loop.
+Owns the inbox, the position in the current placement, and the reason why there is none. Does not know how nodes are chosen and
+called. Lives on the event loop.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ from tlserve.fleet.link import Ack, NodeLost, SessionEvents, SessionKey
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
 
 REPLY_GRACE_S = 0.25
-"""How long the reply to a placing is waited for once its events have come: it is no news any more."""
+"""How long to wait for the reply to `place` once events of the session have arrived: it has nothing new to say then."""
 
 ORDERLY = (Draining, DrainCut)
-"""A node that says one of these is leaving in order: it did not fail."""
+"""The errors of a node that shuts down in order: it did not fail."""
 
 NODE_FAULTS = (EngineFailed, NodeLost, *ORDERLY)
-"""What another node would not have said."""
+"""The errors that another node would not have raised."""
 
 
 def wall_passed(wall_s: float) -> DeadlineExceeded:
     """Return the error of an answer that took longer than `wall_s`."""
-    return DeadlineExceeded(f"the answer was not complete within {wall_s:g} s, the longest that one may take here")
+    return DeadlineExceeded(f"the answer was not complete within {wall_s:g} s, the limit of this server")
 
 
 @attrs.define(eq=False)
 class Placement:
-    """A session on a node. `have` counts the events that came, `until` those that the node was allowed to make.
+    """A session on a node. `have` counts the events that have arrived, `until` those that the node is allowed to make.
 
-    `confirmed`: the node is known to have it, so that its absence is a fault. `asking`: the scope of asking the node to have it,
-    which ends soon when its events come first. `matched_tokens` were expected in its cache.
+    `confirmed`: the node is known to have it, so that its absence is a fault. `asking` is the scope of the call that places it,
+    which ends soon when events arrive first. `matched_tokens` were expected in the node's cache.
     """
 
     key: SessionKey
@@ -51,8 +51,13 @@ class Placement:
 
     @property
     def has_work(self) -> bool:
-        """Say whether the node has something to do for it: a session whose window is full has not."""
+        """Return whether the node has something to compute for it: not while its window is full."""
         return self.confirmed and self.have < self.until
+
+    @property
+    def has_ended(self) -> bool:
+        """Return whether the session is no longer placed here."""
+        return self.session.placement is not self
 
     def confirm(self) -> None:
         """Note that the node has it."""
@@ -61,14 +66,14 @@ class Placement:
             self.asking.deadline = trio.current_time() + REPLY_GRACE_S
 
     def ack(self, window_events: int) -> Ack:
-        """Return how far this is: the node may go on for `window_events` beyond what the client took."""
+        """Acknowledge the events that have arrived, and let the node make `window_events` more than the client has taken."""
         self.until = self.have + window_events - len(self.session.inbox)
         return Ack(self.key, self.have, self.until)
 
     def take(self, update: SessionEvents) -> None:
-        """Take what is new in `update`; raises `BrokenAnswer`. What came before, a doubled or late reply brings again."""
+        """Take the new events of `update`, leaving out those of a late or repeated reply; raises `BrokenAnswer`."""
         if update.start > self.have:
-            raise BrokenAnswer(f"event {update.start} came in the place of event {self.have}")
+            raise BrokenAnswer(f"event {update.start} came instead of event {self.have}")
         for event in update.events[self.have - update.start :]:
             self._take_event(event)
         if update.error is not None and not self.session.is_over:
@@ -76,6 +81,10 @@ class Placement:
             self.session.end_placement(update.error)
         if self.session.is_over:
             self.session.placement = None
+
+    def lose(self, reason: str, *, is_fault: bool = True) -> None:
+        """Note that the node no longer has the session."""
+        self.session.lose(reason, is_fault=is_fault)
 
     def _take_event(self, event: GenerationEvent) -> None:
         self.session.take(event)
@@ -91,8 +100,8 @@ class Placement:
 class Session:
     """One admitted request, until its client leaves.
 
-    `deadline` in trio's time, `wall_s` after its beginning. `chain` names the blocks of its prompt; `index` is the memory of
-    the node that had it last.
+    `deadline` is in trio's time, `wall_s` after the beginning. `chain` names the blocks of its prompt; `index` is the prefix
+    index of the node that had it last.
     """
 
     def __init__(self, number: int, request: GenerationRequest, deadline: float, wall_s: float) -> None:
@@ -114,27 +123,27 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Say whether the last word has been said, though the client may not have taken it."""
+        """Return whether the answer has ended; the client may still have events to take."""
         return self.transcript.ended or self.error is not None
 
-    # --- what comes from nodes
+    # --- from the nodes
 
     def take(self, event: GenerationEvent) -> None:
-        """Note `event` for the client, unless it has it; raises `BrokenAnswer`."""
+        """Keep `event` for the client, unless it has had it before; raises `BrokenAnswer`."""
         fresh = self.transcript.take(event)
         if fresh is not None:
             self.inbox.append(fresh)
             self._news.set()
 
     def end_placement(self, error: TlserveError) -> None:
-        """Note that the node ended this with `error`: another one goes on, unless it would say the same."""
+        """Note that the node ended this with `error`: another node continues, unless it would raise the same."""
         if isinstance(error, NODE_FAULTS) or (self.transcript.begun and isinstance(error, Unavailable)):
             self.lose(error.message, is_fault=not isinstance(error, ORDERLY))
         else:
             self.fail(wall_passed(self._wall_s) if isinstance(error, DeadlineExceeded) else error)
 
     def lose(self, reason: str, *, is_fault: bool = True) -> None:
-        """Note that the node has it no more; its client places it anew when it asks for the next event."""
+        """Note that the node no longer has it; it is placed again when its client needs the next event."""
         if self.placement is not None:
             self.excluded.add(self.placement.member.identity)
             self.placement = None
@@ -143,20 +152,20 @@ class Session:
         self._news.set()
 
     def fail(self, error: TlserveError) -> None:
-        """End it with `error`, which follows what the client has not taken yet."""
+        """End it with `error`, which the client gets after the events in the inbox."""
         if not self.is_over:
             self.error = error
             self.placement = None
         self._news.set()
 
-    # --- the client's side
+    # --- to the client
 
     def take_all(self) -> list[GenerationEvent]:
-        """Return what is there; the window opens by as much with the next poll."""
+        """Empty the inbox; the next poll opens the window by as many events."""
         events, self.inbox = self.inbox, []
         return events
 
     async def wait_news(self) -> None:
-        """Return when something has happened since nothing was there."""
+        """Return when something has happened to the session."""
         self._news = trio.Event()
         await self._news.wait()

@@ -1,15 +1,16 @@
-"""The node's side of a fleet: placements over one `Backend`, for any number of heads, whatever carries their calls.
+"""The node's side of a fleet: placements over one `Backend`, for any number of heads and any transport.
 
-Owns who is placed here: epochs, leases, polls, the drain. It is a `NodeLink` itself, so that a head in the same process needs no
-wire. Refuses to know transports, placement and text.
+Owns the rules for placements: epochs, leases, polls, the drain. It is itself a `NodeLink`, so that a head in the same process
+needs no wire. Knows nothing of transports and text, and not why a head chose this node.
 
 The nursery of `run`:
 
     run
     |- one task a placement (`PlacementTask.run`)     ends: its last event, its wall limit, a cancel, a newer epoch, its lease
-    `- _expire_leases                                 the body: drops what no head acknowledges any more
+    `- _expire_leases                                 the body: drops placements that no head acknowledges
 
-Nothing waits for a head: a placement whose window is full stops reading its own tokens, and a poll only looks at what is there.
+Nothing waits for a head: a placement whose window is full stops reading its own tokens, and a poll returns the events that
+exist.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ from __future__ import annotations
 import logging
 import math
 import secrets
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import attrs
 import numpy as np
@@ -29,12 +29,10 @@ from tlserve import __version__
 from tlserve.errors import ClientError, Draining, NoCapacity
 from tlserve.fleet.link import Ack, NodeInfo, PollReply, SessionEvents, SessionKey, StalePlacement
 from tlserve.fleet.node.placement_task import PlacementTask
+from tlserve.fleet.node.placements import Placements
 from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest, TokenEvent
 
 log = logging.getLogger("tlserve.fleet")
-
-REMEMBERED_SESSIONS = 65_536
-"""Of that many sessions a node remembers the newest epoch, so that a late message of an old one starts nothing."""
 
 FIRST_EVENTS = 1
 """The start of the prefill and the first token: the next thing that a client sees."""
@@ -45,10 +43,13 @@ LAST_POLLS_S = 0.2
 
 @attrs.frozen(kw_only=True)
 class NodeLimits:
-    """`lease_s`: a session that no poll acknowledges for so long is dropped. `longest_poll_s`: the longest wait of a poll.
+    """The limits of a node; times in seconds.
 
-    `pace_s`: the least time between two replies to a head that say no more than that answers go on. A reply costs both sides
-    more than the tokens in it; where steps are shorter than this, which is one picture of a screen, it has the tokens of several.
+    `lease_s`: a session that no poll acknowledges for this long is dropped. `longest_poll_s`: the longest wait of a poll.
+
+    `pace_s`: the least time between two replies to a head that only have tokens in the middle of answers. A reply costs both
+    sides more than the tokens in it; where steps are shorter than this time (one frame of a screen), it has the tokens of
+    several steps.
     """
 
     lease_s: float = 10.0
@@ -57,7 +58,7 @@ class NodeLimits:
 
 
 class NodeService:
-    """Serve one backend to heads. `slots`: requests that run side by side; `refusals`: what it cannot do, in words."""
+    """Serve one backend to heads. `slots`: requests that run at once; `refusals`: messages for features it does not support."""
 
     def __init__(
         self,
@@ -69,27 +70,23 @@ class NodeService:
         limits: NodeLimits = NodeLimits(),
         incarnation: str | None = None,
     ) -> None:
-        """`incarnation` must be another one each time that the node starts; None draws it."""
+        """`incarnation` must differ each time that the node starts; None draws it."""
         self._backend = backend
         self._node = node
         self._slots = slots
         self._refusals = dict(refusals or {})
         self._limits = limits
         self.incarnation = secrets.token_hex(8) if incarnation is None else incarnation
-        self._placements: dict[str, dict[int, PlacementTask]] = {}
-        self._newest: OrderedDict[tuple[str, int], int] = OrderedDict()
-        self._replied: dict[str, float] = {}
+        self._placements = Placements()
+        self._replied: dict[str, float] = {}  # when each head last got a reply
         self._news = trio.lowlevel.ParkingLot()
         self._draining = False
         self._nursery: trio.Nursery | None = None
-        self._any = trio.Event()
-        self._none = trio.Event()
-        self._none.set()
 
     # --- its life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the placements until cancelled; started once they can be made."""
+        """Run the placements until cancelled; started once requests can be placed."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             try:
@@ -100,17 +97,17 @@ class NodeService:
 
     @property
     def open_sessions(self) -> int:
-        """Return how many sessions are here: those that run, and those whose last events no head has acknowledged."""
-        return sum(map(len, self._placements.values()))
+        """Return the number of sessions here: those that run, and those whose last events no head has acknowledged."""
+        return len(self._placements)
 
     async def wait_empty(self) -> None:
         """Return when no session is here; leases bound the wait for heads that have gone."""
-        await self._none.wait()
+        await self._placements.wait_none()
 
     # --- NodeLink
 
     async def hello(self) -> NodeInfo:
-        """Say what this node is."""
+        """Describe this node."""
         return NodeInfo(
             node=self._node,
             incarnation=self.incarnation,
@@ -122,17 +119,17 @@ class NodeService:
         )
 
     async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
-        """Start a session; return when the backend has admitted it, or raise what it refused it with.
+        """Start a session; return when the backend has admitted it, or raise the backend's refusal.
 
-        Being cancelled leaves the session here, for a poll or a cancel to find, or for its lease to end.
+        Being cancelled leaves the session here until a poll or a cancel finds it, or its lease ends.
         """
-        there = self._placements.get(key.head, {}).get(key.session)
-        if there is None or there.key != key:
-            there = self._start(key, request, wall_s)
-        await there.wait_admitted()
+        task = self._placements.find(key)
+        if task is None or task.key != key:
+            task = self._start(key, request, wall_s)
+        await task.wait_admitted()
 
     async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
-        """Note the acknowledgements; return what no poll of `head` has acknowledged, waiting while that is nothing."""
+        """Note the acknowledgements; return the events that `head` has not acknowledged, or wait until there are some."""
         unknown = self._acknowledge(head, acks)
         rest = self._rest(head)
         if not rest and not unknown:
@@ -147,12 +144,12 @@ class NodeService:
         )
 
     async def cancel(self, keys: Sequence[SessionKey]) -> None:
-        """End these placements; one that has not come yet is refused when it comes."""
+        """End these placements; one that arrives later is refused."""
         for key in keys:
-            self._remember(key)
-            there = self._placements.get(key.head, {}).get(key.session)
-            if there is not None and there.key.epoch <= key.epoch:
-                self._drop(there)
+            self._placements.note_epoch(key)
+            task = self._placements.find(key)
+            if task is not None and task.key.epoch <= key.epoch:
+                self._drop(task)
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         """Encode; raises as the backend does."""
@@ -162,11 +159,11 @@ class NodeService:
         return await self._backend.embed(request)
 
     async def drain(self) -> None:
-        """Take nothing new; what is here goes on."""
+        """Admit nothing more; open sessions continue."""
         self.close()
 
     def close(self) -> None:
-        """Take nothing new, and tell the heads."""
+        """Admit nothing more, and report that to the heads."""
         self._draining = True
         self._news.unpark_all()
 
@@ -176,30 +173,27 @@ class NodeService:
         self._check_open()
         self._check_ids(request.prompt)
         self._check_ids(request.emitted)
-        if self._newest.get((key.head, key.session), -1) >= key.epoch:
+        if self._placements.is_stale(key):
             raise StalePlacement(f"session {key.session} has a newer placement than {key.epoch}, or this one has ended")
-        older = self._placements.get(key.head, {}).get(key.session)
+        older = self._placements.find(key)
         if older is not None:
             self._drop(older)
         return self._begin(key, request, wall_s)
 
     def _begin(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> PlacementTask:
         if self._nursery is None:
-            raise NoCapacity("this node is starting or has ended; it runs no sessions now")
-        self._remember(key)
+            raise NoCapacity("this node is starting or has ended, and runs no sessions now")
+        self._placements.note_epoch(key)
         task = PlacementTask(key, trio.current_time() + self._limits.lease_s, self._news.unpark_all)
-        self._placements.setdefault(key.head, {})[key.session] = task
-        self._any.set()
-        if self._none.is_set():
-            self._none = trio.Event()
+        self._placements.add(task)
         self._nursery.start_soon(self._run, task, request, max(0.0, wall_s))
         return task
 
     async def _run(self, task: PlacementTask, request: GenerationRequest, wall_s: float) -> None:
         await task.run(self._backend, request, wall_s)
         if task.refusal is not None:
-            if self._forget(task):  # nothing was placed, and nothing has ended: the same key may come again
-                self._newest[task.key.head, task.key.session] = task.key.epoch - 1
+            if self._forget(task):  # nothing was placed, and nothing has ended
+                self._placements.allow_again(task.key)
         elif task.buffer.is_over:
             self._forget(task)
 
@@ -208,31 +202,18 @@ class NodeService:
         self._forget(task)
 
     def _forget(self, task: PlacementTask) -> bool:
-        """Take `task` off the table; False if it does not stand there any more."""
-        mine = self._placements.get(task.key.head, {})
-        if mine.get(task.key.session) is not task:
-            return False
-        del mine[task.key.session]
-        if not mine:
-            del self._placements[task.key.head]
+        """Remove `task` from the table; return False if it has been removed already."""
+        was_there = self._placements.remove(task)
+        if was_there and not self._placements.of(task.key.head):
             self._replied.pop(task.key.head, None)
-        if not self._placements:
-            self._any = trio.Event()
-            self._none.set()
-        return True
-
-    def _remember(self, key: SessionKey) -> None:
-        session = (key.head, key.session)
-        self._newest[session] = max(key.epoch, self._newest.pop(session, key.epoch))
-        if len(self._newest) > REMEMBERED_SESSIONS:
-            self._newest.popitem(last=False)
+        return was_there
 
     def _check_open(self) -> None:
         if self._draining:
-            raise Draining("this node is shutting down and takes nothing new")
+            raise Draining("this node is shutting down and takes no new requests")
 
     def _check_ids(self, tokens: Sequence[int]) -> None:
-        """Refuse ids that the model does not have: a head that serves another one must not stop this node."""
+        """Refuse ids that the model does not have: a head with another model must not stop this node."""
         limit = self._backend.info().vocabulary_size
         if tokens and not (min(tokens) >= 0 and max(tokens) < limit):
             raise ClientError(f"a token id is not one of this model's {limit}")
@@ -240,12 +221,11 @@ class NodeService:
     # --- polls
 
     def _acknowledge(self, head: str, acks: Sequence[Ack]) -> tuple[SessionKey, ...]:
-        """Apply the acks and renew the leases; return the keys that mean nothing here."""
-        mine = self._placements.get(head, {})
+        """Apply the acks of `head` and renew the leases; return the keys that are unknown here."""
         lease_until = trio.current_time() + self._limits.lease_s
         unknown = []
         for ack in acks:
-            task = mine.get(ack.key.session)
+            task = self._placements.find(ack.key) if ack.key.head == head else None
             if task is None or task.key != ack.key or not task.acknowledge(ack):
                 unknown.append(ack.key)
                 continue
@@ -255,15 +235,15 @@ class NodeService:
         return tuple(unknown)
 
     def _rest(self, head: str) -> tuple[SessionEvents, ...]:
-        rests = (task.buffer.rest() for task in self._placements.get(head, {}).values())
+        rests = (task.buffer.rest() for task in self._placements.of(head))
         return tuple(rest for rest in rests if rest is not None)
 
     def _longest_wait_s(self, head: str) -> float:
-        """Return how long a poll may wait: not long for nothing at a node that wants to go."""
-        return LAST_POLLS_S if self._draining and head not in self._placements else self._limits.longest_poll_s
+        """Return how long a poll may wait: not long at a draining node that has nothing for this head."""
+        return LAST_POLLS_S if self._draining and not self._placements.of(head) else self._limits.longest_poll_s
 
     async def _wait_rest(self, head: str, wait_s: float) -> tuple[SessionEvents, ...]:
-        """Return what there is as soon as there is something, or the node begins to drain, or the time is up."""
+        """Return the events as soon as there are some, or none when the node begins to drain or the time is up."""
         rest: tuple[SessionEvents, ...] = ()
         was_draining = self._draining
         with trio.move_on_after(wait_s):
@@ -273,13 +253,13 @@ class NodeService:
         return rest
 
     async def _at_pace(self, head: str, rest: tuple[SessionEvents, ...]) -> tuple[SessionEvents, ...]:
-        """Return `rest` and what comes until a reply is due; nothing that somebody waits for is held."""
+        """Return `rest` and the events that follow until a reply is due; urgent events are never held back."""
         due = self._replied.get(head, -math.inf) + self._limits.pace_s
         while rest and not any(map(is_urgent, rest)) and trio.current_time() < due:
             with trio.move_on_at(due):
                 await self._news.park()
             rest = self._rest(head)
-        if head in self._placements:
+        if self._placements.of(head):
             self._replied[head] = trio.current_time()
         return rest
 
@@ -287,23 +267,19 @@ class NodeService:
 
     async def _expire_leases(self) -> None:
         while True:
-            if not self._placements:
-                await self._any.wait()
-                continue  # it may have gone again
-            await trio.sleep_until(min(task.lease_until for task in self._tasks()))
-            for task in self._overdue(trio.current_time()):
-                log.warning("session %d of head %s was not asked for any more", task.key.session, task.key.head)
-                self._drop(task)
+            await self._placements.wait_any()
+            if self._placements:  # a task can go before this one runs
+                await trio.sleep_until(min(task.lease_until for task in self._placements))
+                self._drop_overdue(trio.current_time())
 
-    def _overdue(self, now: float) -> Iterable[PlacementTask]:
-        return [task for task in self._tasks() if task.lease_until <= now]
-
-    def _tasks(self) -> Iterator[PlacementTask]:
-        return (task for mine in self._placements.values() for task in mine.values())
+    def _drop_overdue(self, now: float) -> None:
+        for task in [task for task in self._placements if task.lease_until <= now]:
+            log.warning("session %d of head %s is dropped: its lease has ended", task.key.session, task.key.head)
+            self._drop(task)
 
 
 def is_urgent(update: SessionEvents) -> bool:
-    """Say whether somebody waits for it: all but tokens in the middle of an answer."""
+    """Return whether a client waits for it: all events but tokens in the middle of an answer."""
     return (
         update.start <= FIRST_EVENTS
         or update.error is not None

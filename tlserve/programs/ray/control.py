@@ -16,7 +16,7 @@ from tlserve.fleet.ray.processes import ClusterProcesses, start_control
 from tlserve.fleet.ray.settings import RaySettings
 from tlserve.lifecycle.drain import EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
-from tlserve.programs.ray.program import Ending, StopRequest, running_processes, wait_first
+from tlserve.programs.ray.program import StopCause, StopRequest, running_processes, wait_first
 
 log = logging.getLogger("tlserve")
 
@@ -46,13 +46,13 @@ async def serve_control(
         log.info("the control process answers at %s; its logs are in %s", processes.address, processes.directory)
         task_status.started((processes.address, request.stop))
         lost = partial(wait_unreachable, processes.address)
-        ending = await wait_first({Ending.STOP: request.wait, Ending.CONTROL_LOST: lost})
-        if ending is Ending.CONTROL_LOST:
+        ending = await wait_first({StopCause.STOP: request.wait, StopCause.CONTROL_LOST: lost})
+        if ending is StopCause.CONTROL_LOST:
             log.error("the control process has ended; the nodes on this machine may finish their open requests")
             nodes_ended = partial(_wait_actors_ended, processes)
-            await wait_first({Ending.STOP: request.wait, Ending.NODES_ENDED: nodes_ended})
+            await wait_first({StopCause.STOP: request.wait, StopCause.NODES_ENDED: nodes_ended})
         nursery.cancel_scope.cancel()
-    if ending is Ending.CONTROL_LOST:
+    if ending is StopCause.CONTROL_LOST:
         raise ControlLost(f"the control process of the cluster at {processes.address} has ended by itself")
     return EXIT_DRAINED
 

@@ -33,7 +33,7 @@ from tlserve.lifecycle.drain import EXIT_CUT, EXIT_DRAINED
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.programs.hosted_model import find_model_path
 from tlserve.programs.node_in_thread import start_node
-from tlserve.programs.ray.program import Ending, StopRequest, running_processes, wait_first
+from tlserve.programs.ray.program import StopCause, StopRequest, running_processes, wait_first
 
 log = logging.getLogger("tlserve")
 
@@ -124,12 +124,12 @@ class _NodeProgram:
         node_ended = partial(ask_actor, actor, "wait_ended")
         ending = await wait_first(
             {
-                Ending.STOP: self._request.wait,
-                Ending.CONTROL_LOST: self._cluster.wait_lost,
-                Ending.NODES_ENDED: node_ended,
+                StopCause.STOP: self._request.wait,
+                StopCause.CONTROL_LOST: self._cluster.wait_lost,
+                StopCause.NODES_ENDED: node_ended,
             }
         )
-        if ending is Ending.CONTROL_LOST:
+        if ending is StopCause.CONTROL_LOST:
             log.error("the control process of the cluster at %s is gone: draining", self._cluster.address)
 
     async def _drain(self, actor: Handle) -> int:

@@ -48,7 +48,7 @@ class StopRequest:
         await self._made.wait()
 
 
-class Ending(enum.Enum):
+class StopCause(enum.Enum):
     """What ends the program."""
 
     STOP = enum.auto()
@@ -56,11 +56,11 @@ class Ending(enum.Enum):
     NODES_ENDED = enum.auto()
 
 
-async def wait_first(endings: Mapping[Ending, Callable[[], Awaitable[Any]]]) -> Ending:
+async def wait_first(endings: Mapping[StopCause, Callable[[], Awaitable[Any]]]) -> StopCause:
     """Return the ending whose wait returns first; the other waits are cancelled."""
-    first: list[Ending] = []
+    first: list[StopCause] = []
 
-    async def note(ending: Ending, wait: Callable[[], Awaitable[Any]]) -> None:
+    async def note(ending: StopCause, wait: Callable[[], Awaitable[Any]]) -> None:
         await wait()
         first.append(ending)
         nursery.cancel_scope.cancel()
