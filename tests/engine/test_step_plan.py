@@ -4,7 +4,7 @@ import pytest
 
 from tlserve.engine.blocks.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
-from tlserve.engine.sequence import Sequence
+from tlserve.engine.sequence import EngineSequence
 from tlserve.engine.step_plan import SequenceRows, plan_batch
 from tlserve.generation import GenerationRequest
 
@@ -12,7 +12,7 @@ REQUEST = GenerationRequest(prompt=(1,), max_tokens=9, seed=0)
 
 
 def sequence(tokens, computed, blocks, *, embedding=False):
-    return Sequence(
+    return EngineSequence(
         key=1,
         priority=0,
         tokens=tokens,

@@ -6,8 +6,7 @@ called by one thread, one call at a time. The rules of order and blocks are the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from collections.abc import Sequence as Items
+from collections.abc import Callable, Sequence
 from time import perf_counter
 
 import attrs
@@ -28,7 +27,7 @@ from tlserve.engine.sampling.interface import Draw
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.engine.sampling.native_sampler import make_sampler
 from tlserve.engine.scheduler import Scheduler
-from tlserve.engine.sequence import Sequence
+from tlserve.engine.sequence import EngineSequence
 from tlserve.engine.statistics import Counters
 from tlserve.engine.step_draws import NO_DRAWS, ItemDraws, draw_items
 from tlserve.engine.step_plan import SequenceRows, plan_batch
@@ -63,7 +62,7 @@ class Engine:
         self._sampler = make_sampler(
             model.spec.vocabulary_size, config.sampler_threads or available_cores(), native=config.sampler == "auto"
         )
-        self._sequences: dict[int, Sequence] = {}
+        self._sequences: dict[int, EngineSequence] = {}
         self._keys = 0
         self._counters = Counters()
         self._step_durations_s = Histogram(catalogue.STEP_DURATION.buckets)
@@ -89,7 +88,7 @@ class Engine:
         for token in request.emitted:
             advance(constraint, token)
         return self._add(
-            Sequence(
+            EngineSequence(
                 key=self._next_key(),
                 priority=request.priority,
                 tokens=[*request.prompt, *request.emitted],
@@ -104,7 +103,7 @@ class Engine:
             )
         )
 
-    def add_embedding(self, tokens: Items[int], priority: int = 0) -> int:
+    def add_embedding(self, tokens: Sequence[int], priority: int = 0) -> int:
         """Queue `tokens` to be encoded and return the key; raises as `add_request` does, but never Overloaded.
 
         One request may bring thousands of inputs, so whoever admits the request bounds them. An embedding needs the hidden
@@ -113,7 +112,7 @@ class Engine:
         spec = self._runner.spec
         check_tokens(tokens, spec.vocabulary_size, self.context_tokens, room_for=0)
         return self._add(
-            Sequence(
+            EngineSequence(
                 key=self._next_key(),
                 priority=priority,
                 tokens=list(tokens),
@@ -205,7 +204,7 @@ class Engine:
                 hidden += item.rows
         return events
 
-    def _note_start(self, sequence: Sequence) -> list[EngineEvent]:
+    def _note_start(self, sequence: EngineSequence) -> list[EngineEvent]:
         if sequence.started:
             return []
         sequence.started = True
@@ -251,7 +250,7 @@ class Engine:
         self._count_drafts(item, taken)
         return finish
 
-    def _take(self, sequence: Sequence, drawn: Draw) -> TokenEvent:
+    def _take(self, sequence: EngineSequence, drawn: Draw) -> TokenEvent:
         index = sequence.emitted
         sequence.append(drawn.token)
         self._counters.generated_tokens_total += 1
@@ -277,19 +276,19 @@ class Engine:
 
     # --- ends ----------------------------------------------------------------------------------------------------------
 
-    def _finish(self, sequence: Sequence, finish: Finish) -> None:
+    def _finish(self, sequence: EngineSequence, finish: Finish) -> None:
         self._drop(sequence)
         if finish is Finish.STOP:
             self._counters.finished_stop_total += 1
         else:
             self._counters.finished_length_total += 1
 
-    def _fail(self, sequence: Sequence, fault: errors.ServerFault) -> EngineEvent:
+    def _fail(self, sequence: EngineSequence, fault: errors.ServerFault) -> EngineEvent:
         self._drop(sequence)
         self._counters.finished_failed_total += 1
         return EngineEvent(sequence.key, Failed(fault))
 
-    def _drop(self, sequence: Sequence) -> None:
+    def _drop(self, sequence: EngineSequence) -> None:
         del self._sequences[sequence.key]
         self.scheduler.remove(sequence)
 
@@ -299,7 +298,7 @@ class Engine:
         self._keys += 1
         return self._keys
 
-    def _add(self, sequence: Sequence) -> int:
+    def _add(self, sequence: EngineSequence) -> int:
         self._sequences[sequence.key] = sequence
         self.scheduler.add(sequence)
         return sequence.key

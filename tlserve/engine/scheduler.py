@@ -18,19 +18,19 @@ Owns the queue, the running set, and the rules between them. Refuses to know mod
 from __future__ import annotations
 
 import bisect
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 
 from tlserve.engine.blocks.kv_blocks import KvBlocks
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
-from tlserve.engine.sequence import Sequence
+from tlserve.engine.sequence import EngineSequence
 from tlserve.engine.step_plan import SequenceRows
 
 MOST_SCORED_ROWS = 128
 """Prompt rows with logits in one step; of 150,000 tokens they take 77 MB."""
 
 
-def share_prefill(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
+def share_prefill(prompts: Sequence[tuple[int, int]], budget: int) -> list[int]:
     """Share `budget` rows among prompts, each a (priority, pending tokens), given in order; return the rows of each.
 
     A higher priority is served first. Inside one priority the first prompt is sure of half, so that it never starves; the
@@ -48,7 +48,7 @@ def share_prefill(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
     return shares
 
 
-def share_whole(prompts: Items[tuple[int, int]], budget: int) -> list[int]:
+def share_whole(prompts: Sequence[tuple[int, int]], budget: int) -> list[int]:
     """Give out `budget` rows to whole prompts, each a (priority, pending tokens), in order; return the rows of each.
 
     The first one gets all its rows whatever they are, so that it never starves; of the others those that still fit.
@@ -66,15 +66,15 @@ class Scheduler:
     """The waiting and the running sequences, both kept in order; `whole`: a sequence is computed in one step or not at all."""
 
     def __init__(self, config: EngineConfig, kv: KvBlocks, *, whole: bool = False) -> None:
-        self.waiting: list[Sequence] = []
-        self.running: list[Sequence] = []
+        self.waiting: list[EngineSequence] = []
+        self.running: list[EngineSequence] = []
         self.preemptions = 0
         self.cache_queries = 0
         self.cache_hits = 0
         self._config = config
         self._share_rows = share_whole if whole else share_prefill
         self._kv = kv
-        self._plan: dict[Sequence, SequenceRows] = {}
+        self._plan: dict[EngineSequence, SequenceRows] = {}
 
     @property
     def full(self) -> bool:
@@ -82,11 +82,11 @@ class Scheduler:
         unfinished = sum(sequence.request is not None for queue in (self.waiting, self.running) for sequence in queue)
         return unfinished >= self._config.max_num_seqs + self._config.max_waiting
 
-    def add(self, sequence: Sequence) -> None:
+    def add(self, sequence: EngineSequence) -> None:
         """Let `sequence` wait at its place."""
         bisect.insort(self.waiting, sequence, key=_order)
 
-    def remove(self, sequence: Sequence) -> None:
+    def remove(self, sequence: EngineSequence) -> None:
         """Take `sequence` out, wherever it is, and its blocks from it."""
         (self.running if sequence in self.running else self.waiting).remove(sequence)
         self._kv.release(sequence.table)
@@ -131,7 +131,7 @@ class Scheduler:
             if rows and sequence in self.running and self._obtain(sequence, sequence.computed + rows):
                 self._plan[sequence] = SequenceRows(sequence, rows)
 
-    def _claim(self, sequence: Sequence, claims: set[object]) -> int:
+    def _claim(self, sequence: EngineSequence, claims: set[object]) -> int:
         """Skip what the cache has by now; return the tokens to compute, 0 if another one computes the next block."""
         if sequence.scores:
             return sequence.pending
@@ -146,11 +146,11 @@ class Scheduler:
         claims.add(following)
         return sequence.pending
 
-    def _share(self, prompts: Items[Sequence], pending: Items[int]) -> list[int]:
+    def _share(self, prompts: Sequence[EngineSequence], pending: Sequence[int]) -> list[int]:
         budget = self._config.prefill_chunk or sum(pending)
         return self._share_rows([(s.priority, tokens) for s, tokens in zip(prompts, pending, strict=True)], budget)
 
-    def _try_to_admit(self, prompts: list[Sequence], pending: list[int], claims: set[object]) -> bool:
+    def _try_to_admit(self, prompts: list[EngineSequence], pending: list[int], claims: set[object]) -> bool:
         """Let the first waiting sequence run if it gets a row (or waits for a common block) and the blocks suffice."""
         candidate = self.waiting[0]
         place = bisect.bisect(prompts, candidate.order, key=_order)
@@ -169,7 +169,7 @@ class Scheduler:
         claims |= claimed
         return True
 
-    def _has_room(self, candidate: Sequence) -> bool:
+    def _has_room(self, candidate: EngineSequence) -> bool:
         """Count what the running ones are still going to need: a sequence is not let in to be thrown out at once."""
         if not self.running:
             return True
@@ -179,7 +179,7 @@ class Scheduler:
 
     # --- blocks ----------------------------------------------------------------------------------------------------
 
-    def _obtain(self, sequence: Sequence, tokens: int) -> bool:
+    def _obtain(self, sequence: EngineSequence, tokens: int) -> bool:
         """Get room for `tokens` positions, preempting from the end of the order; False if those before it hold the rest."""
         while not self._kv.grow(sequence.table, tokens):
             if self.running[-1] is sequence:
@@ -187,18 +187,18 @@ class Scheduler:
             self._preempt(self.running[-1])
         return True
 
-    def _preempt(self, victim: Sequence) -> None:
+    def _preempt(self, victim: EngineSequence) -> None:
         self.running.remove(victim)
         self._give_back(victim)
         self.add(victim)
         self.preemptions += 1
 
-    def _give_back(self, sequence: Sequence) -> None:
+    def _give_back(self, sequence: EngineSequence) -> None:
         self._kv.release(sequence.table)
         sequence.restart()
 
 
-def _bound_scored(prompts: Items[Sequence], shares: Items[int]) -> list[int]:
+def _bound_scored(prompts: Sequence[EngineSequence], shares: Sequence[int]) -> list[int]:
     """Cut the shares of prompts whose rows give logits to MOST_SCORED_ROWS together, the first in the order first."""
     left, bounded = MOST_SCORED_ROWS, []
     for sequence, rows in zip(prompts, shares, strict=True):
@@ -207,5 +207,5 @@ def _bound_scored(prompts: Items[Sequence], shares: Items[int]) -> list[int]:
     return bounded
 
 
-def _order(sequence: Sequence) -> tuple[int, int]:
+def _order(sequence: EngineSequence) -> tuple[int, int]:
     return sequence.order

@@ -18,7 +18,7 @@ from tlserve.generation import Finish, GenerationRequest, Progress, TokenConstra
 
 
 @attrs.define(eq=False, kw_only=True)
-class Sequence:
+class EngineSequence:
     """A request to continue (`request`, under its `constraint`), or tokens to encode (`hidden_sum`).
 
     `tokens` are all that are known: prompt, then answer; `limit` is how many there may be at the end. Keys and values of

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.engine.sampling.constraint import ConstraintFailed, Mask, advance, allows, mask_of, narrowed, take_back
-from tlserve.engine.sampling.interface import Draw, Drawn, Run, Sampler
+from tlserve.engine.sampling.interface import Draw, Drawn, Sampler, SamplerRun
 from tlserve.engine.step_plan import SequenceRows
 from tlserve.errors import ServerFault
 
@@ -67,13 +67,15 @@ class _Broken:
     fault: ServerFault
 
 
-def _plan_runs(item: SequenceRows) -> tuple[list[Run], _Broken | None]:
+def _plan_runs(item: SequenceRows) -> tuple[list[SamplerRun], _Broken | None]:
     prompt = item.sequence.tokens
-    scored = [Run(item.request, 0, given=prompt[position + 1]) for position in item.scored] if item.scored else []
+    scored = (
+        [SamplerRun(item.request, 0, given=prompt[position + 1]) for position in item.scored] if item.scored else []
+    )
     if not item.sampled:
         return scored, None
     masks, broken = _masks(item)
-    run = Run(item.request, item.sequence.emitted, item.sampled, item.drafts, masks, item.sequence.edits)
+    run = SamplerRun(item.request, item.sequence.emitted, item.sampled, item.drafts, masks, item.sequence.edits)
     return [*scored, run], broken
 
 

@@ -6,12 +6,12 @@ anything: the scheduler did.
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Items
+from collections.abc import Sequence
 
 import attrs
 import numpy as np
 
-from tlserve.engine.sequence import Sequence
+from tlserve.engine.sequence import EngineSequence
 from tlserve.generation import GenerationRequest
 from tlserve.kernels.interface import StepBatch
 
@@ -25,7 +25,7 @@ class SequenceRows:
     `start` and `sampled` are facts of the moment of planning: settling the step moves the sequence on.
     """
 
-    sequence: Sequence
+    sequence: EngineSequence
     count: int
     drafts: tuple[int, ...] = ()
     start: int = attrs.field(init=False)  # position of the first row
@@ -70,7 +70,7 @@ class SequenceRows:
         return [*self.sequence.tokens[self.start : self.start + self.count], *self.drafts]
 
 
-def plan_batch(planned: Items[SequenceRows]) -> StepBatch:
+def plan_batch(planned: Sequence[SequenceRows]) -> StepBatch:
     """Lay the rows out for `Model.forward`; sequences keep the order of `planned`."""
     tokens: list[int] = []
     positions: list[int] = []

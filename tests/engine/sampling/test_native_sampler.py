@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as arrays
 from tests.kit.engine.engine_runs import random_edits
 from tlserve.engine.sampling import native_sampler
 from tlserve.engine.sampling.constraint import ConstraintFailed
-from tlserve.engine.sampling.interface import NotSampled, Run
+from tlserve.engine.sampling.interface import NotSampled, SamplerRun
 from tlserve.engine.sampling.logit_edits import EDIT, open_edits
 from tlserve.engine.sampling.native_sampler import VERSION, NativeSampler, _pack_row, make_sampler
 from tlserve.engine.sampling.sampler import NumpySampler
@@ -103,11 +103,11 @@ def random_request(rng, size):
 def random_run(rng, size):
     asked, index = random_request(rng, size), rng.choice([0, 1, 1000, 2**40])
     if rng.random() < 0.1:
-        return Run(attrs.evolve(asked, prompt_logprobs=rng.choice([0, 1, 20])), index, given=rng.randrange(size))
+        return SamplerRun(attrs.evolve(asked, prompt_logprobs=rng.choice([0, 1, 20])), index, given=rng.randrange(size))
     drafts = tuple(rng.randrange(size) for _ in range(rng.choice([0, 0, 1, 4])))
     rows = 1 + len(drafts)
     masks = tuple(rng.choice([None, mask_of(rng, size)]) for _ in range(rows)) if rng.random() < 0.3 else ()
-    return Run(asked, index, rows, drafts, masks, open_at(asked, rng, size))
+    return SamplerRun(asked, index, rows, drafts, masks, open_at(asked, rng, size))
 
 
 @pytest.mark.spec("ENG-34")
@@ -143,7 +143,7 @@ def test_rows_from_hypothesis_give_the_bits_of_numpy(row, sampling, seed, logpro
     asked = GenerationRequest(
         prompt=known[:9], emitted=known[5:], max_tokens=999, seed=seed, logprobs=logprobs, sampling=sampling
     )
-    agree(row[None], [Run(asked, 5, edits=open_edits(asked))])
+    agree(row[None], [SamplerRun(asked, 5, edits=open_edits(asked))])
 
 
 VOCABULARY = 49_152
@@ -154,14 +154,14 @@ VOCABULARY = 49_152
 @pytest.mark.parametrize("spread", [0.1, 1.0, 6.0])
 def test_small_and_large_nuclei_of_a_whole_vocabulary_are_those_of_numpy(top_p, spread):
     logits = np.random.default_rng(7).normal(0, spread, (4, VOCABULARY)).astype(np.float32)
-    agree(logits, [Run(request(seed=i, top_p=top_p, logprobs=5), i) for i in range(4)], threads=2)
+    agree(logits, [SamplerRun(request(seed=i, top_p=top_p, logprobs=5), i) for i in range(4)], threads=2)
 
 
 def test_a_run_of_drafts_continues_exactly_while_they_are_drawn():
     logits = np.random.default_rng(8).normal(0, 3, (5, VOCABULARY)).astype(np.float32)
     best = [int(row.argmax()) for row in logits]
-    right = agree(logits, [Run(request(temperature=0.0), 0, 5, tuple(best[:4]))])
-    wrong = agree(logits, [Run(request(temperature=0.0), 0, 5, (best[0], best[1] + 1, best[2], best[3]))])
+    right = agree(logits, [SamplerRun(request(temperature=0.0), 0, 5, tuple(best[:4]))])
+    wrong = agree(logits, [SamplerRun(request(temperature=0.0), 0, 5, (best[0], best[1] + 1, best[2], best[3]))])
     assert [len(draws) for draws, _ in right + wrong] == [5, 2]
 
 
@@ -169,7 +169,7 @@ def test_a_run_of_drafts_continues_exactly_while_they_are_drawn():
 def test_a_row_that_cannot_be_drawn_is_a_fault_of_its_own_run():
     logits = np.array([[0, 1], [math.nan, 1], [0, 1], [-math.inf, 1]], np.float32)
     nothing, first = np.array([0], np.uint32), np.array([1], np.uint32)
-    runs = [Run(request(), 0, masks=masks) for masks in [(), (), (nothing,), (first,)]]
+    runs = [SamplerRun(request(), 0, masks=masks) for masks in [(), (), (nothing,), (first,)]]
     assert [fault for _, fault in agree(logits, runs)] == [type(None), NotSampled, ConstraintFailed, NotSampled]
 
 
@@ -184,8 +184,8 @@ def test_each_row_of_a_run_counts_the_drafts_before_it(wanted):
     one_by_one = [int(logits.argmax())]
     while len(one_by_one) < 6:
         edits = open_edits(attrs.evolve(asked, emitted=tuple(one_by_one)))
-        one_by_one += [agree(logits[None], [Run(asked, 0, edits=edits)])[0][0][0][0]]
-    run = Run(asked, 0, 6, tuple(one_by_one[:5]), edits=open_edits(asked))
+        one_by_one += [agree(logits[None], [SamplerRun(asked, 0, edits=edits)])[0][0][0][0]]
+    run = SamplerRun(asked, 0, 6, tuple(one_by_one[:5]), edits=open_edits(asked))
     [(draws, _)] = agree(np.stack([logits] * 6), [run])
     assert [draw[0] for draw in draws] == one_by_one
     assert len(set(one_by_one)) == 6
@@ -199,14 +199,14 @@ def test_a_large_constraint_gives_the_bits_of_numpy_at_every_vector_width():
     masks = [np.packbits(source.random(32 * 1538) < share, bitorder="little").view(np.uint32) for share in (0.95, 1.1)]
     for widest_bits in (128, 256, 512):
         for fields in ({"temperature": 0.0}, {}, {"top_k": 40}, {"top_p": 0.9}):
-            runs = [Run(request(seed=i, **fields), i, masks=(masks[i % 2],)) for i in range(4)]
+            runs = [SamplerRun(request(seed=i, **fields), i, masks=(masks[i % 2],)) for i in range(4)]
             agree(logits, runs, threads=2, widest_bits=widest_bits)
 
 
 @pytest.mark.spec("ENG-34")
 def test_calls_that_would_read_outside_an_array_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
-    row = _pack_row(Run(request(logprobs=2), 0), 0, 4, -1, -1)
+    row = _pack_row(SamplerRun(request(logprobs=2), 0), 0, 4, -1, -1)
     logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
     entries, penalties = np.zeros(1, EDIT), struct.pack("=3d", 1, 0, 0)
     edited = row[:72] + bytes(8) + row[80:]

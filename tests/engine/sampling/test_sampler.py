@@ -10,7 +10,7 @@ from tests.kit.engine import naive_sampler as naive
 from tests.kit.engine.engine_runs import random_sampling
 from tlserve.engine.sampling import sampler
 from tlserve.engine.sampling.constraint import ConstraintFailed, all_but, allows, mask_of, narrowed
-from tlserve.engine.sampling.interface import Run
+from tlserve.engine.sampling.interface import SamplerRun
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.generation import GenerationRequest, SamplingParams
 
@@ -48,7 +48,7 @@ def request(sampling=None, *, seed=0, choice=0, logprobs=None, prompt=(0,), emit
 
 def draw(logits, asked, index, constraint=None):
     masks = () if constraint is None else (mask_of(constraint),)
-    run = Run(asked, index, masks=masks, edits=open_edits(asked))
+    run = SamplerRun(asked, index, masks=masks, edits=open_edits(asked))
     drawn = sampler.NumpySampler().draw(logits[None], [run])[0]
     if drawn.fault is not None:
         raise drawn.fault

@@ -35,7 +35,7 @@ class Draw:
 
 
 @attrs.frozen(eq=False)
-class Run:
+class SamplerRun:
     """`rows` rows of one sequence, one after the other; the first draws the token of `index`.
 
     Row i + 1 counts only if row i draws `drafts[i]`; without that draft it does not count at all. `masks[i]` is what row i may
@@ -72,5 +72,5 @@ class Drawn:
 class Sampler(Protocol):
     """Draws tokens; the same bits whichever it is, and whatever runs stand beside one another."""
 
-    def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
+    def draw(self, logits: NDArray[np.float32], runs: Sequence[SamplerRun]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32, C-contiguous."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tlserve.engine.sampling import fixed_math
 from tlserve.engine.sampling.constraint import ConstraintFailed
-from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Run, Sampler
+from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Sampler, SamplerRun
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.engine.sampling.sampler import NumpySampler
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
@@ -64,7 +64,7 @@ class NativeSampler:
         self._vocabulary_size = vocabulary_size
         self._native = module.Sampler(vocabulary_size, threads, fixed_math.exp_constants().tobytes(), widest_bits)
 
-    def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
+    def draw(self, logits: NDArray[np.float32], runs: Sequence[SamplerRun]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32, C-contiguous."""
         starts = [0]
         for run in runs:
@@ -74,7 +74,7 @@ class NativeSampler:
         drawn = self._native.draw(rows, packed_starts, logits, self._masks(runs), _pack_edits(runs))
         return [_read_run(rows) for rows in drawn]
 
-    def _masks(self, runs: Sequence[Run]) -> NDArray[np.uint32] | bytes:
+    def _masks(self, runs: Sequence[SamplerRun]) -> NDArray[np.uint32] | bytes:
         """Return the masks in order, one below the other, each as long as the vocabulary needs."""
         given = [mask for run in runs for mask in run.masks if mask is not None]
         if not given:
@@ -85,7 +85,7 @@ class NativeSampler:
         return masks
 
 
-def _pack(runs: Sequence[Run], vocabulary_size: int) -> bytes:
+def _pack(runs: Sequence[SamplerRun], vocabulary_size: int) -> bytes:
     """Return the rows as sampler.h lays them out."""
     rows: list[bytes] = []
     masks = edits = 0
@@ -99,7 +99,7 @@ def _pack(runs: Sequence[Run], vocabulary_size: int) -> bytes:
     return b"".join(rows)
 
 
-def _pack_row(run: Run, row: int, vocabulary_size: int, mask: int, edits: int) -> bytes:
+def _pack_row(run: SamplerRun, row: int, vocabulary_size: int, mask: int, edits: int) -> bytes:
     request, sampling = run.request, run.request.sampling
     return _ROW.pack(
         sampling.temperature,
@@ -117,7 +117,7 @@ def _pack_row(run: Run, row: int, vocabulary_size: int, mask: int, edits: int) -
     )
 
 
-def _pack_edits(runs: Sequence[Run]) -> list[tuple[bytes, NDArray[np.void]]]:
+def _pack_edits(runs: Sequence[SamplerRun]) -> list[tuple[bytes, NDArray[np.void]]]:
     """Return the penalties and the edited ids of each run that has such."""
     return [(_pack_penalties(run.request.sampling), run.edits.entries) for run in runs if run.edits is not None]
 
@@ -160,9 +160,9 @@ def _agrees(sampler: NativeSampler) -> bool:
     return sampler.draw(logits, runs) == NumpySampler().draw(logits, runs)
 
 
-def _tried_runs(index: int, sampling: SamplingParams, mask: NDArray[np.uint32]) -> tuple[Run, Run]:
+def _tried_runs(index: int, sampling: SamplingParams, mask: NDArray[np.uint32]) -> tuple[SamplerRun, SamplerRun]:
     request = GenerationRequest(
         prompt=(0, 1, 2), emitted=(1, 3, 3), max_tokens=9, seed=1, sampling=sampling, logprobs=5
     )
     edits = open_edits(request)
-    return Run(request, index, edits=edits), Run(request, index, masks=(mask,), edits=edits)
+    return SamplerRun(request, index, edits=edits), SamplerRun(request, index, masks=(mask,), edits=edits)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tlserve.engine.sampling import fixed_math
 from tlserve.engine.sampling.constraint import allowed_ids
-from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Run
+from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, SamplerRun
 from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
@@ -30,13 +30,13 @@ _COLUMN = 64  # logits that one maximum stands for when the best are looked for
 class NumpySampler:
     """A `draws.Sampler`: row after row, in numpy."""
 
-    def draw(self, logits: NDArray[np.float32], runs: Sequence[Run]) -> list[Drawn]:
+    def draw(self, logits: NDArray[np.float32], runs: Sequence[SamplerRun]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32."""
         starts = np.cumsum([0, *(run.rows for run in runs)])
         return [_draw_run(logits[start:], run) for start, run in zip(starts, runs, strict=False)]
 
 
-def _draw_run(logits: NDArray[np.float32], run: Run) -> Drawn:
+def _draw_run(logits: NDArray[np.float32], run: SamplerRun) -> Drawn:
     draws: list[Draw] = []
     try:
         for row, draft in zip(logits, (*run.drafts, None), strict=False):
@@ -48,7 +48,7 @@ def _draw_run(logits: NDArray[np.float32], run: Run) -> Drawn:
     return Drawn(tuple(draws))
 
 
-def _draw_row(logits: NDArray[np.float32], run: Run, row: int) -> Draw:
+def _draw_row(logits: NDArray[np.float32], run: SamplerRun, row: int) -> Draw:
     edits = run.edits.after(run.drafts[:row]) if run.edits and row else run.edits
     token = draw(logits, run.request, run.index + row, run.mask(row), edits) if run.given is None else run.given
     return Draw(token) if run.logprobs is None else with_logprobs(token, logits, run.logprobs)
