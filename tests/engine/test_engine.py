@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.kit.engine.alternating import ALTERNATING, Alternating
-from tests.kit.engine.block_invariants import check_blocks
+from tests.kit.engine.block_invariants import check_blocks, queue_position
 from tests.kit.engine.engine_runs import alone, constraint_of, embedded_alone, run_to_end, tokens_of
 from tests.kit.engine.hash_model import HashModel
 from tests.kit.model.tiny_models import succ_model
@@ -275,7 +275,7 @@ def test_an_abort_of_a_preempted_request_leaves_nothing():
     first, second = (engine.add_request(attrs.evolve(REQUEST, prompt=(s,) * 6, max_tokens=12)) for s in (1, 2))
     while not engine.statistics().preemptions_total:
         engine.step()
-    assert engine.queue_position(second) == 0
+    assert queue_position(engine, second) == 0
     engine.abort(first)
     engine.abort(second)
     check_blocks(engine)

@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from tests.kit.engine.block_invariants import queue_position
 from tests.kit.engine.hash_model import HashModel
 from tests.kit.model.tiny_models import succ_model
 from tlserve.engine.config import EngineConfig
@@ -134,7 +135,7 @@ def test_admission_is_in_order_of_priority_then_of_arrival():
     running = eng.add_request(request(4, 3))
     eng.step()
     low, first, second, high = (eng.add_request(request(4, 1, priority=p)) for p in (-1, 0, 0, 100))
-    assert [eng.queue_position(key) for key in (running, high, first, second, low)] == [None, 0, 1, 2, 3]
+    assert [queue_position(eng, key) for key in (running, high, first, second, low)] == [None, 0, 1, 2, 3]
     assert [k for keys in started_by_step(eng, 8) for k in keys] == [high, first, second, low]
 
 
@@ -183,9 +184,9 @@ def test_a_preempted_sequence_keeps_its_place_before_later_arrivals():
     eng.add_request(request(8, 20))
     second = eng.add_request(request(8, 20, start=20))
     third = eng.add_request(request(2, 2, start=50))
-    while eng.queue_position(second) is None or eng.statistics().preemptions_total == 0:
+    while queue_position(eng, second) is None or eng.statistics().preemptions_total == 0:
         eng.step()
-    assert (eng.queue_position(second), eng.queue_position(third)) == (0, 1)
+    assert (queue_position(eng, second), queue_position(eng, third)) == (0, 1)
 
 
 @pytest.mark.spec("ENG-50")

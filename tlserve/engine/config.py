@@ -1,7 +1,7 @@
-"""The engine's own settings: what the scheduler, the KV blocks and speculation need to know.
+"""The engine's own settings, for the scheduler, the KV blocks, speculation and the sampler.
 
-Owns `EngineConfig` and its bounds. Refuses to know files, the environment and memory sizes: `tlserve.config` reads the
-settings, and the composition root turns bytes into blocks. None of these values may change the bits of an answer.
+Owns `EngineConfig` and its bounds. Knows nothing of files, the environment and memory sizes: `tlserve.config` reads the
+settings, and `tlserve.programs.local_models` turns bytes into blocks. None of these values changes the bits of an answer.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class EngineConfig:
     """How the engine schedules. Raises ValueError for a value out of range.
 
     `prefill_chunk` bounds the prompt tokens of all sequences together in one step; 0: whole prompts. `max_waiting` is the
-    number of requests that may wait beyond the `max_num_seqs` that run. `context_tokens` 0 is the model's own. `sampler`
-    "auto" is the native one where it was built; `sampler_threads` 0: one per core.
+    number of requests that may wait in addition to the `max_num_seqs` that run. `context_tokens` 0 is the model's own limit.
+    `sampler` "auto" is the native one if it was built; `sampler_threads` 0: one per core.
     """
 
     max_num_seqs: int = attrs.field(default=32, validator=ge(1))
@@ -32,11 +32,16 @@ class EngineConfig:
     sampler_threads: int = attrs.field(default=0, validator=ge(0))
 
     @property
+    def max_unfinished(self) -> int:
+        """Return the largest number of generation requests that run or wait."""
+        return self.max_num_seqs + self.max_waiting
+
+    @property
     def kv_tokens(self) -> int:
-        """Return how many tokens' keys and values there is room for."""
+        """Return the number of tokens whose keys and values fit into the blocks."""
         return self.kv_blocks * self.block_size
 
     def context_limit(self, model_tokens: int) -> int:
-        """Return the longest sequence that is served: the model's context, the setting, and what the KV blocks hold."""
+        """Return the length of the longest sequence: the least of the model's context, the setting, and the KV blocks."""
         asked = self.context_tokens or model_tokens
         return min(asked, model_tokens, self.kv_tokens)

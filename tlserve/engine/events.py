@@ -1,6 +1,6 @@
-"""What a step reports: one `EngineEvent` per thing that happened to one request.
+"""The events of a step, each of one request.
 
-Owns the engine's own kinds of event beside those of `tlserve.generation`. Refuses to know who listens.
+Owns the engine's own kinds of event; the others are those of `tlserve.generation`.
 """
 
 from __future__ import annotations
@@ -15,23 +15,23 @@ from tlserve.generation import GenerationEvent
 
 @attrs.frozen(eq=False)
 class EmbeddingReady:
-    """A finished embedding: `vector` is (hidden_size,) float32, with L2 norm 1 unless the model's own files want none."""
+    """A finished embedding: `vector` is (hidden_size,) float32, with L2 norm 1 unless the model's files say otherwise."""
 
     vector: NDArray[np.float32]
 
 
 @attrs.frozen
 class Failed:
-    """The request ended because something here is broken; the other requests are untouched."""
+    """The request ended because of a fault in the server; other requests are not affected."""
 
     error: ServerFault
 
 
 @attrs.frozen
 class EngineEvent:
-    """`what` happened to the request that `add_request` or `add_embedding` gave `key`.
+    """An event, `what`, of the request that `add_request` or `add_embedding` returned `key` for.
 
-    The first event of a request is `PrefillStarted`, but for `Progress`. The last is a `TokenEvent` with `finish`,
+    The first event of a request is `PrefillStarted`, except for `Progress`. The last is a `TokenEvent` with `finish`,
     `EmbeddingReady` or `Failed`.
     """
 

@@ -1,7 +1,7 @@
-"""From hidden states to one embedding: the mean over the tokens or the first one, scaled to length 1 where the model wants it.
+"""From hidden states to one embedding: the mean over the tokens, or the first one, scaled to length 1 if the model says so.
 
 Owns the order of the sums: float64, token after token, then component after component, so that the bits do not depend on
-how the tokens were cut into chunks. Refuses to know sequences and chunks.
+how the tokens were split into chunks. Knows nothing of sequences and chunks.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tlserve.kernels.interface import PooledRows, Pooling
 
 @attrs.define(eq=False)
 class HiddenSum:
-    """The running sum of the hidden states that are pooled, `rows` of them so far.
+    """The running sum of the pooled hidden states, `rows` of them so far.
 
-    `total` is (hidden_size,) float64 once one has come.
+    `total` is (hidden_size,) float64 after the first one.
     """
 
     pooling: Pooling = attrs.field(factory=Pooling)
@@ -34,13 +34,13 @@ class HiddenSum:
         rows = hidden.astype(np.float64)
         if self.total is not None:
             rows = np.concatenate([self.total[None], rows])
-        with np.errstate(invalid="ignore"):  # infinities that meet are the caller's finding, not a warning
+        with np.errstate(invalid="ignore"):  # the caller checks for infinities; no warning
             self.total = np.add.accumulate(rows, axis=0)[-1] if len(rows) else None
 
     def embedding(self) -> NDArray[np.float32]:
-        """Return the mean, normalised if the model is: (hidden_size,) float32; all zero if the mean is.
+        """Return the mean, normalised if the model says so: (hidden_size,) float32; all zero if the mean is.
 
-        At least one row was added. It is finite wherever the hidden states were.
+        At least one row must have been added. The result is finite wherever the hidden states were.
         """
         assert self.total is not None
         mean = self.total / self.rows

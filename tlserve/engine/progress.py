@@ -1,6 +1,6 @@
-"""What is told of requests on their way to their first token, to those that asked.
+"""Progress events of requests before their first token, for the requests that asked for them.
 
-Owns when something new is to be said: only on a change, once a step. Refuses to know the order of the queue (scheduler).
+Owns when there is something new to report: only a change, once a step. Does not know the order of the queue (scheduler).
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from tlserve.generation import Progress
 
 
 def queue_progress(waiting: Sequence[EngineSequence]) -> Iterator[EngineEvent]:
-    """Tell those who wait how many are before them."""
+    """Report to each waiting request how many requests are ahead of it."""
     for ahead, sequence in enumerate(waiting):
-        if _is_wanted(sequence):
-            yield from _tell(sequence, Progress(ahead=ahead))
+        if _asked_for(sequence):
+            yield from _report(sequence, Progress(ahead=ahead))
 
 
 def prefill_progress(sequence: EngineSequence) -> Iterator[EngineEvent]:
-    """Tell how much of the prompt is there by now."""
-    if _is_wanted(sequence):
-        yield from _tell(sequence, Progress(done=min(sequence.computed, sequence.prompt_tokens)))
+    """Report how much of the prompt has been computed."""
+    if _asked_for(sequence):
+        yield from _report(sequence, Progress(done=min(sequence.computed, sequence.prompt_tokens)))
 
 
-def _is_wanted(sequence: EngineSequence) -> bool:
+def _asked_for(sequence: EngineSequence) -> bool:
     return sequence.request is not None and sequence.request.progress and not sequence.drew
 
 
-def _tell(sequence: EngineSequence, progress: Progress) -> Iterator[EngineEvent]:
-    if progress != sequence.told:
-        sequence.told = progress
+def _report(sequence: EngineSequence, progress: Progress) -> Iterator[EngineEvent]:
+    if progress != sequence.reported:
+        sequence.reported = progress
         yield EngineEvent(sequence.key, progress)

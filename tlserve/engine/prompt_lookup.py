@@ -1,11 +1,11 @@
-"""Guess the next tokens from what the sequence has said before, and know how likely the guess is.
+"""Drafts of the next tokens, taken from earlier in the same sequence, and how likely they are to be drawn.
 
-Owns an index from every run of three tokens to where it stood, and how often matches of each length went on as they should.
-Refuses to know the model and the sampler: a guess is never an answer, it only lets one step compute more rows. Prompt lookup
+Owns an index from every run of three tokens to its places, and how often matches of each length continued as guessed. Knows
+nothing of the model and the sampler: a draft never changes an answer, it only lets one step compute more rows. Prompt lookup
 decoding is described at https://github.com/apoorvumang/prompt-lookup-decoding.
 
-Every token is compared with what its match foretold, whether or not that was drafted: so text without repetition loses its
-drafts, and text that begins to repeat itself gets them, without a row spent on finding out.
+Every token is compared with the one that its match predicted, whether that was drafted or not. So text without repetition
+loses its drafts, and text that begins to repeat itself gets them, and no row is spent to find that out.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _KEY_TOKENS = 3
-_PLACES = 8  # latest places of one key that are looked at
+_PLACES = 8  # the latest places of one key that are compared
 _LONGEST_MATCH = 32
 _FIRST_CHANCES = (
     0.3,
@@ -21,15 +21,15 @@ _FIRST_CHANCES = (
     0.75,
     0.9,
     0.95,
-)  # that a match of 3, 4-7, 8-15, 16-31, 32 or more tokens goes on for one more
+)  # that a match of 3, 4-7, 8-15, 16-31, 32 or more tokens continues for one more
 _LEARNED_SHARE = 1 / 16  # of a chance, from one token
 
 STEP_ROWS = 4
-"""What a step costs before its first row, in rows: 4 to 6 as measured with 135M parameters on two cores."""
+"""The fixed cost of a step, in rows: 4 to 6 as measured with 135M parameters on two cores."""
 
 
 def least_chance(sequences: int) -> float:
-    """Return from which chance on a draft is worth its row, in a step in which `sequences` decode.
+    """Return the least chance at which a draft is worth its row, in a step in which `sequences` decode.
 
     A step of n rows takes STEP_ROWS + n, and gives n tokens without drafts: a token is worth (STEP_ROWS + n) / n, a row costs 1.
     """
@@ -37,20 +37,20 @@ def least_chance(sequences: int) -> float:
 
 
 class PromptLookup:
-    """The drafts of one sequence: give `draft` the tokens of each step."""
+    """The drafts of one sequence: call `draft` in each step."""
 
     def __init__(self) -> None:
         self._latest: dict[tuple[int, ...], int] = {}  # of a run of three: the latest place after it
         self._earlier: list[int] = [-1] * _KEY_TOKENS  # of a place: the one before it after the same run, or -1
         self._fed = 0
-        self._guess = -1  # where the match goes on: the place of the next token's guess
+        self._guess = -1  # the place of the token that the match predicts next
         self._matched = 0  # tokens of the match
         self._chances = list(_FIRST_CHANCES)
 
     def draft(self, tokens: Sequence[int], most: int, chance: float = 0.0) -> tuple[int, ...]:
         """Return at most `most` tokens that followed the longest earlier match of the end of `tokens`; the latest wins a tie.
 
-        `chance`: how likely the last of them must be to be drawn, with all before it.
+        `chance`: the least probability that all of them are drawn.
         """
         if self._fed:
             for place in range(self._fed, len(tokens)):
@@ -61,7 +61,7 @@ class PromptLookup:
         return () if self._guess < 0 else _following(tokens, self._guess, self._worth(most, chance))
 
     def _compare(self, token: int, tokens: Sequence[int]) -> None:
-        """Learn from the next token whether the match went on."""
+        """Learn from the next token whether the match continued."""
         if self._guess < 0:
             return
         hit = tokens[self._guess] == token
@@ -90,7 +90,7 @@ class PromptLookup:
             place = self._earlier[place]
 
     def _worth(self, most: int, chance: float) -> int:
-        """Return how many tokens in a row are as likely as `chance`, up to `most`."""
+        """Return how many tokens in a row, up to `most`, are together at least as likely as `chance`."""
         likely, count = 1.0, 0
         while count < most:
             likely *= self._chances[_kind(self._matched + count)]
@@ -101,7 +101,7 @@ class PromptLookup:
 
 
 def _kind(matched: int) -> int:
-    """Return the place in `_FIRST_CHANCES` for a match of that many tokens."""
+    """Return the place in `_FIRST_CHANCES` for a match of `matched` tokens."""
     return min(matched, _LONGEST_MATCH).bit_length() - 2
 
 
@@ -113,7 +113,7 @@ def _match_length(tokens: Sequence[int], end: int) -> int:
 
 
 def _following(tokens: Sequence[int], start: int, count: int) -> tuple[int, ...]:
-    """Return `count` tokens from `start` on; a run that reaches the end goes on in itself, as a repetition does."""
+    """Return `count` tokens from `start` on; a run that reaches the end starts again at `start`, as a repetition does."""
     end = start + count
     if end <= len(tokens):
         return tuple(tokens[start:end])

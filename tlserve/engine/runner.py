@@ -1,6 +1,6 @@
 """The one place that calls the model.
 
-Owns the model's KV store and the time spent in the forward pass. Refuses to know sequences: a batch in, arrays out.
+Owns the model's KV store, and measures the time of the forward pass. Knows no sequences: a batch in, arrays out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class Runner:
         self._kv = model.new_kv_store(blocks, block_size)
 
     def forward(self, batch: StepBatch) -> StepOutput:
-        """Run the forward pass of one step; what the model raises goes through."""
+        """Run the forward pass of one step; raises what the model raises."""
         started = perf_counter()
         output = self._model.forward(batch, self._kv)
         self.forward_s += perf_counter() - started

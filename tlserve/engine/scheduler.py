@@ -1,18 +1,18 @@
 """Which sequences run in the next step, and how many rows each gets.
 
-Owns the queue, the running set, and the rules between them. Refuses to know models and sampling. The rules:
+Owns the queue, the running set, and the rules between them. Knows nothing of models and sampling. The rules:
 
-- Order is everywhere the same: higher priority first, then first come first served.
-- Every decoding sequence gets its row in every step; prompts share what `prefill_chunk` allows beside them.
-- A bidirectional model gets whole sequences only: as many as `prefill_chunk` holds, and one that is longer by itself.
+- The order is the same everywhere: higher priority first, then first come first served.
+- Every decoding sequence gets its row in every step; prompts share the additional rows that `prefill_chunk` allows.
+- A bidirectional model gets whole sequences only: as many as `prefill_chunk` holds, and a longer one by itself.
 - A waiting sequence never takes the place or the blocks of a running one, whatever its priority.
 - A running sequence that needs blocks takes them from those after it in the order, never from one before it; if that is
-  not enough it waits for a step. So the first one always gets on, and every sequence becomes the first one day.
+  not enough it waits for a step. So the first one always advances, and every sequence becomes the first at some time.
 - A preempted sequence gives all its blocks back, keeps its tokens, and waits at its old place in the order.
 - Two prompts with a common beginning do not compute it twice: the later one waits while the earlier one computes the block
   that both need next, then finds it in the cache. So the choices of one prompt share its blocks.
-- A prompt whose log-probabilities are owed takes nothing from the cache, though others find its blocks there; and the rows whose
-  logits this takes are bounded in every step, whatever `prefill_chunk` says.
+- A prompt that needs log-probabilities takes nothing from the cache, though others find its blocks there. The number of its
+  rows, which all need logits, is bounded in every step, whatever `prefill_chunk` says.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from tlserve.engine.blocks.kv_blocks import KvBlocks
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.prompt_lookup import PromptLookup, least_chance
 from tlserve.engine.sequence import EngineSequence
-from tlserve.engine.step_plan import SequenceRows
+from tlserve.engine.step_plan import SequenceRows, plan_rows
 
 MOST_SCORED_ROWS = 128
-"""Prompt rows with logits in one step; of 150,000 tokens they take 77 MB."""
+"""Prompt rows with logits in one step; with a vocabulary of 150,000 tokens they take 77 MB."""
 
 
 def share_prefill(prompts: Sequence[tuple[int, int]], budget: int) -> list[int]:
     """Share `budget` rows among prompts, each a (priority, pending tokens), given in order; return the rows of each.
 
-    A higher priority is served first. Inside one priority the first prompt is sure of half, so that it never starves; the
-    rest goes to the shortest first, so that a short prompt does not wait behind a long one.
+    A higher priority comes first. Within one priority the first prompt always gets half, so that it never starves; the rest
+    goes to the shortest first, so that a short prompt does not wait behind a long one.
     """
     shares = [0] * len(prompts)
     for priority in sorted({priority for priority, _ in prompts}, reverse=True):
@@ -49,9 +49,9 @@ def share_prefill(prompts: Sequence[tuple[int, int]], budget: int) -> list[int]:
 
 
 def share_whole(prompts: Sequence[tuple[int, int]], budget: int) -> list[int]:
-    """Give out `budget` rows to whole prompts, each a (priority, pending tokens), in order; return the rows of each.
+    """Share `budget` rows among whole prompts, each a (priority, pending tokens), in order; return the rows of each.
 
-    The first one gets all its rows whatever they are, so that it never starves; of the others those that still fit.
+    The first one always gets all its rows, so that it never starves; of the others, those that still fit get theirs.
     """
     shares = [0] * len(prompts)
     left = budget
@@ -78,27 +78,27 @@ class Scheduler:
 
     @property
     def full(self) -> bool:
-        """As many generations are admitted and unfinished as may be."""
+        """Whether the number of unfinished generations is at its limit."""
         unfinished = sum(sequence.request is not None for queue in (self.waiting, self.running) for sequence in queue)
-        return unfinished >= self._config.max_num_seqs + self._config.max_waiting
+        return unfinished >= self._config.max_unfinished
 
     def add(self, sequence: EngineSequence) -> None:
-        """Let `sequence` wait at its place."""
+        """Put `sequence` into the queue at its place in the order."""
         bisect.insort(self.waiting, sequence, key=_order)
 
     def remove(self, sequence: EngineSequence) -> None:
-        """Take `sequence` out, wherever it is, and its blocks from it."""
+        """Remove `sequence`, running or waiting, and take its blocks back."""
         (self.running if sequence in self.running else self.waiting).remove(sequence)
         self._kv.release(sequence.table)
 
     def schedule(self) -> list[SequenceRows]:
-        """Decide one step: decodes, prompts that run, prompts that may begin, drafts. Rows come in order of sequence."""
+        """Decide one step: decodes, running prompts, prompts that begin, drafts. The rows are in the order of the sequences."""
         self._plan = {}
         for sequence in tuple(self.running):
             if sequence.decoding and sequence in self.running and self._obtain(sequence, len(sequence.tokens)):
-                self._plan[sequence] = SequenceRows(sequence, 1)
+                self._plan[sequence] = plan_rows(sequence, 1)
         self._plan_prefills()
-        # A sequence that was planned and then preempted runs no more: its rows fall out here.
+        # A sequence that was planned and then preempted no longer runs: its rows are left out here.
         planned = [self._plan[sequence] for sequence in self.running if sequence in self._plan]
         if self._config.speculative == "none":
             return planned
@@ -106,7 +106,7 @@ class Scheduler:
         return [self._with_drafts(rows, chance) for rows in planned]
 
     def _with_drafts(self, rows: SequenceRows, chance: float) -> SequenceRows:
-        """Add what may be guessed, if blocks are left over: a guess is never worth another sequence's blocks."""
+        """Add drafts, if there are blocks left for them: a guess never takes another sequence's blocks."""
         sequence = rows.sequence
         room = sequence.limit - len(sequence.tokens) - 1
         if not sequence.decoding or room < 1:
@@ -115,7 +115,7 @@ class Scheduler:
         drafts = sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens), chance)
         if not drafts or not self._kv.grow(sequence.table, len(sequence.tokens) + len(drafts)):
             return rows
-        return SequenceRows(sequence, 1, drafts)
+        return plan_rows(sequence, 1, drafts)
 
     # --- prompts ---------------------------------------------------------------------------------------------------
 
@@ -129,10 +129,10 @@ class Scheduler:
         shares = _bound_scored(prompts, self._share(prompts, pending))
         for sequence, rows in zip(prompts, shares, strict=True):
             if rows and sequence in self.running and self._obtain(sequence, sequence.computed + rows):
-                self._plan[sequence] = SequenceRows(sequence, rows)
+                self._plan[sequence] = plan_rows(sequence, rows)
 
     def _claim(self, sequence: EngineSequence, claims: set[object]) -> int:
-        """Skip what the cache has by now; return the tokens to compute, 0 if another one computes the next block."""
+        """Skip the blocks that the cache has; return the tokens to compute, 0 while another sequence computes the next block."""
         if sequence.scores:
             return sequence.pending
         cached = self._kv.extend_from_cache(sequence.table, sequence.tokens)
@@ -151,14 +151,14 @@ class Scheduler:
         return self._share_rows([(s.priority, tokens) for s, tokens in zip(prompts, pending, strict=True)], budget)
 
     def _try_to_admit(self, prompts: list[EngineSequence], pending: list[int], claims: set[object]) -> bool:
-        """Let the first waiting sequence run if it gets a row (or waits for a common block) and the blocks suffice."""
+        """Let the first waiting sequence run if it gets a row (or waits for a common block) and there are enough blocks."""
         candidate = self.waiting[0]
         place = bisect.bisect(prompts, candidate.order, key=_order)
         hits, claimed = self.cache_hits, set(claims)
         own = self._claim(candidate, claimed)
         tried = [*pending[:place], own, *pending[place:]]
         served = own == 0 or self._share([*prompts[:place], candidate, *prompts[place:]], tried)[place] > 0
-        if not (served and self._has_room(candidate)):
+        if not (served and self._fits(candidate)):
             self._give_back(candidate)
             self.cache_hits = hits
             return False
@@ -169,8 +169,8 @@ class Scheduler:
         claims |= claimed
         return True
 
-    def _has_room(self, candidate: EngineSequence) -> bool:
-        """Count what the running ones are still going to need: a sequence is not let in to be thrown out at once."""
+    def _fits(self, candidate: EngineSequence) -> bool:
+        """Return whether it fits next to what the running ones will still need: else it would be preempted at once."""
         if not self.running:
             return True
         promised = sum(self._kv.missing(s.table, len(s.tokens)) + s.decoding for s in self.running)
@@ -180,7 +180,7 @@ class Scheduler:
     # --- blocks ----------------------------------------------------------------------------------------------------
 
     def _obtain(self, sequence: EngineSequence, tokens: int) -> bool:
-        """Get room for `tokens` positions, preempting from the end of the order; False if those before it hold the rest."""
+        """Get blocks for `tokens` positions, preempting from the end of the order; False if those before it hold the rest."""
         while not self._kv.grow(sequence.table, tokens):
             if self.running[-1] is sequence:
                 return False
@@ -199,7 +199,7 @@ class Scheduler:
 
 
 def _bound_scored(prompts: Sequence[EngineSequence], shares: Sequence[int]) -> list[int]:
-    """Cut the shares of prompts whose rows give logits to MOST_SCORED_ROWS together, the first in the order first."""
+    """Limit the shares of prompts whose rows need logits to MOST_SCORED_ROWS together, in the order of the prompts."""
     left, bounded = MOST_SCORED_ROWS, []
     for sequence, rows in zip(prompts, shares, strict=True):
         bounded.append(min(rows, left) if sequence.scores else rows)

@@ -1,8 +1,8 @@
-"""One sequence under way: its tokens, how many of them are computed, and what it is for.
+"""One sequence in the engine: its tokens, how many of them are computed, and what it is for.
 
-Owns the counting that everything else rests on. Refuses to know when it runs (scheduler) and where its keys and values lie.
-A request that resumes with `emitted` tokens, and a sequence that was preempted, are the same thing here: tokens that are
-known, of which none is computed.
+Owns the counts that everything else relies on. Does not know when it runs (scheduler) or where its keys and values are stored.
+A request that resumes with `emitted` tokens, and a sequence that was preempted, are the same here: their tokens are known, and
+none of them is computed.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tlserve.generation import Finish, GenerationRequest, Progress, TokenConstra
 class EngineSequence:
     """A request to continue (`request`, under its `constraint`), or tokens to encode (`hidden_sum`).
 
-    `tokens` are all that are known: prompt, then answer; `limit` is how many there may be at the end. Keys and values of
-    `tokens[:computed]` are stored. `started`: its first rows have been computed once, whatever became of them. `edits` are the
-    penalties and biases of the next token, `not_yet` is the mask while the answer is too short to end. The log-probabilities of
-    `tokens[scored:prompt_tokens]` are still owed. `told` is the last that was reported of how far it is, `drew` that it has
-    drawn here.
+    `tokens` are all known tokens: prompt, then answer; `limit` is the largest number of them. Keys and values of
+    `tokens[:computed]` are stored. `started`: its first rows have been planned at least once. `edits` are the penalties and
+    biases of the next token; `not_yet` is the mask while the answer is too short to end. The log-probabilities of
+    `tokens[scored:prompt_tokens]` still have to be computed. `reported` is the last progress event; `drew`: it has drawn a
+    token in this engine.
     """
 
     key: int
@@ -44,15 +44,15 @@ class EngineSequence:
     scored: int = attrs.field()
     started: bool = False
     drew: bool = False
-    told: Progress | None = None
+    reported: Progress | None = None
 
     @scored.default
-    def _nothing_is_owed(self) -> int:
+    def _none_to_score(self) -> int:
         return self.prompt_tokens
 
     @property
     def order(self) -> tuple[int, int]:
-        """The place among others: higher priority first, then first come first served."""
+        """Its place in the order: higher priority first, then first come first served."""
         return (-self.priority, self.key)
 
     @property
@@ -62,22 +62,22 @@ class EngineSequence:
 
     @property
     def scores(self) -> bool:
-        """Log-probabilities of the prompt are owed: the logits of its rows are wanted, so that none may come from a cache."""
+        """Whether log-probabilities of the prompt are still needed: then its rows need logits, and none can come from a cache."""
         return self.scored < self.prompt_tokens
 
     @property
     def decoding(self) -> bool:
-        """Only the last token is pending, and what follows it is wanted: one row gives one token."""
+        """Whether only the last token is pending and a next one is to be drawn: one row gives one token."""
         return self.request is not None and self.pending == 1
 
     @property
     def emitted(self) -> int:
-        """Tokens of the answer so far, those emitted elsewhere included: the index of the next draw."""
+        """Tokens of the answer so far, including those emitted elsewhere: the index of the next draw."""
         return len(self.tokens) - self.prompt_tokens
 
     @property
     def finish(self) -> Finish | None:
-        """Why the answer ends with the last token; None while it goes on."""
+        """Why the answer ends with the last token; None while it continues."""
         if self.request is None or not self.emitted:
             return None
         if self.tokens[-1] in self.request.stop_ids:
@@ -85,7 +85,7 @@ class EngineSequence:
         return Finish.LENGTH if len(self.tokens) >= self.limit else None
 
     def append(self, token: int) -> None:
-        """Take in the token that was drawn; a constraint moves on with it, or raises ConstraintFailed."""
+        """Add the drawn token, and advance the constraint over it; raises ConstraintFailed."""
         self.tokens.append(token)
         self.drew = True
         if self.edits is not None:
@@ -93,7 +93,7 @@ class EngineSequence:
         advance(self.constraint, token)
 
     def restart(self) -> None:
-        """Forget everything computed; the tokens stay."""
+        """Forget everything computed; keep the tokens."""
         self.computed = 0
         if self.hidden_sum is not None:
             self.hidden_sum = HiddenSum(self.hidden_sum.pooling)

@@ -1,8 +1,8 @@
 """The draws of one step, all in one call of the sampler.
 
-Owns the way from planned rows to runs of a sampler, and what each row may draw. Refuses to know what becomes of a token. A row
-after a draft is drawn beside the row before it: a constraint is moved over the drafts to hear what it would allow there, and
-moved back.
+Owns the way from planned rows to runs of the sampler, and the mask of each row. Does not know what becomes of a token. The rows
+of drafts are drawn in the same call as the row before them: the constraint is advanced over the drafts to get the masks there,
+and then moved back.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ F32 = NDArray[np.float32]
 
 
 @attrs.frozen
-class ItemDraws:
-    """What the rows of one item gave: of `scored` prompt tokens their log-probabilities, then `drawn`.
+class SequenceDraws:
+    """The draws of one sequence: `scored` prompt tokens with their log-probabilities, then the `drawn` tokens.
 
     Take a draw, move the sequence on, and take the next only where the draft was right. Where a row gives no token the iterator
     raises the ServerFault.
@@ -33,26 +33,26 @@ class ItemDraws:
     drawn: Drawn
 
     def prompt_tokens(self) -> Iterator[Draw]:
-        """Give what was found of each prompt token in order."""
+        """Yield the prompt tokens in order."""
         for each in self.scored:
             yield from _checked(each)
 
     def draws(self) -> Iterator[Draw]:
-        """Give the draws in order."""
+        """Yield the drawn tokens in order."""
         return _checked(self.drawn)
 
 
-NO_DRAWS = ItemDraws((), Drawn(()))
+NO_DRAWS = SequenceDraws((), Drawn(()))
 
 
-def draw_items(sampler: Sampler, items: Sequence[SequenceRows], logits: F32) -> list[ItemDraws]:
-    """Return the draws of each item, whose rows of logits follow one another: (rows of all, vocabulary_size) float32."""
-    planned = [_plan_runs(item) for item in items]
-    runs = [run for of_item, _ in planned for run in of_item]
+def draw_rows(sampler: Sampler, planned: Sequence[SequenceRows], logits: F32) -> list[SequenceDraws]:
+    """Return the draws of each sequence; logits: (rows of all, vocabulary_size) float32, in the order of `planned`."""
+    inputs = [_plan_runs(rows) for rows in planned]
+    runs = [run for own_runs, _ in inputs for run in own_runs]
     drawn = iter(sampler.draw(logits, runs) if runs else ())
     return [
-        _collect(item, [next(drawn) for _ in of_item], fault)
-        for item, (of_item, fault) in zip(items, planned, strict=True)
+        _collect(rows, [next(drawn) for _ in own_runs], broken)
+        for rows, (own_runs, broken) in zip(planned, inputs, strict=True)
     ]
 
 
@@ -61,72 +61,67 @@ def draw_items(sampler: Sampler, items: Sequence[SequenceRows], logits: F32) -> 
 
 @attrs.frozen
 class _Broken:
-    """A constraint broke when it was asked about `row`; that row and those after it draw nothing."""
+    """A constraint failed to give the mask of `row`; that row and those after it draw nothing."""
 
     row: int
     fault: ServerFault
 
 
-def _plan_runs(item: SequenceRows) -> tuple[list[SamplerRun], _Broken | None]:
-    prompt = item.sequence.tokens
+def _plan_runs(rows: SequenceRows) -> tuple[list[SamplerRun], _Broken | None]:
+    prompt = rows.sequence.tokens
     scored = (
-        [SamplerRun(item.request, 0, given=prompt[position + 1]) for position in item.scored] if item.scored else []
+        [SamplerRun(rows.request, 0, given=prompt[position + 1]) for position in rows.scored] if rows.scored else []
     )
-    if not item.sampled:
+    if not rows.sampled:
         return scored, None
-    masks, broken = _masks(item)
-    run = SamplerRun(item.request, item.sequence.emitted, item.sampled, item.drafts, masks, item.sequence.edits)
+    masks, broken = _masks(rows)
+    run = SamplerRun(rows.request, rows.sequence.emitted, rows.sampled, rows.drafts, masks, rows.sequence.edits)
     return [*scored, run], broken
 
 
-def _masks(item: SequenceRows) -> tuple[tuple[Mask | None, ...], _Broken | None]:
-    """Return the mask of each row; a row that no draft can lead to has none, because it never counts."""
-    sequence = item.sequence
-    if sequence.constraint is None and item.request.min_tokens <= sequence.emitted:
+def _masks(rows: SequenceRows) -> tuple[tuple[Mask | None, ...], _Broken | None]:
+    """Return the mask of each row; a row behind a draft that cannot be drawn has none, because it never counts."""
+    sequence = rows.sequence
+    if sequence.constraint is None and rows.request.min_tokens <= sequence.emitted:
         return (), None
+    masks, broken = _look_ahead(rows)
+    return (*masks, *[None] * (rows.sampled - len(masks))), broken
+
+
+def _look_ahead(rows: SequenceRows) -> tuple[list[Mask | None], _Broken | None]:
+    """Return the masks of the rows while the drafts are allowed; the constraint is then where it was."""
     masks: list[Mask | None] = []
+    constraint, accepted, broken = rows.sequence.constraint, 0, None
     try:
-        _look_ahead(item, masks)
-    except ConstraintFailed as fault:
-        return _filled(masks, item.sampled), _Broken(len(masks), fault)
-    return _filled(masks, item.sampled), None
-
-
-def _look_ahead(item: SequenceRows, masks: list[Mask | None]) -> None:
-    constraint, accepted = item.sequence.constraint, 0
-    try:
-        for row, draft in enumerate((*item.drafts, None)):
-            masks.append(_mask_of_row(item, row))
-            if draft is None or draft in item.request.stop_ids or not allows(masks[-1], draft):
+        for row, draft in enumerate((*rows.drafts, None)):
+            masks.append(_mask_of_row(rows, row))
+            if draft is None or draft in rows.request.stop_ids or not allows(masks[-1], draft):
                 break
             advance(constraint, draft)
             accepted += 1
-    finally:
-        try:
-            take_back(constraint, accepted)
-        except ConstraintFailed:
-            masks.clear()  # it knows no more where it stands: not even the first row may draw
-            raise
+    except ConstraintFailed as fault:
+        broken = _Broken(len(masks), fault)
+    try:
+        take_back(constraint, accepted)
+    except ConstraintFailed as fault:  # its position is unknown now: not even the first row may draw
+        return [], _Broken(0, fault)
+    return masks, broken
 
 
-def _mask_of_row(item: SequenceRows, row: int) -> Mask | None:
-    sequence = item.sequence
+def _mask_of_row(rows: SequenceRows, row: int) -> Mask | None:
+    sequence = rows.sequence
     mask = None if sequence.constraint is None else mask_of(sequence.constraint)
-    return narrowed(mask, sequence.not_yet) if sequence.emitted + row < item.request.min_tokens else mask
-
-
-def _filled(masks: list[Mask | None], rows: int) -> tuple[Mask | None, ...]:
-    return (*masks, *[None] * (rows - len(masks)))
+    return narrowed(mask, sequence.not_yet) if sequence.emitted + row < rows.request.min_tokens else mask
 
 
 # --- and back ------------------------------------------------------------------------------------------------------------
 
 
-def _collect(item: SequenceRows, drawn: list[Drawn], broken: _Broken | None) -> ItemDraws:
-    last = drawn.pop() if item.sampled else NO_DRAWS.drawn
+def _collect(rows: SequenceRows, drawn: list[Drawn], broken: _Broken | None) -> SequenceDraws:
+    last = drawn.pop() if rows.sampled else NO_DRAWS.drawn
     if broken is not None and len(last.draws) >= broken.row:
         last = Drawn(last.draws[: broken.row], broken.fault)
-    return ItemDraws(tuple(drawn), last)
+    return SequenceDraws(tuple(drawn), last)
 
 
 def _checked(drawn: Drawn) -> Iterator[Draw]:

@@ -7,13 +7,27 @@ from typing import Any
 
 from tlserve.engine.engine import Engine
 
+from tlserve.engine.blocks.block_pool import BlockPool
+from tlserve.engine.engine import Engine
+
+
+def is_free(pool: BlockPool, block: int) -> bool:
+    """Return whether the pool could hand `block` out."""
+    return bool(pool._free[block])
+
+
+def queue_position(engine: Engine, key: int) -> int | None:
+    """Return the number of requests that wait before this one; None if it runs, has ended, or is unknown."""
+    keys = [sequence.key for sequence in engine.scheduler.waiting]
+    return keys.index(key) if key in keys else None
+
 
 def check_blocks(engine: Engine) -> None:
     """Assert that every block is free, idle in the cache, or held, exactly once, and that all counts agree."""
     kv, pool, scheduler = engine.kv, engine.kv.pool, engine.scheduler
     sequences = scheduler.running + scheduler.waiting
     held = Counter(block for sequence in sequences for block in sequence.table.blocks)
-    free = {block for block in range(pool.blocks) if pool.is_free(block)}
+    free = {block for block in range(pool.blocks) if is_free(pool, block)}
     idle = set(kv.idle)
 
     assert all(pool.holders(block) == held[block] for block in range(pool.blocks))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tests.kit.engine.alternating import ALTERNATING, AlternatingCompiler
-from tests.kit.engine.block_invariants import check_blocks
+from tests.kit.engine.block_invariants import check_blocks, queue_position
 from tests.kit.engine.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
@@ -226,7 +226,7 @@ class RandomRun:
         self.requests[key], self.events[key] = item, []
 
     def _abort(self, key: int) -> None:
-        if self.engine.queue_position(key) is not None or key in [s.key for s in self.engine.scheduler.running]:
+        if queue_position(self.engine, key) is not None or key in [s.key for s in self.engine.scheduler.running]:
             self.aborted.add(key)
         self.engine.abort(key)
 

@@ -28,10 +28,6 @@ class BlockPool:
         """Return how many block tables hold `block`."""
         return self._holders[block]
 
-    def is_free(self, block: int) -> bool:
-        """Say whether `block` can be handed out."""
-        return bool(self._free[block])
-
     def take(self, count: int, after: int = -1) -> list[int]:
         """Hand out `count` free blocks, each with one holder; they follow `after` where they can.
 
