@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any
 
-from tlserve.engine.engine import Engine
-
 from tlserve.engine.blocks.block_pool import BlockPool
 from tlserve.engine.engine import Engine
 
