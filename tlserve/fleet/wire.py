@@ -112,6 +112,7 @@ CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     link.NoNode: _RETRY,
     errors.DeadlineExceeded: (),
     errors.ServerFault: (),
+    errors.GrammarLimitExceeded: (),
     errors.EngineFailed: (),
     errors.DrainCut: (),
 }
