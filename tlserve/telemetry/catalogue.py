@@ -1,17 +1,7 @@
 """The one table of metrics: name, kind, labels, unit, buckets, and a line of help each.
 
-<<<<<<< HEAD
 Owns the names: every metric that is exposed is a row here. `specs/metrics.yaml` and `docs/reference/metrics.md` are made from it.
 Does not know values. Sources: the Prometheus naming practices, and for the first seven names the server that this one follows.
-=======
-Owns the names; whatever is exposed is looked up here. `python -m docs.make` makes `specs/metrics.yaml` and
-<<<<<<< HEAD
-`docs/reference/metrics.md` from it. Does not know values. Sources: the Prometheus naming practices, and for the first seven names the server that this one follows.
->>>>>>> 1eb722a (tests: read more folders for plain English)
-=======
-`docs/reference/metrics.md` from it. Does not know values. Sources: the Prometheus naming practices, and for the first seven
-names the server that this one follows.
->>>>>>> 3b13a06 (docs: CONTRIBUTING, with a recipe for each kind of addition)
 
 Buckets are chosen for CPUs: a step of a small model takes from a tenth of a millisecond (the built-in bigram) to a second
 (a long chunk of prefill), and an answer up to minutes.
