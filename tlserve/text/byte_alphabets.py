@@ -1,7 +1,7 @@
-"""How vocabularies spell bytes in their tokens, and how to read that back.
+"""The alphabets in which vocabularies spell bytes, and how to get the bytes back.
 
-Owns the two alphabets: GPT-2's, where each byte has one printable character, and SentencePiece's, where U+2581 is a space and
-`<0x0A>` a byte.
+There are two: GPT-2's, where each byte has one printable character, and SentencePiece's, where U+2581 is a space and `<0x0A>`
+is a byte.
 
 Source: `bytes_to_unicode` of the GPT-2 release; the SentencePiece paper, sections 3.1 and 3.2.
 """
@@ -28,14 +28,14 @@ _TO_LATIN1 = {ord(character): chr(byte) for character, byte in BYTE_CHARACTERS.i
 
 
 def byte_level_bytes(token: str) -> bytes:
-    """Return the bytes that `token` spells in GPT-2's alphabet; a token outside it stands for its own text."""
+    """Return the bytes that `token` spells in GPT-2's alphabet; a token outside the alphabet is its own text."""
     if all(map(BYTE_CHARACTERS.__contains__, token)):
         return token.translate(_TO_LATIN1).encode("latin-1")
     return token.encode("utf-8", "replace")
 
 
 def byte_value(token: str) -> int | None:
-    """Return the byte that a token such as `<0x0A>` stands for, or None."""
+    """Return the byte of a token such as `<0x0A>`, or None for another token."""
     found = _BYTE.match(token)
     return int(found[1], 16) if found else None
 
@@ -46,7 +46,7 @@ def sentencepiece_bytes(token: str) -> bytes:
 
 
 def literal_bytes(tokens: Sequence[str], pieces: list[bytes], ids: Mapping[str, int]) -> list[bytes]:
-    """Return `pieces` with the tokens of `ids` spelled as they stand."""
+    """Return `pieces`, in which the tokens of `ids` are replaced by their own spelling."""
     for i in ids.values():
         pieces[i] = tokens[i].encode()
     return pieces

@@ -1,6 +1,6 @@
-"""The byte tokenizer: 256 ids, each the byte of its number.
+"""The byte tokenizer: 256 ids, one for each byte.
 
-Owns that mapping. It has no special tokens, so no text can become one.
+It has no special tokens, so no text can become one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tlserve.text.tokenizer import Tokenizer
 
 
 class ByteTokenizer:
-    """The bytes of UTF-8 as ids; a lone surrogate, which has none, becomes "?"."""
+    """The bytes of UTF-8 as ids; a lone surrogate, which has no bytes, becomes "?"."""
 
     vocabulary_size = 256
     special_tokens: Mapping[str, int] = MappingProxyType({})
@@ -30,13 +30,13 @@ class ByteTokenizer:
         return self.encode(text.replace(mark, "") if mark else text)
 
     def token_bytes(self, token: int) -> bytes:
-        """Return the one byte; raises IndexError."""
+        """Return the byte of the id; raises IndexError."""
         if not 0 <= token < self.vocabulary_size:
             raise IndexError(f"there is no token {token}")
         return bytes((token,))
 
     def token_spelling(self, token: int) -> bytes:
-        """Return the one byte; raises IndexError."""
+        """Return the byte of the id; raises IndexError."""
         return self.token_bytes(token)
 
 

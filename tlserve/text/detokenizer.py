@@ -1,7 +1,7 @@
-"""Bytes of tokens -> text, as it becomes valid.
+"""Bytes of tokens -> valid text, piece by piece.
 
-Owns incremental UTF-8. Refuses to know tokens: it is fed bytes. What it gives does not depend on how the bytes were cut: an
-invalid sequence becomes U+FFFD once for each maximal subpart, and so does a tail that the end cut off.
+Owns incremental UTF-8. Knows nothing of tokens: it gets bytes. The result does not depend on how the bytes are cut: an invalid
+sequence becomes U+FFFD once for each maximal subpart, and so does an incomplete tail.
 
 Source: the WHATWG Encoding standard's UTF-8 decoder, which Python's "replace" rule follows.
 """
@@ -14,15 +14,15 @@ _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
 
 
 class Detokenizer:
-    """An incremental decoder: the longest valid prefix is released, an incomplete tail waits."""
+    """An incremental decoder: it returns the longest valid prefix and holds an incomplete tail."""
 
     def __init__(self) -> None:
         self._decoder = _Utf8Decoder("replace")
 
     def feed(self, data: bytes) -> str:
-        """Return the text that `data` completes, possibly none."""
+        """Return the text that `data` completes, which may be empty."""
         return self._decoder.decode(data)
 
     def finish(self) -> str:
-        """Return what the incomplete tail becomes: nothing, or one U+FFFD."""
+        """Return the text for the incomplete tail: none, or one U+FFFD."""
         return self._decoder.decode(b"", final=True)

@@ -1,6 +1,6 @@
 """GGUF metadata of the kind "gpt2" -> a byte-level BPE tokenizer.
 
-Owns how the tokens and merges become the library's model. `tlserve.text.pre_tokenizers` owns the cuts into words.
+Makes the library's model from the tokens and merges. `tlserve.text.pre_tokenizers` owns the cuts into words.
 """
 
 from __future__ import annotations

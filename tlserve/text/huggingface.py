@@ -1,7 +1,7 @@
 """The text of a tokenizer.json -> a tokenizer.
 
-Owns what is taken out before the library sees it: the special tokens (`tlserve.text.special_tokens` finds them), truncation
-and padding. Also how its decoder spells bytes.
+Removes parts before the library reads it: the special tokens (`tlserve.text.special_tokens` finds them), truncation and padding.
+Also owns how its decoder spells bytes.
 
 Source: the `tokenizers` package's serialisation, version 1.0.
 """
@@ -27,7 +27,7 @@ HUGGINGFACE_PREFIX = "tokenizer.huggingface."
 def build(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer; the ids of BOS and EOS come from `tokenizer.ggml.*`. Raises ModelRefused.
 
-    `tokenizer.huggingface.vocabulary_size`: how many ids the model has, where that is more than the tokenizer names.
+    `tokenizer.huggingface.vocabulary_size` is the number of the model's ids, if that is more than the tokenizer names.
     """
     document = _read(metadata[HUGGINGFACE])
     added = list(map(_added_token, _members(document, "added_tokens")))
@@ -53,7 +53,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
 
 def _read(text: object) -> dict[str, Any]:
     if not isinstance(text, str) or len(text) > MAX_JSON_CHARS:
-        raise ModelRefused(f"{HUGGINGFACE} is not a text of at most {MAX_JSON_CHARS} characters")
+        raise ModelRefused(f"{HUGGINGFACE} is not a string of at most {MAX_JSON_CHARS} characters")
     document = build_in_library(HUGGINGFACE, lambda: json.loads(text))
     if not isinstance(document, dict) or not isinstance(document.get("model"), dict):
         raise ModelRefused(f"{HUGGINGFACE} has no model")
@@ -63,7 +63,7 @@ def _read(text: object) -> dict[str, Any]:
 def _members(document: Mapping[str, Any], key: str) -> list[Any]:
     members = document.get(key) or []
     if not isinstance(members, list) or len(members) > MAX_TOKENS:
-        raise ModelRefused(f"{HUGGINGFACE}: {key} is not a list of a fair length")
+        raise ModelRefused(f"{HUGGINGFACE}: {key} is not a list of at most {MAX_TOKENS} entries")
     return members
 
 
@@ -75,7 +75,7 @@ def _added_token(token: Any) -> dict[str, Any]:
         raise ModelRefused(f"{HUGGINGFACE}: an added token has no content or no id")
     if token.get("single_word") or token.get("lstrip"):
         raise ModelRefused(
-            f"{HUGGINGFACE}: the added token {content[:64]!r} is single_word or lstrip, which is not served"
+            f"{HUGGINGFACE}: the added token {content[:64]!r} is single_word or lstrip, which is not supported"
         )
     flags = {flag: bool(token.get(flag)) for flag in ("special", "rstrip", "normalized")}
     return {"content": content, "id": number, "single_word": False, "lstrip": False, **flags}
@@ -89,10 +89,10 @@ def _library(document: Mapping[str, Any], added: list[dict[str, Any]]) -> Any:
 
 
 def _without_beginning(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the document for text that does not begin one, None where it makes no difference.
+    """Return the document for text that does not begin a prompt, or None if it makes no difference.
 
-    The library puts a space before the beginning (`prepend_scheme` "first"); it is handed the parts between special tokens, each
-    of which would begin anew.
+    With `prepend_scheme` "first" the library puts a space before the beginning. It gets the parts between special tokens
+    separately, so each part would get a space.
     """
     cuts = [part for part in _parts(document.get("pre_tokenizer")) if part.get("prepend_scheme") == "first"]
     if not cuts:
@@ -105,9 +105,9 @@ def _without_beginning(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _parts(node: Any, depth: int = 0) -> Iterator[Mapping[str, Any]]:
-    """Yield `node` and, where it is a Sequence, its parts; raises ModelRefused where that goes too deep."""
+    """Yield `node` and, if it is a Sequence, its parts; raises ModelRefused if they are nested too deeply."""
     if depth > MAX_DEPTH:
-        raise ModelRefused(f"{HUGGINGFACE}: its parts are nested more than {MAX_DEPTH} deep")
+        raise ModelRefused(f"{HUGGINGFACE}: its parts are nested more than {MAX_DEPTH} levels deep")
     if isinstance(node, dict):
         yield node
         for key in ("decoders", "pretokenizers", "normalizers"):
@@ -125,7 +125,7 @@ def _spelling(document: Mapping[str, Any]) -> Callable[[str], bytes]:
         return _sentencepiece
     if "WordPiece" in types:
         return _word_piece
-    raise ModelRefused(f"{HUGGINGFACE}: its decoder is not known here ({', '.join(sorted(types)) or 'none'})")
+    raise ModelRefused(f"{HUGGINGFACE}: its decoder is not supported ({', '.join(sorted(types)) or 'none'})")
 
 
 def _sentencepiece(token: str) -> bytes:
@@ -138,7 +138,7 @@ def _word_piece(token: str) -> bytes:
 
 
 def _unknown(model: Mapping[str, Any]) -> int | None:
-    """Return the id that WordPiece gives to every word it cannot spell; None for other models."""
+    """Return the id that WordPiece gives to words that it cannot spell; None for other models."""
     if model.get("type") != "WordPiece":
         return None
     unknown = model.get("unk_token")
@@ -152,7 +152,7 @@ def _unknown(model: Mapping[str, Any]) -> int | None:
 
 
 def _rows(metadata: Mapping[str, object]) -> int:
-    """Return how many ids the model has, which may be more than the tokenizer names: 0 where that is not said."""
+    """Return the number of the model's ids, which may be more than the tokenizer names; 0 if it is not given."""
     rows = metadata.get(f"{HUGGINGFACE_PREFIX}vocabulary_size", 0)
     if type(rows) is not int or not 0 <= rows <= MAX_TOKENS:
         raise ModelRefused(
@@ -164,10 +164,10 @@ def _rows(metadata: Mapping[str, object]) -> int:
 def _pieces(
     vocabulary: Mapping[str, int], added: list[dict[str, Any]], spell: Callable[[str], bytes], rows: int
 ) -> list[bytes]:
-    """Return the bytes of every id below `rows` at least; an id that no token has is a hole."""
+    """Return the bytes of every id, for at least `rows` ids; an id without a token is a hole."""
     size = max(rows, 1 + max(vocabulary.values(), default=-1))
     if not 0 < size <= MAX_TOKENS:
-        raise ModelRefused(f"{HUGGINGFACE}: its vocabulary has no tokens, or ids past {MAX_TOKENS}")
+        raise ModelRefused(f"{HUGGINGFACE}: its vocabulary has no tokens, or more than {MAX_TOKENS} ids")
     _check_added(vocabulary, added)
     pieces = [b""] * size
     for spelling, i in vocabulary.items():
@@ -178,10 +178,12 @@ def _pieces(
 
 
 def _check_added(vocabulary: Mapping[str, int], added: list[dict[str, Any]]) -> None:
-    """Refuse added tokens that the library numbered otherwise than they claim."""
+    """Refuse added tokens whose number in the library is not the one they claim."""
     for token in added:
         if vocabulary.get(token["content"]) != token["id"]:
-            raise ModelRefused(f"{HUGGINGFACE}: the added token {token['content'][:64]!r} cannot have the id it claims")
+            raise ModelRefused(
+                f"{HUGGINGFACE}: the added token {token['content'][:64]!r} does not have the id that it claims"
+            )
 
 
 def _marks(metadata: Mapping[str, object], whole: Any) -> Marks:

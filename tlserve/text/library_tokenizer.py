@@ -1,8 +1,7 @@
-"""A tokenizer whose algorithm runs in the `tokenizers` package, with what that package leaves to us.
+"""A tokenizer that runs in the `tokenizers` package, with the parts that the package does not have.
 
-Owns special-token safety and the bytes of each token. Refuses to know where the vocabulary came from: the builders beside
-this file (`gpt2`, `sentencepiece`, `huggingface`) give it a library tokenizer that knows no special tokens, and the special
-tokens apart.
+Owns the safety of special tokens and the bytes of each token. Does not know the source of the vocabulary: the builders (`gpt2`,
+`sentencepiece`, `huggingface`) give it a library tokenizer without special tokens, and the special tokens separately.
 """
 
 from __future__ import annotations
@@ -18,12 +17,12 @@ from tlserve.errors import ModelRefused, ServerFault
 from tlserve.text.special_tokens import SpecialTokens
 
 LONG_CHARACTERS = 4096
-"""From here on encoding takes more than a millisecond: too long to keep every other thread waiting."""
+"""Encoding a longer text takes more than a millisecond, which is too long to keep all other threads waiting."""
 
 
 @attrs.frozen(kw_only=True)
 class Marks:
-    """The ids that frame a text. `add_bos`: a prompt begins with `bos_id`; `add_eos`: a text to embed ends with `eos_id`."""
+    """The ids around a text. `add_bos`: a prompt begins with `bos_id`; `add_eos`: a text to embed ends with `eos_id`."""
 
     bos_id: int | None
     eos_id: int | None
@@ -35,9 +34,9 @@ class LibraryTokenizer:
     """The `Tokenizer` protocol over `tokenizers.Tokenizer`.
 
     `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text. `inner` is
-    the library for what does not begin a text, where that is encoded otherwise (a space is put before the beginning alone).
-    `unknown` is the id that any unknown word gets: it is special, and ordinary text may have it all the same.
-    Characters that the vocabulary cannot spell are left out, as the library and llama.cpp do.
+    the library tokenizer for text that does not begin a prompt, if that is encoded differently (only the beginning gets a space).
+    `unknown` is the id of any unknown word: it is special, but ordinary text can have it. Characters that the vocabulary cannot
+    spell are left out, as in the library and llama.cpp.
     """
 
     def __init__(
@@ -78,9 +77,9 @@ class LibraryTokenizer:
         return self._encode_apart(library, _unicode(text), ids, encoding.offsets)
 
     def _encode_apart(self, library: Any, text: str, ids: list[int], offsets: list[tuple[int, int]]) -> list[int]:
-        """Encode again in parts, cut inside each token that turned out to be a special one.
+        """Encode again in parts, cut inside each token that is a special one.
 
-        A part is shorter than what it was cut from, so this ends; a single character that is left over is dropped.
+        A part is shorter than the text that it was cut from, so this ends; a single character that is left is dropped.
         """
         specials = [place for place, token in enumerate(ids) if token in self._kept_out]
         cuts = [begin + 1 if begin + 1 < end else end for begin, end in map(offsets.__getitem__, specials)]
@@ -91,7 +90,7 @@ class LibraryTokenizer:
         return [token for part in parts for token in part]
 
     def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
-        """Return the ids of `text`, its special tokens among them but for those with a `mark` inside."""
+        """Return the ids of `text`, including its special tokens, except those with a `mark` inside."""
         ids: list[int] = []
         trim: Callable[[str], str] | None = None
         library = self._library
@@ -107,7 +106,7 @@ class LibraryTokenizer:
         return ids
 
     def token_bytes(self, token: int) -> bytes:
-        """Return what `token` adds to the visible text; raises IndexError."""
+        """Return the bytes that `token` adds to the visible text; raises IndexError."""
         return b"" if token in self._hidden else self.token_spelling(token)
 
     def token_spelling(self, token: int) -> bytes:
@@ -118,10 +117,10 @@ class LibraryTokenizer:
 
 
 def _encoded(library: Any, text: str) -> Any:
-    """Return the library's encoding. Its panics are no `Exception`, and must not end the server: raises ServerFault.
+    """Return the library's encoding; raises ServerFault, also for a panic, which is not an `Exception`.
 
-    A long text is a batch of one, because the library lets other threads run during a batch only, and a megabyte takes half a
-    second.
+    A long text is encoded as a batch of one, because the library lets other threads run only during a batch, and a megabyte takes
+    half a second.
     """
     try:
         if len(text) > LONG_CHARACTERS:
@@ -146,7 +145,7 @@ def _unicode(text: str) -> str:
 
 
 def build_in_library(what: str, build: Callable[[], Any]) -> Any:
-    """Return `build()`; whatever the library thinks of its input, its panics too, becomes ModelRefused."""
+    """Return `build()`; any error of the library, including a panic, becomes ModelRefused."""
     try:
         return build()
     except BaseException as error:

@@ -1,8 +1,8 @@
-"""What a tokenizer.json may ask of the library: how much longer it may make a text.
+"""How much longer the normalisers of a tokenizer.json can make a text.
 
-Owns the limits. A normaliser that replaces one character by many, several times over, turns a short prompt into gigabytes, and
-the library cannot be interrupted. Patterns need no limit here: the library's regular expressions give up after a number of
-steps, and `library_tokenizer` tells that as a failure of the tokenizer.
+Owns the limits. Normalisers that replace one character by many, one after the other, turn a short prompt into gigabytes, and
+the library cannot be interrupted. Patterns need no limit: the library's regular expressions give up after a number of steps,
+and `library_tokenizer` reports that as a failure of the tokenizer.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def check_growth(what: str, normalizers: Iterable[Mapping[str, Any]]) -> None:
         growth *= max(1.0, _growth(part))
     if growth > MOST_GROWTH or len(parts) > MOST_NORMALIZERS:
         raise ModelRefused(
-            f"{what}: its normalizer could make a text {growth:.3g} times as long; served: {MOST_GROWTH}"
+            f"{what}: its normalizer could make a text {growth:.3g} times as long; the limit is {MOST_GROWTH}"
         )
     if any(len(str(part.get("precompiled_charsmap", ""))) > MOST_CHARSMAP_CHARS for part in parts):
         raise ModelRefused(f"{what}: its precompiled_charsmap is larger than {MOST_CHARSMAP_CHARS} characters")
 
 
 def _growth(part: Mapping[str, Any]) -> float:
-    """Return by how much one normaliser lengthens what it matches; a prefix lengthens a text of one character most."""
+    """Return the factor by which one normaliser can lengthen a text; a prefix lengthens a text of one character most."""
     if part.get("type") == "Prepend":
         return 1.0 + len(str(part.get("prepend", "")))
     if part.get("type") != "Replace":
@@ -40,5 +40,5 @@ def _growth(part: Mapping[str, Any]) -> float:
     pattern = part.get("pattern")
     literal = pattern.get("String") if isinstance(pattern, dict) else None
     matched = len(literal) if isinstance(literal, str) and literal else 1
-    # an empty pattern, and some expressions, match between characters too
+    # An empty pattern and some expressions also match between characters.
     return len(str(part.get("content", ""))) / matched + (literal is None or not literal)

@@ -1,6 +1,6 @@
-"""The bytes of tokens -> where each of them begins in a text that they spell.
+"""The bytes of tokens -> the place of each token in the text that they spell.
 
-Owns the counting, in characters, and what is done where a text and its tokens differ. Refuses to know tokens: it is given bytes.
+Owns the counting, in characters, and the rule for a text that differs from its tokens. Knows nothing of tokens: it gets bytes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tlserve.text.detokenizer import Detokenizer
 def token_offsets(pieces: Sequence[bytes]) -> tuple[list[int], str]:
     """Return the offset of each piece in the text that all of them spell, and that text.
 
-    The offset of a piece is that of the character that its first byte belongs to.
+    The offset of a piece is the offset of the character that its first byte belongs to.
     """
     detokenizer, offsets, texts, read = Detokenizer(), [], [], 0
     for piece in pieces:
@@ -25,10 +25,10 @@ def token_offsets(pieces: Sequence[bytes]) -> tuple[list[int], str]:
 
 
 def offsets_in(text: str, *spellings: Sequence[bytes]) -> list[int]:
-    """Return the offsets in `text` of tokens that it was encoded to; `spellings` are the ways to write them, all as many.
+    """Return the offsets in `text` of its tokens; each of `spellings` is one way to spell all the tokens.
 
-    The first way that spells `text` counts, with or without a space in front, which some vocabularies put there. None does
-    where a vocabulary changes texts before it encodes them: then they are those of the first way, within `text`.
+    The first way that spells `text` is used; a space in front is allowed, because some vocabularies add one. A vocabulary may
+    change a text before it encodes it, so that no way spells the text. Then the first way is used, within the length of `text`.
     """
     ways = [token_offsets(pieces) for pieces in spellings]
     for offsets, spelled in ways:

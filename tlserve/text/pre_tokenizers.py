@@ -1,8 +1,9 @@
-"""The names of `tokenizer.ggml.pre`, and how each cuts text into words before the merges.
+"""The pre-tokenizers by their names in `tokenizer.ggml.pre`: how each cuts text into words before the merges.
 
-Owns the table. A name that is not in it is refused: a wrong cut gives other ids than the model was trained on, quietly.
+Owns the table. A name that is not in the table is refused, because a wrong cut silently gives ids that the model was not
+trained on.
 
-Source: the patterns are those of the models' own tokenizer.json files, as llama.cpp's `llama-vocab.cpp` collects them.
+Source: the patterns of the models' own tokenizer.json files, as collected in llama.cpp's `llama-vocab.cpp`.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _PUNCTUATED = " ?[^(\\s|.,!?\u2026\u3002\uff0c\u3001\u0964\u06d4\u060c)]+"
 
 @attrs.frozen
 class PreTokenizer:
-    """Patterns that cut one after another; `whole_words` takes a word that is a token before any merge."""
+    """Patterns that cut one after the other; with `whole_words`, a word that is a token is not merged from parts."""
 
     patterns: tuple[str, ...]
     whole_words: bool = False
@@ -84,14 +85,14 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {name: pre for pre, names in _TABLE
 
 
 def pre_tokenizer(name: str) -> PreTokenizer:
-    """Return how `name` cuts; raises ModelRefused for a name that is not known."""
+    """Return the pre-tokenizer called `name`; raises ModelRefused for an unknown name."""
     if name not in PRE_TOKENIZERS:
-        raise ModelRefused(f"tokenizer.ggml.pre is {name[:64]!r}, a way to cut text into words that is not known here")
+        raise ModelRefused(f"tokenizer.ggml.pre is {name[:64]!r}, which is not a supported pre-tokenizer")
     return PRE_TOKENIZERS[name]
 
 
 def library_pre_tokenizer(pre: PreTokenizer) -> Any:
-    """Return the library's form: each pattern cuts what the ones before it left, then bytes become characters."""
+    """Return the library's form: each pattern cuts the parts that the patterns before it left, then bytes become characters."""
     from tokenizers import Regex, pre_tokenizers
 
     cuts = [pre_tokenizers.Split(Regex(pattern), "isolated") for pattern in pre.patterns]

@@ -1,7 +1,7 @@
 """GGUF metadata of the kind "llama" -> a SentencePiece BPE tokenizer.
 
-Owns how scores become merges: two neighbours join where their union is a token, the best score first. The library wants
-ranked pairs, so every way to cut a token into two others becomes a pair, in the order of the token's score.
+Makes merges from scores: two neighbours join if their union is a token, the best score first. The library needs ranked pairs, so
+each way to cut a token into two other tokens becomes a pair, in the order of the token's score.
 
 Source: the SentencePiece paper, section 3.1; byte fallback as in sentencepiece's `--byte_fallback`.
 """
@@ -50,11 +50,11 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
 
 
 def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
-    """Return id -> byte; all 256 must be there, or text outside the vocabulary could not be written."""
+    """Return id -> byte; all 256 bytes are needed, or text outside the vocabulary could not be encoded."""
     spelled = vocabulary.of_kinds(frozenset({TokenKind.BYTE}))
     bytes_of = {i: value for token, i in spelled.items() if (value := byte_value(token)) is not None}
     if set(bytes_of.values()) != set(range(256)) or not all(f"<0x{byte:02X}>" in spelled for byte in range(256)):
-        raise ModelRefused("the vocabulary of kind 'llama' has not all 256 byte tokens <0x00> to <0xFF>")
+        raise ModelRefused("the vocabulary of kind 'llama' does not have all 256 byte tokens <0x00> to <0xFF>")
     return bytes_of
 
 

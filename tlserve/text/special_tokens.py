@@ -1,6 +1,6 @@
-"""Text -> the special tokens in it, and the text between.
+"""Text -> the special tokens in it, and the text between them.
 
-Owns the search: at each place from the left the longest special token wins. Refuses to know how the text between is encoded.
+Owns the search: at each place, from left to right, the longest special token wins. Does not know how other text is encoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Piece = str | int
 class SpecialTokens:
     """The tokens of a vocabulary that steer the model; each is spelled by at least two characters.
 
-    A spelling of one character could not be written as ordinary text, so it is refused (ModelRefused).
+    If a special token had a single character, that character could never be ordinary text: raises ModelRefused.
     """
 
     def __init__(self, ids: Mapping[str, int]) -> None:
@@ -42,7 +42,7 @@ class SpecialTokens:
             yield text[begin:]
 
     def spans(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of each special token, from the left, the longest first, none overlapping another."""
+        """Yield (start, end) of each special token from left to right, the longest first, without overlaps."""
         begin = 0
         for start in self._places(text):
             end = self._longest_end(text, start) if start >= begin else 0
@@ -51,7 +51,7 @@ class SpecialTokens:
                 begin = end
 
     def occurrences(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of every spelling of a special token in `text`, overlapping ones too."""
+        """Yield (start, end) of every spelling of a special token in `text`, including overlapping ones."""
         for start in self._places(text):
             for length in self._lengths[text[start]]:
                 if text[start : start + length] in self.ids:
@@ -74,7 +74,7 @@ def _lengths(ids: Mapping[str, int], first: str) -> tuple[int, ...]:
 
 
 def _starts(ids: Mapping[str, int]) -> Iterator[str]:
-    """Yield a pattern for each first character, with the second ones that may follow."""
+    """Yield a pattern for each first character, with the second characters that can follow it."""
     for first in sorted({spelling[0] for spelling in ids}):
         seconds = "".join(sorted({spelling[1] for spelling in ids if spelling[0] == first}))
         yield f"{re.escape(first)}(?=[{re.escape(seconds)}])"

@@ -1,10 +1,10 @@
 """Text -> text up to the first stop string.
 
-Owns the search. Refuses to know bytes and tokens. The rule does not depend on how the text was cut: the occurrence that is
-complete first wins, and of those that are complete at the same character the longest. What could still become a stop
-string is held back: always the longest suffix that is a proper prefix of one.
+Owns the search. Knows nothing of bytes and tokens. The result does not depend on how the text is cut: the occurrence that is
+complete first wins; if several are complete at the same character, the longest wins. Text that may begin a stop string is held:
+always the longest suffix that is a proper prefix of one.
 
-Source: Aho and Corasick, "Efficient string matching", 1975: one automaton for all the strings; its depth is what is held.
+Source: Aho and Corasick, "Efficient string matching", 1975: one automaton for all strings; its depth is the length of held text.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ MAX_STOP_CHARS = 4096
 
 
 class StopStrings:
-    """An incremental matcher for at most four strings; time is linear in the text, however it is cut.
+    """Finds the first of at most four strings; the time is linear in the text, however it is cut.
 
-    `stopped` says that a stop string was met: from then on all text is dropped. `held` counts the characters that were fed
-    and have not been released; after a match, also those that were dropped.
+    `stopped` says that a stop string was found; all later text is dropped. `held` is the number of characters that were fed and
+    not released; after a match it includes the dropped characters.
     """
 
     def __init__(self, stops: Sequence[str] = (), *, include: bool = False) -> None:
-        """Raise ClientError for too many, an empty, or an overlong string; `include`: the one that is met is released too."""
+        """Raise ClientError for too many strings, or an empty or overlong one; `include` also releases the one that is found."""
         _check(stops)
         self._include = include
         self.stopped = False
@@ -36,9 +36,9 @@ class StopStrings:
         self._state = 0
 
     def feed(self, text: str, *, stopping: bool = True) -> str:
-        """Return the text that no stop string can contain any more.
+        """Return the text that can no longer be part of a stop string.
 
-        `stopping` false: what is complete within `text` stops nothing; what only begins in it may, later.
+        If `stopping` is false, a stop string that is complete within `text` is ignored; one that begins in it can match later.
         """
         if self._automaton is None:
             return text
@@ -53,7 +53,7 @@ class StopStrings:
         return self._release(waiting, len(waiting) - self._automaton.depth[self._state])
 
     def finish(self) -> str:
-        """Return what was held back, because nothing more can complete a stop string."""
+        """Return the text that was held, because nothing more can complete a stop string."""
         return "" if self.stopped else self._release(self._waiting, len(self._waiting))
 
     def _release(self, waiting: str, count: int) -> str:
@@ -74,7 +74,7 @@ def _check(stops: Sequence[str]) -> None:
 class _Automaton:
     """The strings as a tree with failure links. State 0 is the root.
 
-    `depth[s]` is the length of the prefix that state s stands for; `match[s]` that of the longest string ending in it, or 0.
+    `depth[s]` is the length of the prefix at state s; `match[s]` is the length of the longest string that ends there, or 0.
     """
 
     def __init__(self, stops: Sequence[str]) -> None:

@@ -1,7 +1,7 @@
-"""What a tokenizer is, and which one a model's metadata asks for.
+"""The protocol of a tokenizer, and the choice of the tokenizer for a model's metadata.
 
-Owns the protocol, the choice between the builders, and the one rule for BOS and EOS. Refuses to know files: the metadata comes
-as a mapping with GGUF's own key names. Each kind of vocabulary has its own module, imported when it is asked for.
+Owns the protocol, the choice between the builders, and the rule for BOS and EOS. Knows nothing of files: the metadata is a
+mapping with GGUF's key names. Each kind of vocabulary has its own module, which is imported when it is needed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ HUGGINGFACE = "tokenizer.huggingface.json"
 
 
 class SpelledTokens(Protocol):
-    """The part of a tokenizer that masks need: what each token spells."""
+    """The part of a tokenizer that masks need: the spelling of each token."""
 
     @property
     def vocabulary_size(self) -> int:
@@ -28,13 +28,13 @@ class SpelledTokens(Protocol):
         """Return spelling -> id, the longest spelling first."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the ids of `text` as ordinary text: never a special token, whatever it spells; no BOS."""
+        """Return the ids of `text` as ordinary text: never a special token, even if the text spells one; no BOS."""
 
     def token_bytes(self, token: int) -> bytes:
-        """Return what `token` adds to the visible text: b"" for a control token. Raises IndexError."""
+        """Return the bytes that `token` adds to the visible text: b"" for a control token. Raises IndexError."""
 
     def token_spelling(self, token: int) -> bytes:
-        """Return the bytes that `token` is spelled with: those of its control token, too. Raises IndexError."""
+        """Return the bytes that spell `token`, also for a control token. Raises IndexError."""
 
 
 class Tokenizer(SpelledTokens, Protocol):
@@ -62,9 +62,9 @@ class Tokenizer(SpelledTokens, Protocol):
         """Say whether a text to be embedded ends with `eos_id`."""
 
     def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
-        """Return the ids of `text`, its special tokens among them where it spells them; no BOS.
+        """Return the ids of `text`, with special tokens where it spells them; no BOS.
 
-        `mark` is a character that is no part of the text: a spelling with a mark inside is ordinary text, and marks are dropped
+        `mark` is a character that is not part of the text. A spelling with a mark inside is ordinary text, and marks are dropped
         before ordinary text is encoded.
         """
 
@@ -79,15 +79,15 @@ _BUILDERS: Mapping[str, str] = {
 def build_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer that `metadata` describes.
 
-    `tokenizer.huggingface.json` (the text of a tokenizer.json) wins over `tokenizer.ggml.model`. Raises ModelRefused with the
-    reason for what is missing, damaged or not known here.
+    `tokenizer.huggingface.json` (the text of a tokenizer.json) takes precedence over `tokenizer.ggml.model`. Raises ModelRefused
+    with the reason for metadata that are missing, damaged or not supported.
     """
     if HUGGINGFACE in metadata:
         return _build("tlserve.text.huggingface", metadata)
     kind = metadata.get(MODEL)
     if not isinstance(kind, str) or kind not in _BUILDERS:
         known = ", ".join(sorted(_BUILDERS))
-        raise ModelRefused(f"{MODEL} is {str(kind)[:64]!r}, which is not known here (known: {known})")
+        raise ModelRefused(f"{MODEL} is {str(kind)[:64]!r}, which is not supported (supported: {known})")
     return _build(_BUILDERS[kind], metadata)
 
 
@@ -97,12 +97,12 @@ def _build(module: str, metadata: Mapping[str, object]) -> Tokenizer:
 
 
 def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """Return `ids` with BOS at its head where the model wants one, and never a second one."""
+    """Return `ids` with BOS first if the model needs it; never a second BOS."""
     bos = tokenizer.bos_id
     return [bos, *ids] if tokenizer.add_bos and bos is not None and ids[:1] != [bos] else ids
 
 
 def framed(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
-    """Return the ids of a whole text to be embedded: `ids` between BOS and EOS, each where the model wants it ([CLS], [SEP])."""
+    """Return the ids of a whole text to be embedded: `ids` between BOS and EOS ([CLS], [SEP]), each if the model needs it."""
     framed_ids = with_bos(tokenizer, ids)
     return [*framed_ids, tokenizer.eos_id] if tokenizer.add_eos and tokenizer.eos_id is not None else framed_ids

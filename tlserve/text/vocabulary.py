@@ -1,7 +1,7 @@
 """GGUF metadata -> a checked vocabulary.
 
-Owns the shapes of the keys `tokenizer.ggml.*` and their bounds. Refuses to know what the tokens mean to an algorithm. The
-metadata is not trusted: whatever is wrong with it is ModelRefused.
+Owns the types of the keys `tokenizer.ggml.*` and their limits. Does not know what the tokens mean to an algorithm. The metadata
+is not trusted: any fault in it raises ModelRefused.
 
 Source: the GGUF specification, "Tokenizer".
 """
@@ -23,7 +23,7 @@ _PREFIX = "tokenizer.ggml."
 
 
 class TokenKind(enum.IntEnum):
-    """What a token is for, by GGUF's numbers."""
+    """The kinds of tokens, with GGUF's numbers."""
 
     NORMAL = 1
     UNKNOWN = 2
@@ -39,7 +39,7 @@ _CONTROLS = frozenset({TokenKind.CONTROL, TokenKind.UNKNOWN})
 
 @attrs.frozen(kw_only=True)
 class Vocabulary:
-    """Tokens by id, with their kinds; no two share a spelling, except that empty ones are holes."""
+    """Tokens by id, with their kinds. No two have the same spelling; ids with an empty spelling are holes."""
 
     tokens: Sequence[str]
     kinds: Sequence[int]
@@ -56,7 +56,7 @@ class Vocabulary:
         return self.of_kinds(_CONTROLS)
 
     def user_defined_tokens(self) -> dict[str, int]:
-        """Return the tokens that stand for their own spelling, whole."""
+        """Return the tokens that match their own spelling as a whole."""
         return self.of_kinds(frozenset({TokenKind.USER_DEFINED}))
 
     def ids(self) -> dict[str, int]:
@@ -67,13 +67,13 @@ class Vocabulary:
 def is_steering(spelling: str) -> bool:
     """Say whether a user-defined token steers the model, as `<tool_call>` does.
 
-    Runs of whitespace and single characters are text: their tokens are taken wherever text spells them.
+    Runs of whitespace and single characters are text: their tokens are used wherever text spells them.
     """
     return len(spelling) > 1 and bool(spelling.replace("\u2581", "").strip())
 
 
 def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabulary:
-    """Return the vocabulary of `metadata`; `add_bos` holds where the metadata do not say. Raises ModelRefused."""
+    """Return the vocabulary of `metadata`; `add_bos` is the default if the metadata have none. Raises ModelRefused."""
     tokens = read_list(metadata, "tokens", str, most=MAX_TOKENS)
     if not tokens:
         raise ModelRefused(f"{_PREFIX}tokens is missing or empty")
@@ -82,7 +82,7 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
     if len(kinds) != len(tokens):
         raise ModelRefused(f"{_PREFIX}token_type has {len(kinds)} entries for {len(tokens)} tokens")
     if not set(kinds) <= _KINDS:
-        raise ModelRefused(f"{_PREFIX}token_type has a kind that is not known: {min(set(kinds) - _KINDS)}")
+        raise ModelRefused(f"{_PREFIX}token_type has an unknown kind: {min(set(kinds) - _KINDS)}")
     bos_id = read_token_id(metadata, "bos_token_id", len(tokens))
     return Vocabulary(
         tokens=tokens,

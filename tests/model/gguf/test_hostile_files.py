@@ -138,7 +138,7 @@ HOSTILE_TOKENIZERS = {
     "growth from nothing": (changed(normalizer=replace({"Regex": ""}, "x" * 100)), "times as long"),
     "a long prefix": (changed(normalizer={"type": "Prepend", "prepend": "x" * 1000}), "times as long"),
     "normalisers without end": (changed(normalizer=sequence("normalizers", {"type": "NFC"}, 500)), "times as long"),
-    "nested normalisers": (changed(normalizer=nested(100)), "nested more than 8 deep"),
+    "nested normalisers": (changed(normalizer=nested(100)), "nested more than 8 levels deep"),
     "normalisers that are a number": (changed(normalizer={"type": "Sequence", "normalizers": 3}), "huggingface.json"),
     "a pattern that is none": (changed(pre_tokenizer=split("(")), "huggingface.json"),
     "an unknown part": (changed(pre_tokenizer={"type": "Exec"}), "huggingface.json"),
@@ -151,7 +151,7 @@ HOSTILE_TOKENIZERS = {
     "an added token that is a number": (changed(added_tokens=[3]), "is not an object"),
     "an added token without an id": (changed(added_tokens=[{"content": "x"}]), "no content or no id"),
     "an added token with a huge id": (changed(added_tokens=[{"id": 1 << 40, "content": "x"}]), "ids up to"),
-    "an added token that steals an id": (changed(added_tokens=[{"id": 9, "content": "new"}]), "cannot have the id"),
+    "an added token that steals an id": (changed(added_tokens=[{"id": 9, "content": "new"}]), "does not have the id"),
     "added tokens that are an object": (changed(added_tokens={"a": 1}), "not a list"),
     "a decoder unknown": (changed(decoder={"type": "Magic"}, pre_tokenizer=None), "huggingface.json"),
 }
