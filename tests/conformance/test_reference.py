@@ -333,7 +333,7 @@ def health_status(server, path):
     try:
         return get(server.health_address, path).status
     except (ConnectionError, HTTPException):
-        pytest.fail("the health port went before the open requests")
+        pytest.fail("the health port closed before the open requests")
 
 
 def wait_until(condition, timeout_s=10):

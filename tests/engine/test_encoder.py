@@ -84,7 +84,7 @@ def test_long_sequences_make_progress_among_many_short_ones():
             eng.add_embedding(range(2))
         if long in [event.key for event in eng.step() if isinstance(event.what, EmbeddingReady)]:
             return
-    raise AssertionError("the long one is the first in the second step")
+    raise AssertionError("the long input must be the first of the second step")
 
 
 @pytest.mark.spec("ENG-36")

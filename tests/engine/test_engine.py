@@ -352,7 +352,7 @@ def test_hidden_states_that_are_not_numbers_end_their_own_embedding_only():
 
 class BrokenModel(HashModel):
     def forward(self, batch, kv) -> StepOutput:
-        raise MemoryError("no room for the activations")
+        raise MemoryError("no memory for the activations")
 
 
 @pytest.mark.spec("ENG-49")

@@ -120,7 +120,7 @@ class ScriptedBackend:
 
     def _admit(self, request: GenerationRequest, script: Script) -> None:
         if self._draining:
-            raise Draining("the scripted backend takes nothing new")
+            raise Draining("the scripted backend accepts nothing new")
         if script.refusal is not None:
             raise script.refusal
         if len(request.prompt) > self._info.context_tokens:

@@ -25,7 +25,7 @@ class Names:
 
 
 async def nobody():
-    raise ConnectionRefusedError("nobody listens")
+    raise ConnectionRefusedError("nothing listens")
 
 
 def make_link(url, host=""):

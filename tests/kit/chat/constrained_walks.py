@@ -68,7 +68,7 @@ def walk(
     hurry = rng.choice(HURRY_AFTER)
     while len(tokens) < limit:
         ids = allowed(constraint)
-        assert ids, f"a dead end behind {spell(tokenizer, tokens)!r}"
+        assert ids, f"a dead end after {spell(tokenizer, tokens)!r}"
         going = [token for token in ids if token not in stop_ids]
         if len(going) < len(ids) and (not going or rng.random() < 0.3 or len(tokens) > hurry):
             return tokens

@@ -86,7 +86,7 @@ class Reader:
             case "text", "":
                 assert self._said == block.text
             case _:
-                assert block.kind in NOT_RUN, f"no block is known as {block.kind!r}"
+                assert block.kind in NOT_RUN, f"unknown kind of block: {block.kind!r}"
 
     def _write(self, file: str, text: str) -> None:
         path = self._folder / file

@@ -49,7 +49,7 @@ class TerminalProgram:
             part = os.read(self.fd, 65_536) if ready else b""
         except OSError:  # the other end is closed
             part = b""
-        assert part, f"nothing more came after {self.text!r}"
+        assert part, f"no more output after {self.text!r}"
         self._raw += part
 
     def type(self, text: str) -> None:

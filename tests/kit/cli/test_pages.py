@@ -32,7 +32,7 @@ def test_the_output_must_be_that_of_the_page(tmp_path: Path) -> None:
 def test_a_failing_command_and_an_unknown_block_are_detected(tmp_path: Path) -> None:
     with pytest.raises(AssertionError):
         follow(tmp_path, Block("sh", "false | true"))
-    with pytest.raises(AssertionError, match="no block is known as 'ruby'"):
+    with pytest.raises(AssertionError, match="unknown kind of block: 'ruby'"):
         follow(tmp_path, Block("ruby", ""))
     follow(tmp_path, Block("sh once", "exit 1"), Block("text like", "x"))
 

@@ -36,7 +36,7 @@ class GatedModel:
     def wait_for_step(self) -> None:
         """Block until a step waits at the gate; call it in a thread."""
         if not self._waiting.acquire(timeout=PATIENCE_S):
-            raise TimeoutError("no step came to the gate")
+            raise TimeoutError("no step reached the gate")
 
     def open_one(self) -> None:
         """Let one step pass."""

@@ -210,7 +210,7 @@ class HashBackend:
         if self._failed:
             raise EngineFailed("the engine failed")
         if self._draining:
-            raise Draining("this engine takes nothing new")
+            raise Draining("this engine accepts nothing new")
         if len(request.prompt) + len(request.emitted) + 1 > self._info.context_tokens:
             raise ContextLengthExceeded("the prompt is too long")
         if len(self.waiting) + len(self.running) >= self.slots + self.queue:
@@ -234,7 +234,7 @@ class HashBackend:
         if self._failed:
             raise EngineFailed("the engine failed")
         if self._draining:
-            raise Draining("this engine takes nothing new")
+            raise Draining("this engine accepts nothing new")
 
     def _embed_one(self, tokens: Iterable[int]) -> NDArray[np.float32]:
         state = read(0, tokens)

@@ -133,7 +133,7 @@ class FaultyLink:
         await self._node.thawed.wait()
         service = self._node.service
         if service is None:
-            raise NodeLost(f"nobody listens at {self._node.name}")
+            raise NodeLost(f"nothing listens at {self._node.name}")
         reply = await ask(service)
         await self._node.thawed.wait()
         return reply

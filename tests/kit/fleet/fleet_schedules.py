@@ -302,7 +302,7 @@ def faults_before_tokens(request: GenerationRequest, outcome: Outcome) -> Iterat
     if flat != truth[: len(flat)] or (
         request.prompt_logprobs is not None and len(head) < len(outcome.events) and flat != truth
     ):
-        yield f"{len(flat)} of {len(truth)} prompt log-probabilities came, or wrong ones"
+        yield f"{len(flat)} of {len(truth)} prompt log-probabilities were received, or wrong ones"
     done = [event.done for event in head if isinstance(event, Progress) and event.ahead is None]
     if done != sorted(set(done)):
-        yield f"the progress went back: {done}"
+        yield f"the progress decreased: {done}"

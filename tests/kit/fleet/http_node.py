@@ -48,7 +48,7 @@ class HttpNode:
     async def open_stream(self) -> trio.abc.Stream:
         await trio.lowlevel.checkpoint()
         if not self.listens:
-            raise ConnectionRefusedError("nobody listens")
+            raise ConnectionRefusedError("nothing listens")
         self.opened += 1
         if not self.answers:
             ours, theirs = trio.testing.memory_stream_pair()

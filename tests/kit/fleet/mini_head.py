@@ -36,7 +36,7 @@ async def poll_once(
         raise NodeLost("the node does not have the session")
     for session in reply.sessions:
         if session.key == at:
-            assert session.start == have, f"events from {session.start} on, and {have} are here"
+            assert session.start == have, f"events from {session.start} on, but {have} are expected"
             return list(session.events), session.error
     return [], None
 

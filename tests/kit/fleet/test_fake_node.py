@@ -95,7 +95,7 @@ async def test_a_killed_node_fails_its_calls_and_returns_as_another_one(
         nursery.start_soon(kill)
         with pytest.raises(NodeLost, match="broke"):
             await node.link.poll("other", [], 5)
-        with pytest.raises(NodeLost, match="nobody listens"):
+        with pytest.raises(NodeLost, match="nothing listens"):
             await node.link.hello()
         await node.start()
         assert (await node.link.hello()).incarnation == "n.2"

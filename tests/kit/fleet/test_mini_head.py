@@ -20,5 +20,5 @@ class Skipping:
 
 
 async def test_a_missing_event_is_detected() -> None:
-    with pytest.raises(AssertionError, match="events from 1 on, and 0 are here"):
+    with pytest.raises(AssertionError, match="events from 1 on, but 0 are expected"):
         await poll_once(Skipping(), fresh_key(), 0)  # type: ignore[arg-type]
