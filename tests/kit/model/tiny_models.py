@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.model.bigram import BigramModel, successor_table
-from tlserve.model.llama.blas import LlamaModel, LlamaShape
+from tlserve.model.llama.blas import LlamaModel
 from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.weights import weights_from_tensors
 
 Tensors = dict[str, NDArray[np.float32]]

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from tlserve.errors import ModelRefused
 from tlserve.model.gguf.tensors import GgufFile
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.build import build_llama
 from tlserve.model.llama.hyperparameters import gguf_family, llama_shape
 from tlserve.model.llama.interleaved import InterleavedSource
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.weights import expected_shapes
 from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel, ModelFront

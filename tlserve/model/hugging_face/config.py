@@ -22,8 +22,8 @@ from tlserve.model.hugging_face.layers import (
     unrotated_windows,
 )
 from tlserve.model.hugging_face.rope import read_rope
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.hyperparameters import checked_shape, chosen_context
+from tlserve.model.llama.shape import LlamaShape
 
 CONFIG = "config.json"
 

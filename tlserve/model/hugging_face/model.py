@@ -16,9 +16,9 @@ from tlserve.errors import ModelRefused
 from tlserve.model.hugging_face.config import CONFIG, hf_shape, is_tied
 from tlserve.model.hugging_face.tokenizer import read_tokenizer
 from tlserve.model.hugging_face.weights import HfWeights, hf_name, open_weights
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.build import BuiltLlama, build_llama
 from tlserve.model.llama.interleaved import InterleavedSource
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.weights import expected_shapes
 from tlserve.model.load_options import LoadOptions
 from tlserve.model.loaded_model import LoadedModel, ModelFront

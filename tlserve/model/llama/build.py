@@ -15,12 +15,13 @@ from tlserve.kernels.choose import KernelChoice, choose_isa
 from tlserve.kernels.interface import Model
 from tlserve.kernels.native import load_native
 from tlserve.kernels.thread_pool import ThreadPool
-from tlserve.model.llama.blas import LlamaModel, LlamaShape, LlamaWeights
+from tlserve.model.llama.blas import LlamaModel, LlamaWeights
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
 from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.llama.probe import disagreement
 from tlserve.model.llama.quantised_source import Q8Source
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LlamaTensors, StoredSource, read_tensors
 from tlserve.model.llama.weights import load_weights
 

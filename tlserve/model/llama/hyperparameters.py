@@ -13,8 +13,8 @@ import attrs
 
 from tlserve.errors import ModelRefused
 from tlserve.model.fields import Fields
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.rope_scaling import RopeScaling, YarnScaling, yarn_amplitude
+from tlserve.model.llama.shape import LlamaShape
 
 MAX_CONTEXT_TOKENS = 1 << 20
 MAX_ROPE_ANGLES = 1 << 26  # of the whole context: the tables take 8 bytes for each

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
 from tlserve.kernels.thread_pool import ThreadPool, Unit
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.kv_precision import PRECISIONS, Stored
 from tlserve.model.llama.numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LlamaTensors, StoredMatrix
 
 Ints = NDArray[np.int32]

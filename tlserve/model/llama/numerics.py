@@ -12,7 +12,8 @@ import attrs
 
 from tlserve.kernels.interface import ModelSpec
 from tlserve.kernels.reference.rope import RopeTables
-from tlserve.model.llama.blas import LlamaShape, rotation_tables
+from tlserve.model.llama.blas import rotation_tables
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LlamaTensors
 
 ORDER_VERSION = "ordered-2"

@@ -20,9 +20,9 @@ from tlserve.kernels.reference.elementwise import rms_norm, silu_times
 from tlserve.kernels.reference.ordered_attention import attend_in_order
 from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.rope import RopeTables, rotate
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.kv_precision import PositionStore
 from tlserve.model.llama.numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
 F32 = NDArray[np.float32]

@@ -26,10 +26,10 @@ from tlserve.kernels.reference.blocks import (
 )
 from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
 F32 = NDArray[np.float32]

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import F32_KIND, FLOAT_KINDS, KINDS
-from tlserve.model.llama.blas import LlamaShape
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.weights import TensorSource, check_shapes, expected_shapes, read_rope_factors
 
 F32 = NDArray[np.float32]

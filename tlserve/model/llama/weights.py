@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from tlserve.errors import ModelRefused
 from tlserve.kernels.reference.linear import gate_columns
 from tlserve.kernels.thread_pool import ThreadPool, Unit
-from tlserve.model.llama.blas import LlamaLayer, LlamaShape, LlamaWeights
+from tlserve.model.llama.blas import LlamaLayer, LlamaWeights
+from tlserve.model.llama.shape import LlamaShape
 
 F32 = NDArray[np.float32]
 
