@@ -1,7 +1,5 @@
 """Native products against the same sums in numpy, to the bit, for every stored type and every instruction set of this machine."""
 
-from fractions import Fraction
-
 import gguf
 import numpy as np
 import pytest
@@ -23,7 +21,7 @@ from tests.kit.model.native_models import (
     multiply,
 )
 from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
-from tlserve.kernels.reference.ordered_linear import fused_multiply_add, linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
 from tlserve.model.llama.probe import random_matrix
 from tlserve.model.llama.tensors import StoredMatrix
@@ -158,28 +156,3 @@ def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():
     error = np.abs(rows.q * rows.d[..., None] - x.reshape(50, 2, 32))
     assert (error <= rows.d[..., None] * 0.5001).all()
     assert (np.abs(rows.q).max(axis=-1) == 127).all()
-
-
-def rounded(value):
-    """Round a fraction to float32, to nearest even, by looking at its neighbours."""
-    near = np.float32(float(value))
-    candidates = [np.nextafter(near, np.float32(-np.inf)), near, np.nextafter(near, np.float32(np.inf))]
-    return min(candidates, key=lambda c: (abs(Fraction(float(c)) - value), int(c.view(np.int32)) & 1))
-
-
-@pytest.mark.spec("KER-5")
-@given(st.lists(st.floats(width=32, min_value=-(2.0**40), max_value=2.0**40), min_size=3, max_size=3))
-@settings(max_examples=300, database=None)
-def test_fused_multiply_add_in_numpy_is_the_exact_result_rounded_once(numbers):
-    a, b, c = (np.float32([number]) for number in numbers)
-    exact = Fraction(float(a[0])) * Fraction(float(b[0])) + Fraction(float(c[0]))
-    assert fused_multiply_add(a, b, c)[0] == rounded(exact)
-
-
-def test_fused_multiply_add_is_right_where_two_roundings_would_go_wrong():
-    random = np.random.default_rng(2)
-    a, b = (random.integers(1 << 23, 1 << 24, 4000).astype(np.float32) for _ in range(2))
-    c = (random.choice([-1, 1], 4000) * 2.0 ** random.integers(20, 50, 4000)).astype(np.float32)
-    got = fused_multiply_add(a, b, c)
-    exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
-    assert [float(g) for g in got] == [float(rounded(value)) for value in exact]

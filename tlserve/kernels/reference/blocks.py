@@ -97,6 +97,13 @@ class BlockMatrix:
 Matrix = FloatMatrix | BlockMatrix
 
 
+def as_floats(matrix: Matrix) -> FloatMatrix:
+    """Return the matrix with every weight as a float32."""
+    if isinstance(matrix, FloatMatrix):
+        return matrix
+    return FloatMatrix(matrix.rows(np.arange(len(matrix.quants), dtype=np.int32)))
+
+
 def unpack(kind: int, rows: U8) -> Matrix:
     """Return the matrix whose rows are `rows` (N, bytes of a row) in GGML's type `kind`, one of `KINDS`."""
     if kind in BLOCK_FORMATS:

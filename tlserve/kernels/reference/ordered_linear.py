@@ -1,7 +1,7 @@
 """Products with weights, each sum in the one order that the native kernels have: the same bits, slowly.
 
 Owns both kinds of product. With int8 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
-order. With f32 activations: one accumulator, inputs ascending, fused multiply-add. See `native/gemm_int8.h`, `native/gemm_f32.h`.
+order. With f32 activations: chains of fused multiply-adds, see `chains`. In C: `native/gemm_int8.h`, `native/gemm_f32.h`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.blocks import BLOCK, BlockMatrix, FloatMatrix, Matrix
+from tlserve.kernels.reference.blocks import BLOCK, BlockMatrix, Matrix, as_floats
+from tlserve.kernels.reference.chains import chain
 
 F32 = NDArray[np.float32]
 
@@ -67,27 +68,4 @@ def _int8_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
 
 def linear_f32(x: F32, weight: Matrix) -> F32:
     """Return x times the transpose of `weight`: per output one chain of fused multiply-adds over the inputs, (R, N)."""
-    values = (
-        weight.values if isinstance(weight, FloatMatrix) else weight.rows(np.arange(len(weight.quants), dtype=np.int32))
-    )
-    total = np.zeros((len(x), len(values)), np.float32)
-    for k in range(values.shape[1]):
-        total = fused_multiply_add(x[:, k, None], values[None, :, k], total)
-    return total
-
-
-def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
-    """Return a * b + c rounded once.
-
-    The product of two float32 is exact in float64. The sum is rounded to odd there (an inexact sum becomes that neighbour whose
-    last bit is 1), and then to float32: as float64 has more than two bits to spare, that is the correct rounding.
-    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008); the error of the sum by Knuth's TwoSum.
-    """
-    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
-    total = product + addend
-    part = total - product
-    error = (product - (total - part)) + (addend - part)
-    is_even = (total.view(np.int64) & 1) == 0
-    inexact = np.isfinite(total) & (error != 0)
-    odd = np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
-    return odd.astype(np.float32)
+    return chain(x, as_floats(weight).values)

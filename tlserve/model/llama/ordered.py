@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
 from tlserve.kernels.reference import blas
-from tlserve.kernels.reference.blocks import BlockMatrix, Matrix, unpack
+from tlserve.kernels.reference.blocks import BlockMatrix, Matrix, as_floats, unpack
 from tlserve.kernels.reference.elementwise import rms_norm, silu_times
 from tlserve.kernels.reference.ordered_attention import attend_in_order
 from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
@@ -63,9 +63,10 @@ class OrderedLlamaModel:
         blas.pin_to_one_thread()
         self._shape = shape
         self._numerics = numerics
-        self._embedding = _unpack(tensors.embedding)
-        self._head = self._embedding if tensors.head is tensors.embedding else _unpack(tensors.head)
-        self._layers = tuple(_layer(layer) for layer in tensors.layers)
+        activations = numerics.activations
+        self._embedding = _unpack(tensors.embedding, activations)
+        self._head = self._embedding if tensors.head is tensors.embedding else _unpack(tensors.head, activations)
+        self._layers = tuple(_layer(layer, activations) for layer in tensors.layers)
         self._norm = tensors.norm
         self._rope = ordered_tables(shape, tensors)
         self._epsilon = np.float32(shape.epsilon)
@@ -164,14 +165,16 @@ class OrderedLlamaModel:
         ]
 
 
-def _unpack(matrix: StoredMatrix) -> Matrix:
-    return unpack(matrix.kind, np.array(matrix.rows))
+def _unpack(stored: StoredMatrix, activations: str) -> Matrix:
+    """Return a matrix in the form that its products need."""
+    matrix = unpack(stored.kind, np.array(stored.rows))
+    return as_floats(matrix) if activations == "f32" else matrix
 
 
-def _layer(layer: LayerTensors) -> _Layer:
+def _layer(layer: LayerTensors, activations: str) -> _Layer:
+    """Return a layer with its matrices unpacked."""
     parts: dict[str, Any] = attrs.asdict(layer, recurse=False)
-    matrices = {name: _unpack(part) for name, part in parts.items() if isinstance(part, StoredMatrix)}
-    return _Layer(**parts | matrices)
+    return _Layer(**{name: _unpack(p, activations) if isinstance(p, StoredMatrix) else p for name, p in parts.items()})
 
 
 def _sequences(batch: StepBatch, block_size: int) -> list[_Sequence]:

@@ -1,0 +1,107 @@
+"""Products as chains of fused multiply-adds: one accumulator per output, inputs ascending, each step rounded once.
+
+These are the bits of `native/gemm_f32.h`, in two ways. `emulated_chain` follows the definition and is slow. `chain` lets the
+BLAS add, in small products that all have one shape. For such a product a BLAS with fused multiply-add usually keeps one
+accumulator per output and adds in this order; `blas_adds_in_order` tries it once. Where it does not, the emulation computes.
+
+A long chain is cut into links of `DEPTH` inputs. A link continues the totals of the one before: they become `ROWS` further
+inputs at its beginning, of which row r takes number r with the factor 1 and the others with the factor 0.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.reference.blas import pin_to_one_thread
+
+F32 = NDArray[np.float32]
+
+# Measured: OpenBLAS 0.3.31 adds a product (384, 140) x (140, 12) in order with its kernels for Haswell, Zen and SkylakeX.
+ROWS, DEPTH, OUTPUTS = 12, 128, 384
+_MINUS_ZERO = np.iinfo(np.int32).min  # the bits of -0.0 as a signed number, which no other float32 goes below
+
+
+def chain(x: F32, weight: F32) -> F32:
+    """Return x times the transpose of `weight`: (R, K), (N, K) -> (R, N)."""
+    out = np.empty((len(x), len(weight)), np.float32)
+    tiles = _tiles(x)
+    for first in range(0, len(weight), OUTPUTS):
+        part = weight[first : first + OUTPUTS]
+        totals = _linked(tiles, part) if blas_adds_in_order() else None
+        for tile, start in enumerate(range(0, len(x), ROWS)):
+            rows = x[start : start + ROWS]
+            total = None if totals is None else totals[tile, : len(part), : len(rows)].T
+            exact = total is not None and np.isfinite(total).all()
+            out[start : start + ROWS, first : first + OUTPUTS] = total if exact else emulated_chain(rows, part)
+    return out
+
+
+def emulated_chain(x: F32, weight: F32) -> F32:
+    """Return x times the transpose of `weight`, by the definition: (R, K), (N, K) -> (R, N)."""
+    total = np.zeros((len(x), len(weight)), np.float32)
+    for k in range(weight.shape[1]):
+        total = fused_multiply_add(x[:, k, None], weight[None, :, k], total)
+    return total
+
+
+@functools.cache
+def blas_adds_in_order() -> bool:
+    """Try whether products of the one shape have the bits of the emulation. Sets the BLAS to one thread, as all of it runs."""
+    pin_to_one_thread()
+    random = np.random.default_rng(0)
+    x, weight = (random.standard_normal((n, 2 * DEPTH + 5)).astype(np.float32) for n in (ROWS, OUTPUTS))
+    totals = _linked(_tiles(x), weight)
+    return totals is not None and np.array_equal(totals[0].T, emulated_chain(x, weight))
+
+
+def _tiles(x: F32) -> F32:
+    """Cut rows into tiles and inputs into links, zeros after them: (R, K) -> (links, tiles, ROWS + DEPTH, ROWS)."""
+    links, tiles = -(-x.shape[1] // DEPTH), -(-len(x) // ROWS)
+    padded = np.zeros((tiles * ROWS, links * DEPTH), np.float32)
+    padded[: len(x), : x.shape[1]] = x
+    cut = np.zeros((links, tiles, ROWS + DEPTH, ROWS), np.float32)
+    cut[:, :, range(ROWS), range(ROWS)] = 1
+    cut[:, :, ROWS:] = padded.reshape(tiles, ROWS, links, DEPTH).transpose(2, 0, 3, 1)
+    return cut
+
+
+def _linked(tiles: F32, weight: F32) -> F32 | None:
+    """Return the totals of every tile, (tiles, OUTPUTS, ROWS), or None where a link would lose the sign of a zero.
+
+    weight: (N, K) with N up to `OUTPUTS`. A total that is not finite stays so, and spoils the other rows of its tile.
+    """
+    totals = np.zeros((tiles.shape[1], OUTPUTS, ROWS), np.float32)
+    inputs = np.empty((OUTPUTS, ROWS + DEPTH), np.float32)
+    for link, rows in enumerate(tiles):
+        part = weight[:, link * DEPTH : (link + 1) * DEPTH]
+        if part.shape != (OUTPUTS, DEPTH):
+            inputs[:, ROWS:] = np.float32(
+                -0.0
+            )  # a factor of 0 makes it -0, which changes no total, not even another -0
+        inputs[: len(part), ROWS : ROWS + part.shape[1]] = part
+        if totals.size and totals.view(np.int32).min() == _MINUS_ZERO:
+            return None
+        for tile, total in zip(rows, totals, strict=True):
+            inputs[:, :ROWS] = total
+            np.matmul(inputs, tile, out=total)
+    return totals
+
+
+def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
+    """Return a * b + c rounded once.
+
+    The product of two float32 is exact in float64. The sum is rounded to odd there (an inexact sum becomes that neighbour whose
+    last bit is 1), and then to float32: as float64 has more than two bits to spare, that is the correct rounding.
+    Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008); the error of the sum by Knuth's TwoSum.
+    """
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    total = product + addend
+    part = total - product
+    error = (product - (total - part)) + (addend - part)
+    is_even = (total.view(np.int64) & 1) == 0
+    inexact = np.isfinite(total) & (error != 0)
+    odd = np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
+    return odd.astype(np.float32)
