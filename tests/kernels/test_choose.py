@@ -7,18 +7,18 @@ import numpy as np
 import pytest
 
 from tests.kit.model.native_models import INT8, ISAS, Q4_1, block_shape, stored
-from tests.kit.model.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
+from tests.kit.model.tiny_models import ArraySource, tiny_tensors, write_tiny_gguf
 from tlserve.errors import SettingsError
 from tlserve.kernels import choose
-from tlserve.kernels.choose import KernelChoice, choose_isa
+from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.native import load_native
 from tlserve.model.llama import build as llama_build
 from tlserve.model.llama.build import build_llama
 from tlserve.model.llama.probe import disagreement, random_matrix
-from tlserve.model.llama.tensors import StoredArrays
+from tlserve.model.loaded_model import LoadOptions
 
 
-class BlockSource(StoredArrays):
+class BlockSource(ArraySource):
     """The tiny llama with matrices of random Q4_1 blocks in place of its arrays."""
 
     def stored(self, name):
@@ -32,7 +32,7 @@ def source():
 
 
 def build(source, **wishes):
-    return build_llama(block_shape(), source, "test", KernelChoice(**wishes), 1).model.spec
+    return build_llama(block_shape(), source, "test", LoadOptions(threads=1, kernels=KernelChoice(**wishes))).spec
 
 
 @pytest.mark.spec("KER-10", "KER-30")
@@ -50,7 +50,7 @@ def test_every_instruction_set_of_this_machine_can_be_requested(source, isa):
 
 @pytest.mark.spec("KER-12")
 def test_activations_follow_the_weights_unless_they_are_set(source):
-    assert "f32 activations" in build(StoredArrays(tiny_tensors(block_shape()))).kernels
+    assert "f32 activations" in build(ArraySource(tiny_tensors(block_shape()))).kernels
     assert "int8 activations" in build(source).kernels
     assert "f32 activations" in build(source, activations="f32").kernels
     assert build(source, activations="f32", kernels="reference").kernels.startswith("reference (numpy, ")
@@ -61,8 +61,24 @@ def test_without_the_extension_auto_warns_and_native_is_refused(source, monkeypa
     monkeypatch.setattr(choose, "native_isas", lambda: ())
     assert build(source).kernels == "reference (numpy, int8 activations)"
     assert "native kernels were not built" in caplog.text
-    with pytest.raises(SettingsError, match="native"):
-        choose_isa(KernelChoice(kernels="native"))
+    assert "numpy computes, with the same answers, slowly" in caplog.text
+    with pytest.raises(SettingsError, match="were not built"):
+        build(source, kernels="native")
+
+
+@pytest.mark.spec("KER-10")
+def test_without_the_extension_f32_activations_have_the_numerics_of_native_kernels(source, monkeypatch):
+    native = build(source, activations="f32")
+    monkeypatch.setattr(choose, "native_isas", lambda: ())
+    assert build(source, activations="f32").numerics == native.numerics
+
+
+def test_a_blas_that_adds_in_another_order_is_said_where_it_makes_a_model_slow(source, monkeypatch, caplog):
+    monkeypatch.setattr(llama_build, "blas_adds_in_order", lambda: False)
+    build(source, kernels="reference")
+    assert caplog.text == ""
+    build(source, kernels="reference", activations="f32")
+    assert "f32 products are emulated" in caplog.text
 
 
 def test_native_and_numpy_agree_on_every_kind_of_the_start_test(caplog):
@@ -103,16 +119,6 @@ def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplo
     assert named in caplog.text
     with pytest.raises(SettingsError, match=named):
         build(source, kernels="native")
-
-
-def test_a_shape_unknown_to_native_is_computed_by_numpy_and_logged(monkeypatch, caplog):
-    monkeypatch.setattr(llama_build, "KNOWN_FEATURES", frozenset({"qk_norm"}))
-    shape = tiny_shape(windows=(0, 8))
-    spec = build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(), 1).model.spec
-    assert spec.kernels.startswith("reference")
-    assert "sliding_window" in caplog.text
-    with pytest.raises(SettingsError, match="sliding_window"):
-        build_llama(shape, StoredArrays(tiny_tensors(shape)), "kin", KernelChoice(kernels="native"), 1)
 
 
 def test_the_precision_of_the_store_decides_the_bytes_of_a_token(tmp_path):

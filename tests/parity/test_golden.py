@@ -22,7 +22,7 @@ pytestmark = pytest.mark.real_model
 
 @pytest.fixture(scope="module")
 def smol(smol_path):
-    return load_model(smol_path, kernels=KernelChoice(kernels="reference", activations="f32")).model
+    return load_model(smol_path, kernels=KernelChoice(kernels="reference", activations="f32", kv_precision="f32")).model
 
 
 @pytest.fixture(scope="module")

@@ -1,13 +1,11 @@
-"""The forward pass against the naive float64 one: within a stated bound of the truth, for every shape of the family."""
+"""The reference against the naive forward pass in float64: within a stated bound of the truth, for every shape."""
 
 import numpy as np
 import pytest
 
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.naive_llama import log_softmax, naive_hidden, naive_logits
-from tests.kit.model.tiny_models import KIN, tiny_shape, tiny_tensors
-from tlserve.model.llama.blas import LlamaModel
-from tlserve.model.llama.weights import weights_from_tensors
+from tests.kit.model.tiny_models import KIN, reference_llama, tiny_shape, tiny_tensors
 
 # float32 keeps 24 bits; a logit of the tiny models is about 3 and passes some twenty roundings in a row.
 TINY_BOUND = 2e-4
@@ -31,7 +29,7 @@ def test_logits_and_hidden_states_agree_with_the_naive_forward(name, tied):
     shape = SHAPES[name]
     tensors = tiny_tensors(shape, seed=5, tied=tied)
     tokens = np.random.default_rng(5).integers(0, shape.vocabulary, 150)
-    out = run_whole(LlamaModel(shape, weights_from_tensors(shape, tensors, name), 1), tokens)
+    out = run_whole(reference_llama(shape, tensors), tokens)
     assert np.abs(out.logits - naive_logits(tensors, shape, tokens)).max() < TINY_BOUND
     assert np.abs(out.hidden - naive_hidden(tensors, shape, tokens)).max() < TINY_BOUND
 
@@ -42,7 +40,7 @@ def test_rope_factors_divide_the_frequencies():
     tensors = tiny_tensors(plain)
     tokens = np.arange(100)
     by_tensor = tensors | {"rope_freqs.weight": np.full(plain.rotated // 2, 4.0, np.float32)}
-    model = LlamaModel(plain, weights_from_tensors(plain, by_tensor, "factors"), 1)
+    model = reference_llama(plain, by_tensor)
     assert np.abs(run_whole(model, tokens).logits - naive_logits(tensors, scaled, tokens)).max() < TINY_BOUND
 
 
@@ -62,7 +60,10 @@ def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_p
     tokens = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 2]
     ours = log_softmax(
         run_whole(
-            load_model(smol_path, kernels=KernelChoice(kernels="reference", activations="f32")).model, tokens
+            load_model(
+                smol_path, kernels=KernelChoice(kernels="reference", activations="f32", kv_precision="f32")
+            ).model,
+            tokens,
         ).logits
     )
     truth = log_softmax(naive_logits(tensors, shape, tokens))

@@ -8,10 +8,10 @@ from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.golden_kin import kin_cases, load_kin
 from tests.kit.model.naive_llama import naive_logits
 from tests.kit.model.native_models import ISAS, block_shape, native, ordered, stored
-from tests.kit.model.tiny_models import KIN, tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import KIN, ArraySource, tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
-from tlserve.model.llama.tensors import StoredArrays, read_tensors
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.tensors import read_tensors
 
 SHAPES = KIN | {
     "all there is": KIN["biases"] | {"qk_norm": True, "windows": (0, 33), "unrotated_layers": (0,)},
@@ -61,7 +61,7 @@ def test_every_family_model_gives_each_sequence_its_bits_in_any_schedule(name):
 def test_logits_of_every_family_model_are_near_the_float64_truth(name):
     shape = tiny_shape(**SHAPES[name])
     arrays = tiny_tensors(shape, seed=5)
-    model = native(shape, read_tensors(shape, StoredArrays(arrays), "kin"), Numerics("f32", "f32"), threads=2)
+    model = native(shape, read_tensors(shape, ArraySource(arrays), "kin"), Numerics("f32", "f32"), threads=2)
     tokens = np.random.default_rng(5).integers(0, shape.vocabulary, 150)
     assert np.abs(run_whole(model, tokens).logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND
 
@@ -72,9 +72,3 @@ def test_logits_of_every_golden_checkpoint_are_those_of_transformers(tmp_path, n
     case = CASES[name]
     logits = run_whole(load_kin(tmp_path, case, EXACT), case.ids).logits
     assert np.abs(logits[case.rows] - case.logits).max() < GOLDEN_BOUND
-
-
-@pytest.mark.spec("KER-18")
-def test_the_tested_models_have_every_feature_that_the_kernels_support():
-    tried = [block_shape(**changes).features for changes in SHAPES.values()]
-    assert frozenset().union(*tried) == KNOWN_FEATURES

@@ -17,11 +17,11 @@ from tests.kit.model.native_models import (
     stored,
     super_shape,
 )
-from tests.kit.model.tiny_models import tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import ArraySource, tiny_shape, tiny_tensors
 from tests.kit.source_tree import CHECKOUT
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.tensors import StoredArrays, read_tensors
+from tlserve.model.llama.tensors import read_tensors
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 
@@ -46,9 +46,7 @@ INT8_SURE_MARGIN = 0.5
 def test_f32_logits_and_hidden_states_are_within_the_bound_of_the_float64_truth(isa, changes):
     shape = tiny_shape(**changes)
     arrays = tiny_tensors(shape, seed=5)
-    model = native(
-        shape, read_tensors(shape, StoredArrays(arrays), "truth"), Numerics("f32", "f32"), isa=isa, threads=2
-    )
+    model = native(shape, read_tensors(shape, ArraySource(arrays), "truth"), Numerics("f32", "f32"), isa=isa, threads=2)
     tokens = np.random.default_rng(5).integers(0, shape.vocabulary, 150)
     out = run_whole(model, tokens)
     assert np.abs(out.logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND
@@ -72,7 +70,7 @@ def test_int8_logits_are_within_the_bound_of_the_float64_truth(shape, kinds):
 def smol(smol_path):
     """Return the real model: numpy in float32, native in float32, native as it is served."""
     choices = {
-        "reference": KernelChoice(kernels="reference", activations="f32"),
+        "reference": KernelChoice(kernels="reference", activations="f32", kv_precision="f32"),
         "f32": KernelChoice(kernels="native", activations="f32", kv_precision="f32"),
         "int8": KernelChoice(kernels="native"),
     }

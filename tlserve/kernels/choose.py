@@ -1,23 +1,18 @@
-"""Which kernels run: what was wished for, and what this processor and this build have.
+"""Which kernels a user asks for, and which instruction sets this processor and this build have.
 
-Owns the wish and its words. Refuses to know models: whether kernels agree with the reference is asked by `model.native_probe`.
+Knows no models: `model.llama.probe` tries whether native kernels agree with the reference.
 """
 
 from __future__ import annotations
 
-import logging
-
 import attrs
 
-from tlserve.errors import SettingsError
 from tlserve.kernels.native import native_isas
-
-_log = logging.getLogger("tlserve.kernels")
 
 
 @attrs.frozen(kw_only=True)
 class KernelChoice:
-    """A wish. `kernels`: "auto" (native where they are there and agree), "native" or "reference" (numpy).
+    """What a user asks for. `kernels`: "auto" (native where they were built and agree), "native" or "reference" (numpy).
 
     `activations`: "int8" or "f32" for quantised weights; "auto" is int8 where the model has such weights. `kv_precision`: "f16"
     or "f32". `isa`: one name of `native_isas()`, empty for the best. `weights`: "stored" as the files have them, or "q8_0":
@@ -31,20 +26,9 @@ class KernelChoice:
     isa: str = ""
 
 
-def choose_isa(choice: KernelChoice) -> str | None:
-    """Return the instruction set to run natively on, or None for numpy.
-
-    Raises `SettingsError` where native kernels were demanded and are not there.
-    """
-    if choice.kernels == "reference":
-        return None
+def find_isa(name: str = "") -> str | None:
+    """Return the instruction set `name`, or the best one where it is empty; None where native kernels cannot run on it."""
     found = native_isas()
-    if choice.isa in found or (found and not choice.isa):
-        return choice.isa or found[0]
-    reason = "were not built, or this processor has none of their instruction sets"
-    if choice.kernels == "native":
-        raise SettingsError(
-            (f'engine.kernels = "native": the native kernels {reason}; install with a C compiler, or "auto"',)
-        )
-    _log.warning("the native kernels %s: numpy computes, with the same answers, slowly", reason)
-    return None
+    if not name:
+        return found[0] if found else None
+    return name if name in found else None

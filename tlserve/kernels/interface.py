@@ -8,7 +8,7 @@ reference and the native kernels both stand behind `Model.forward`, one call per
 from __future__ import annotations
 
 import enum
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import attrs
 import numpy as np
@@ -86,6 +86,24 @@ class KvStore(Protocol):
     @property
     def block_size(self) -> int:
         """Positions per block."""
+
+
+@attrs.frozen(kw_only=True)
+class NoKvStore:
+    """The `KvStore` of a model that keeps nothing between steps: it counts blocks and holds no memory."""
+
+    blocks: int
+    block_size: int
+
+
+Store = TypeVar("Store", bound=KvStore)
+
+
+def own_store(kv: KvStore, kind: type[Store]) -> Store:
+    """Return `kv`, which must be of the `kind` that the model makes itself; raises TypeError otherwise."""
+    if not isinstance(kv, kind):
+        raise TypeError("a forward pass takes a store made by its own model's new_kv_store")
+    return kv
 
 
 class Model(Protocol):

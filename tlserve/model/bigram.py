@@ -14,10 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
-from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
-from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel, ModelFront
-from tlserve.model.no_kv_store import NoKvStore
+from tlserve.kernels.interface import KvStore, ModelSpec, NoKvStore, StepBatch, StepOutput
+from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json, read_sidecar
 
 MAX_VOCABULARY = 4096

@@ -14,8 +14,7 @@ import attrs
 
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel, ModelFront
+from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json
 
 __all__ = ["LoadedModel", "ModelFront", "builtin_model_path", "load_front", "load_model"]

@@ -1,6 +1,6 @@
-"""What loading a model gives: the forward pass, and what the rooms above need to speak with it.
+"""How to load a model, and what that gives: the forward pass, and what the packages above need to speak with it.
 
-The second half is a type of its own: who has no engine, the head of a fleet, reads only that, and no weights.
+The front is a type of its own: the head of a fleet, which has no engine, reads only that, and no weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,17 @@ from collections.abc import Mapping
 import attrs
 
 from tlserve.generation import SamplingParams
+from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import Model
+
+
+@attrs.frozen(kw_only=True)
+class LoadOptions:
+    """How to load a model. `context_tokens` 0: what it was trained for; `threads` 0: one per core."""
+
+    context_tokens: int = 0
+    threads: int = 0
+    kernels: KernelChoice = attrs.field(factory=KernelChoice)
 
 
 @attrs.frozen(kw_only=True, eq=False)

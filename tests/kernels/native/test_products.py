@@ -21,7 +21,7 @@ from tests.kit.model.native_models import (
     multiply,
 )
 from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
-from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
 from tlserve.model.llama.probe import random_matrix
 from tlserve.model.llama.tensors import StoredMatrix

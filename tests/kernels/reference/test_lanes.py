@@ -7,11 +7,13 @@ from tlserve.kernels.reference import blas
 from tlserve.kernels.reference.lanes import (
     LANE_COUNTS,
     Lanes,
+    ProductShape,
     choose_lane_count,
     from_lanes,
     lanes_are_exact,
     linear_lanes,
     map_tiles,
+    panels,
     to_lanes,
     weight_shapes,
 )
@@ -31,6 +33,14 @@ def _one_blas_thread():
 def product(rows, lanes, threads=1, activate=None):
     out = linear_lanes(to_lanes(rows, lanes), WEIGHT, BIAS, Lanes(lanes, ThreadPool(threads)), activate)
     return from_lanes(out, len(rows))
+
+
+@pytest.mark.spec("MOD-9")
+@pytest.mark.parametrize("outputs", [1, 16, 50, 576, 768, 960, 1000, 49152])
+def test_panels_cover_every_output_once_and_begin_at_multiples_of_sixteen(outputs):
+    cut = panels(outputs)
+    assert [output for start, end in cut for output in range(start, end)] == list(range(outputs))
+    assert all(start % 16 == 0 for start, _ in cut)
 
 
 @pytest.mark.spec("MOD-33")
@@ -81,7 +91,7 @@ def test_the_probe_falls_to_fewer_lanes_until_they_are_exact():
 
 @pytest.mark.spec("MOD-33")
 def test_the_probe_detects_a_row_that_differs_in_one_lane(monkeypatch):
-    shape = blas.ProductShape(24, 16)
+    shape = ProductShape(24, 16)
     assert lanes_are_exact(shape, 1)
     whole = np.matmul
 

@@ -20,7 +20,7 @@ from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import Model
 from tlserve.kernels.native import native_isas
 from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.reference import ReferenceLlamaModel
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 
@@ -69,7 +69,7 @@ def tiny_models(numerics: Numerics = INT8) -> Models:
     """Return a tiny llama of mixed block formats on every instruction set that was built; its truth is ordered numpy."""
     shape = block_shape()
     tensors = stored(shape, MIXED)
-    truth = OrderedLlamaModel(shape, tensors, numerics)
+    truth = ReferenceLlamaModel(shape, tensors, numerics)
     native = [native_model(shape, tensors, numerics, isa, threads) for isa in native_isas() for threads in (1, 2)]
     return Models(tuple(native) or (truth,), truth, tuple(range(VOCABULARY)))
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.native import load_native, native_isas
-from tlserve.model.llama.blas import LlamaShape
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.ordered import OrderedLlamaModel
 from tlserve.model.llama.probe import random_tensors
+from tlserve.model.llama.reference import ReferenceLlamaModel
+from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LlamaTensors
 
 ISAS = native_isas() or ("the extension is not built",)  # without it the tests fail: they must not be skipped silently
@@ -74,8 +74,8 @@ def native(
     return NativeLlamaModel(built_native(), shape, tensors, numerics, isa=isa, threads=threads)
 
 
-def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8) -> OrderedLlamaModel:
-    return OrderedLlamaModel(shape, tensors, numerics)
+def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8) -> ReferenceLlamaModel:
+    return ReferenceLlamaModel(shape, tensors, numerics)
 
 
 def multiply(matrix: Any, x: NDArray[Any], *, int8: bool, isa: str = ISAS[0]) -> NDArray[np.float32]:

@@ -18,9 +18,9 @@ import numpy as np
 from tests.kit.model.native_models import F16, F32, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.reference.blocks import values_per_block
+from tlserve.model.llama.expected_tensors import expected_shapes
 from tlserve.model.llama.probe import random_matrix
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.weights import expected_shapes
 
 Kinds = Callable[[str, int], int]
 """Name of a tensor, its inputs -> GGML's type number."""

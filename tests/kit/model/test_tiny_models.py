@@ -26,7 +26,7 @@ def test_tiny_llama_does_not_always_give_the_same_token() -> None:
 
 
 def test_tiny_gguf_on_disk_gives_the_bits_of_the_model_in_memory(tmp_path: Path) -> None:
-    reference = KernelChoice(kernels="reference", activations="f32")
+    reference = KernelChoice(kernels="reference", activations="f32", kv_precision="f32")
     loaded = load_model(write_tiny_gguf(tmp_path / "tiny.gguf", seed=3), threads=1, kernels=reference).model
     assert np.array_equal(run_whole(loaded, range(30)).logits, run_whole(tiny_llama(3), range(30)).logits)
 

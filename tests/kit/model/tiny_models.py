@@ -7,6 +7,7 @@ naive forward of the parity tests reads them.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.kernels.reference.blocks import F32_KIND
 from tlserve.model.bigram import BigramModel, successor_table
-from tlserve.model.llama.blas import LlamaModel
+from tlserve.model.llama.numerics import Numerics
+from tlserve.model.llama.reference import ReferenceLlamaModel
 from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.weights import weights_from_tensors
+from tlserve.model.llama.tensors import read_tensors
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -122,13 +125,34 @@ KIN: dict[str, dict[str, Any]] = {
 """The additions of the Llama family, one by one and together, as changes of `tiny_shape`."""
 
 
-def tiny_llama(
-    seed: int = 0, layers: int = 2, context_tokens: int = 512, threads: int = 1, tile_rows: int = 0, **changes: Any
-) -> LlamaModel:
-    """Return a seeded llama over bytes, in memory; `changes` of its shape can be those of `KIN`."""
+@attrs.frozen(eq=False)
+class ArraySource:
+    """A `TensorSource` over float32 arrays in memory."""
+
+    arrays: Mapping[str, NDArray[np.float32]]
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every array."""
+        return {name: array.shape for name, array in self.arrays.items()}
+
+    def rows(self, name: str, start: int, end: int) -> NDArray[np.float32]:
+        """Return rows of an array."""
+        return self.arrays[name][start:end]
+
+    def stored(self, name: str) -> tuple[int, NDArray[np.uint8]]:
+        """Return the bytes of an array, as GGML's type F32."""
+        return F32_KIND, np.ascontiguousarray(self.arrays[name], np.float32).view(np.uint8)
+
+
+def tiny_llama(seed: int = 0, layers: int = 2, context_tokens: int = 512, **changes: Any) -> ReferenceLlamaModel:
+    """Return a seeded llama over bytes, in memory and in single precision; `changes` of its shape can be those of `KIN`."""
     shape = tiny_shape(layers, context_tokens, **changes)
-    weights = weights_from_tensors(shape, tiny_tensors(shape, seed), f"tiny {seed}")
-    return LlamaModel(shape, weights, threads, tile_rows=tile_rows)
+    return reference_llama(shape, tiny_tensors(shape, seed), f"tiny {seed}")
+
+
+def reference_llama(shape: LlamaShape, tensors: Tensors, identity: str = "tiny") -> ReferenceLlamaModel:
+    """Return the llama of `shape` over `tensors` in numpy and in single precision."""
+    return ReferenceLlamaModel(shape, read_tensors(shape, ArraySource(tensors), identity), Numerics("f32", "f32"))
 
 
 def write_tiny_gguf(

@@ -230,16 +230,6 @@ def test_layers_without_rotation_are_listed_or_every_fourth():
     assert shape_of(SMOLLM3, no_rope_layer_interval=4, num_hidden_layers=9).unrotated_layers == (3, 7)
 
 
-@pytest.mark.spec("MOD-23")
-def test_features_name_what_other_kernels_must_support():
-    assert shape_of(LLAMA).features == frozenset()
-    assert shape_of(LLAMA, attention_bias=True).features == {"qkv_bias", "output_bias"}
-    assert shape_of(MISTRAL).features == {"sliding_window"}
-    assert shape_of(QWEN2).features == {"qkv_bias"}
-    assert shape_of(QWEN3).features == {"qk_norm"}
-    assert shape_of(SMOLLM3).features == {"unrotated_layers"}
-
-
 # --- refusals --------------------------------------------------------------------------------------------------------
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from tests.kit.engine.step_batches import run_whole
-from tests.kit.model.tiny_models import tiny_shape, tiny_tensors, write_tiny_gguf
+from tests.kit.model.tiny_models import ArraySource, tiny_shape, tiny_tensors, write_tiny_gguf
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.llama.quantised_source import Q8_0_KIND, Q8Source
-from tlserve.model.llama.tensors import StoredArrays
 from tlserve.model.load import load_model
 
 MATRIX, VECTOR = "blk.0.ffn_up.weight", "blk.0.ffn_norm.weight"
@@ -15,7 +14,7 @@ MATRIX, VECTOR = "blk.0.ffn_up.weight", "blk.0.ffn_norm.weight"
 
 @pytest.fixture
 def source():
-    return Q8Source(StoredArrays(tiny_tensors(tiny_shape())))
+    return Q8Source(ArraySource(tiny_tensors(tiny_shape())))
 
 
 def test_matrices_are_stored_in_blocks_and_vectors_stay(source):
@@ -37,7 +36,7 @@ def test_rows_are_the_values_of_the_blocks_and_near_the_files(source):
 
 
 def test_a_matrix_whose_rows_are_not_whole_blocks_stays():
-    source = Q8Source(StoredArrays({"odd": np.ones((4, 33), np.float32)}))
+    source = Q8Source(ArraySource({"odd": np.ones((4, 33), np.float32)}))
     assert source.stored("odd")[0] == 0
     assert np.array_equal(source.rows("odd", 0, 4), np.ones((4, 33), np.float32))
 
@@ -46,7 +45,7 @@ def test_a_matrix_whose_rows_are_not_whole_blocks_stays():
 @pytest.mark.parametrize("kernels", ["auto", "reference"])
 def test_the_setting_serves_eight_bits_near_the_file_under_another_fingerprint(tmp_path, kernels):
     path = write_tiny_gguf(tmp_path / "tiny.gguf", shape=tiny_shape(hidden=64))
-    plain = load_model(path, kernels=KernelChoice(kernels="reference", activations="f32"))
+    plain = load_model(path, kernels=KernelChoice(kernels="reference", activations="f32", kv_precision="f32"))
     eight = load_model(path, kernels=KernelChoice(kernels=kernels, weights="q8_0"))
     assert eight.model.spec.numerics != plain.model.spec.numerics
     near, exact = (run_whole(loaded.model, range(40)).logits for loaded in (eight, plain))

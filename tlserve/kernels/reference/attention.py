@@ -1,10 +1,8 @@
-"""Attention over paged keys and values: softmax(q k) v, without a copy of what lies in one piece.
+"""Attention of one sequence with every sum in a stated order: the same bits as the native kernels, slowly.
 
-Owns the order of its sums. For one row and head, with keys in tiles of `KEY_TILE` counted from position 0: scores are products
-of a tile of 8 lanes with a tile of keys; the greatest score over all keys; probabilities 2**(score - greatest); their sum inside
-a tile by halves (`sum_in_halves`), over tiles ascending from 0; the values weighted by them inside a tile by one product,
-over tiles ascending from 0; at last the quotient. A masked key has probability exactly 0, so tiles behind a row's
-own position add exactly nothing. None of it depends on other rows, on blocks, or on what was gathered.
+Owns the order, for each (row, query head): scores over components ascending from 0; probabilities 2**(score - greatest); their
+sum in 16 partial sums (number j over keys j, j + 16, ...) folded by halves; values over keys ascending from 0; the quotient.
+Every operation is rounded by itself. See `native/attention.h`.
 """
 
 from __future__ import annotations
@@ -12,102 +10,41 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.attention_plan import KEY_TILE, LANES, AttentionPlan, Segment, TaskBatch
-from tlserve.kernels.reference.blas import ProductShape
 from tlserve.kernels.reference.elementwise import exp2, sum_in_halves
-from tlserve.kernels.thread_pool import ThreadPool, Unit
 
 F32 = NDArray[np.float32]
+KEY_TILE = 16
 
 
-def attention_shapes(head_size: int) -> list[ProductShape]:
-    """Return the shapes of the products that `attend` makes."""
-    return [ProductShape(head_size, KEY_TILE, transposed=True), ProductShape(KEY_TILE, head_size)]
+def attend_in_order(q: F32, keys: F32, values: F32, positions: NDArray[np.int32], window: int = 0) -> F32:
+    """Return the attention of the rows of one sequence, (R, kv_heads, group, D).
 
-
-def attend(q: F32, keys: F32, values: F32, plan: AttentionPlan, out: F32, *, tile_lanes: int, pool: ThreadPool) -> None:
-    """Write the attention of every row into `out`.
-
-    q: (T, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (kv_heads, slots, D), one layer of the store, already
-    holding the step's own rows; out: (T, kv_heads, group, D). tile_lanes: lanes of one product, 8 or 1.
+    q: (R, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (L, kv_heads, D) at positions 0 .. L - 1, finite;
+    positions: (R,), the last key that each row sees; window: how many it sees, 0: all from the first on.
     """
-    sources = _Sources(keys, values, plan)
-
-    def unit(batch: TaskBatch) -> Unit:
-        return lambda: _attend_batch(q, sources, batch, out, tile_lanes)
-
-    pool.run([unit(batch) for batch in plan.batches])
-
-
-class _Sources:
-    """The keys and values of one layer, in place or gathered, as stacks of tiles."""
-
-    def __init__(self, keys: F32, values: F32, plan: AttentionPlan) -> None:
-        gather = len(plan.gathered_slots) > 0
-        self._keys = (keys, keys[:, plan.gathered_slots] if gather else keys)
-        self._values = (values, values[:, plan.gathered_slots] if gather else values)
-
-    def key_tiles(self, segment: Segment) -> F32:
-        """Return the keys of `segment` as (count, kv_heads, D, KEY_TILE), a view."""
-        return _tiles(self._keys[segment.gathered], segment).transpose(1, 0, 3, 2)
-
-    def value_tiles(self, segment: Segment) -> F32:
-        """Return the values of `segment` as (count, kv_heads, KEY_TILE, D), a view."""
-        return _tiles(self._values[segment.gathered], segment).transpose(1, 0, 2, 3)
+    scores = np.zeros((*q.shape[:3], len(keys)), np.float32)
+    for d in range(q.shape[3]):
+        scores += q[..., d, None] * keys[:, :, d].T[None, :, None, :]
+    scores[np.broadcast_to(_hidden(len(keys), positions, window)[:, None, None, :], scores.shape)] = -np.inf
+    probabilities = exp2(scores - scores.max(axis=-1, keepdims=True))
+    out = np.zeros_like(q)
+    for t in range(len(keys)):
+        out += probabilities[..., t, None] * values[t][None, :, None, :]
+    out /= _sum(probabilities)[..., None]
+    return out
 
 
-def _tiles(source: F32, segment: Segment) -> F32:
-    """View the slots of `segment` as (kv_heads, count, KEY_TILE, D)."""
-    heads, _, size = source.shape
-    run = source[:, segment.slot : segment.slot + segment.count * KEY_TILE]
-    return run.reshape(heads, segment.count, KEY_TILE, size)
+def _hidden(length: int, positions: NDArray[np.int32], window: int) -> NDArray[np.bool_]:
+    """Return which keys no row may see, (R, L): those after it and those before its window."""
+    keys, last = np.arange(length), positions[:, None]
+    return (keys > last) | ((keys <= last - window) if window else False)
 
 
-def _attend_batch(q: F32, sources: _Sources, batch: TaskBatch, out: F32, tile_lanes: int) -> None:
-    """Compute the rows of one batch: scores, softmax, weighted values."""
-    heads, size, live = q.shape[1], q.shape[3], batch.live
-    units = int(batch.key_tiles.sum())
-    queries = np.zeros((len(batch.key_tiles), heads, LANES, size), np.float32)
-    lane_tile, lane = batch.lane // LANES, batch.lane % LANES
-    queries[lane_tile, :, lane] = q[batch.row, :, batch.group_head]
-
-    scores = np.empty((units, heads, LANES, KEY_TILE), np.float32)
-    for piece in batch.pieces:
-        _product(queries[piece.lane_tiles, None], sources.key_tiles(piece.segment), piece.view(scores), tile_lanes)
-    probabilities, sums = _softmax(scores, batch)
-
-    parts = np.empty((units, heads, LANES, size), np.float32)
-    for piece in batch.pieces:
-        _product(piece.view(probabilities), sources.value_tiles(piece.segment), piece.view(parts), tile_lanes)
-    weighted = _sum_tiles(parts[:, :, :live], batch)
-    np.divide(weighted, sums[..., None], out=weighted)
-    out[batch.row, :, batch.group_head] = weighted[lane_tile, :, lane]
-
-
-def _softmax(scores: F32, batch: TaskBatch) -> tuple[F32, F32]:
-    """Return 2**(score - greatest score of the lane), and the sum of them for each lane.
-
-    scores: (units, heads, LANES, KEY_TILE) -> the same, 0 in lanes that are not in use; (lane tiles, heads, live).
-    """
-    live = scores[:, :, : batch.live]
-    live[batch.masked_units] = np.where(batch.mask, np.float32(-np.inf), live[batch.masked_units])
-    greatest = np.maximum.reduceat(live.max(axis=-1), batch.unit_starts, axis=0)
-    shifted = np.subtract(live, np.repeat(greatest, batch.key_tiles, axis=0)[..., None])
-    probabilities = np.zeros_like(scores)
-    exp2(shifted, out=probabilities[:, :, : batch.live])
-    return probabilities, _sum_tiles(sum_in_halves(probabilities[:, :, : batch.live]), batch)
-
-
-def _sum_tiles(parts: F32, batch: TaskBatch) -> F32:
-    """Sum over the key tiles of each lane tile, ascending, from 0. parts: (units, ...) -> (lane tiles, ...)."""
-    total = np.zeros((len(batch.key_tiles), *parts.shape[1:]), np.float32)
-    for tile, lane_tiles in enumerate(batch.tile_counts):
-        total[:lane_tiles] += parts[batch.unit_starts[:lane_tiles] + tile]
-    return total
-
-
-def _product(left: F32, right: F32, out: F32, tile_lanes: int) -> None:
-    """Write the stacked products left @ right into `out`, LANES rows at a time or (tile_lanes 1) one by one."""
-    if tile_lanes == 1:
-        left, right, out = left[..., None, :], right[..., None, :, :], out[..., None, :]
-    np.matmul(left, right, out=out)
+def _sum(probabilities: F32) -> F32:
+    """Sum over the keys: 16 partial sums over whole tiles ascending, then by halves."""
+    missing = -probabilities.shape[-1] % KEY_TILE
+    padded = np.concatenate([probabilities, np.zeros((*probabilities.shape[:-1], missing), np.float32)], axis=-1)
+    partial = np.zeros((*probabilities.shape[:-1], KEY_TILE), np.float32)
+    for tile in range(0, padded.shape[-1], KEY_TILE):
+        partial += padded[..., tile : tile + KEY_TILE]
+    return sum_in_halves(partial)

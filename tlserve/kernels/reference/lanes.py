@@ -1,11 +1,12 @@
 """Rows side by side: the layout in which an encoder computes, and its products.
 
-Owns the layout: row r of a step is lane r % lanes of tile r // lanes, so an array is (tiles, features, lanes), and its last tile
-may hold rows of zeros. A weight stays as checkpoints store it, (outputs, inputs), and a product is weight @ tile. Also owns how a
-product is cut, as `linear` does for its own layout: by fixed panels of outputs, never by the number of threads.
+Row r of a step is lane r % lanes of tile r // lanes: an array is (tiles, features, lanes), and its last tile may hold rows of
+zeros. A weight stays as checkpoints store it, (outputs, inputs), and a product is weight @ tile. A product is cut into fixed
+panels of outputs, never by the number of threads, because the bits of an output may depend on its panel.
 
-Why: a tile of 16 rows that is the right side of a product is exact in the sense of `blas` where 16 rows as the left side are not,
-and takes three quarters of the time of two tiles of 8. Measured for OpenBLAS 0.3.31; probed at start.
+Lanes are exact where a row has the same bits in every lane, whatever is in the others. OpenBLAS 0.3.31 is exact with 16 rows as
+the right side of a product and not with 16 rows as the left side; a trial at start decides. Sixteen lanes take three quarters
+of the time of two tiles of 8.
 """
 
 from __future__ import annotations
@@ -16,14 +17,21 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.blas import ProductShape
-from tlserve.kernels.reference.linear import panels
 from tlserve.kernels.thread_pool import ThreadPool, Unit
 
 F32 = NDArray[np.float32]
 
 LANE_COUNTS = (16, 8, 1)  # tried in this order; a product with a single lane is exact by construction
-_UNIT_ROWS = 128  # rows of one unit at most: what it makes stays in the cache for what is done with it next
+_UNIT_ROWS = 128  # of one unit at most: its results stay in the cache for the next operation
+_PANEL_GRAIN = 16
+
+
+@attrs.frozen
+class ProductShape:
+    """A product (outputs, inputs) x (inputs, lanes)."""
+
+    inputs: int
+    outputs: int
 
 
 @attrs.frozen
@@ -50,18 +58,25 @@ def from_lanes(x: F32, rows: int) -> F32:
     return np.ascontiguousarray(x.transpose(0, 2, 1)).reshape(-1, x.shape[1])[:rows]
 
 
+def panels(outputs: int) -> list[tuple[int, int]]:
+    """Return (start, end) of the panels of a weight with `outputs` outputs: two, or four where they stay wide enough."""
+    count = 4 if outputs >= 768 else 2
+    width = -(-outputs // (count * _PANEL_GRAIN)) * _PANEL_GRAIN
+    return [(start, min(start + width, outputs)) for start in range(0, outputs, width)]
+
+
 def weight_shapes(weight: F32) -> list[ProductShape]:
     """Return the shapes of the products that `linear_lanes` makes with `weight` (N, K)."""
     return [ProductShape(weight.shape[1], end - start) for start, end in panels(len(weight))]
 
 
 def lanes_are_exact(shape: ProductShape, lanes: int) -> bool:
-    """Try whether one row gives the same bits in every lane, beside other rows and beside zeros."""
+    """Try whether one row gives the same bits in every lane, next to other rows and next to zeros."""
     random = np.random.default_rng(0)
     # drawing millions of numbers would take longer than the products: a run of prime length is repeated
-    weight = np.resize(random.standard_normal(4099).astype(np.float32), (shape.columns, shape.inner))
-    row = random.standard_normal(shape.inner).astype(np.float32)
-    tiles = random.standard_normal((lanes + 1, shape.inner, lanes)).astype(np.float32)
+    weight = np.resize(random.standard_normal(4099).astype(np.float32), (shape.outputs, shape.inputs))
+    row = random.standard_normal(shape.inputs).astype(np.float32)
+    tiles = random.standard_normal((lanes + 1, shape.inputs, lanes)).astype(np.float32)
     tiles[lanes] = 0  # the last tile: the row alone among zeros
     places = [*range(lanes), 0]
     tiles[range(lanes + 1), :, places] = row
@@ -73,8 +88,8 @@ def choose_lane_count(
     shapes: Iterable[ProductShape], probe: Callable[[ProductShape, int], bool] = lanes_are_exact
 ) -> int:
     """Return the first of `LANE_COUNTS` whose lanes are exact in every product of `shapes`."""
-    wanted = set(shapes)
-    return next(count for count in LANE_COUNTS if count == 1 or all(probe(shape, count) for shape in wanted))
+    distinct = set(shapes)
+    return next(count for count in LANE_COUNTS if count == 1 or all(probe(shape, count) for shape in distinct))
 
 
 def linear_lanes(x: F32, weight: F32, bias: F32, lanes: Lanes, activate: Callable[[F32], None] | None = None) -> F32:

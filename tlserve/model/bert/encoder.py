@@ -15,11 +15,12 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.interface import KvStore, ModelSpec, Pooling, StepBatch, StepOutput
+from tlserve.kernels.interface import KvStore, ModelSpec, NoKvStore, Pooling, StepBatch, StepOutput
 from tlserve.kernels.reference import blas
 from tlserve.kernels.reference.elementwise import gelu, layer_norm
 from tlserve.kernels.reference.lanes import (
     Lanes,
+    ProductShape,
     choose_lane_count,
     from_lanes,
     linear_lanes,
@@ -29,7 +30,6 @@ from tlserve.kernels.reference.lanes import (
 )
 from tlserve.kernels.reference.whole_attention import LengthGroup, attend_whole, plan_whole
 from tlserve.kernels.thread_pool import ThreadPool
-from tlserve.model.no_kv_store import NoKvStore
 
 F32 = NDArray[np.float32]
 
@@ -145,7 +145,7 @@ class BertModel:
         return map_tiles(x, of_tiles, self._lanes)
 
 
-def _product_shapes(weights: BertWeights) -> list[blas.ProductShape]:
+def _product_shapes(weights: BertWeights) -> list[ProductShape]:
     """Return the shapes of all products of rows with weights."""
     layer = weights.layers[0]
     return [

@@ -16,8 +16,7 @@ from tlserve.model.bert.encoder import BertModel, BertShape
 from tlserve.model.bert.sentence_files import SentenceFiles, read_sentence_files
 from tlserve.model.bert.weights import bert_weights, read_tensors
 from tlserve.model.hugging_face.tokenizer import read_tokenizer
-from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel, ModelFront
+from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json
 
 

@@ -20,10 +20,9 @@ from tlserve.errors import ModelRefused
 from tlserve.model.bert.encoder import Affine, BertLayer, BertShape, BertWeights
 from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 from tlserve.model.hugging_face.weights import weight_files
+from tlserve.model.tensor_shapes import Shapes, check_shapes
 
 F32 = NDArray[np.float32]
-Shapes = Mapping[str, tuple[int, ...]]
-
 _WORDS, _POSITIONS, _TYPES = (f"embeddings.{kind}_embeddings.weight" for kind in ("word", "position", "token_type"))
 _NORM = "embeddings.LayerNorm"
 _NOT_READ = re.compile(r"embeddings\.position_ids|pooler\.dense\.(weight|bias)")
@@ -104,11 +103,8 @@ def read_tensors(directory: Path, shape: BertShape) -> ReadTensors:
 
 
 def _check(expected: Shapes, found: Shapes) -> None:
-    for name, wanted in expected.items():
-        if name not in found:
-            raise ModelRefused(f"the tensor {name} is missing")
-        if found[name] != wanted:
-            raise ModelRefused(f"the tensor {name} has the shape {list(found[name])}, not {list(wanted)}")
+    """Refuse a missing tensor, a wrong shape, and a tensor that the encoder would leave out."""
+    check_shapes(expected, found)
     for name in found.keys() - expected.keys():
         if not _NOT_READ.fullmatch(name):
             raise ModelRefused(f"the tensor {name[:100]} is not part of a BERT like this one")

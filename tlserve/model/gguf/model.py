@@ -11,12 +11,11 @@ from pathlib import Path
 from tlserve.errors import ModelRefused
 from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.llama.build import build_llama
+from tlserve.model.llama.expected_tensors import expected_shapes
 from tlserve.model.llama.hyperparameters import gguf_family, llama_shape
 from tlserve.model.llama.interleaved import InterleavedSource
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.weights import expected_shapes
-from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel, ModelFront
+from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_sidecar
 
 EMBEDDING = "token_embd.weight"
@@ -29,8 +28,8 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     with GgufFile(path) as file:
         metadata, shape = file.header.metadata, _shape(file, options)
         source = InterleavedSource(file, shape.head_size) if gguf_family(metadata).half_split else file
-        built = build_llama(shape, source, file.digest(), options.kernels, options.threads)
-    return LoadedModel.of(_front(path, metadata, shape), built.model, built.weights_bytes)
+        model = build_llama(shape, source, file.digest(), options)
+    return LoadedModel.of(_front(path, metadata, shape), model, model.weights_bytes)
 
 
 def read_gguf_front(path: Path, options: LoadOptions) -> ModelFront:

@@ -16,13 +16,13 @@ from tlserve.errors import ModelRefused
 from tlserve.model.hugging_face.config import CONFIG, hf_shape, is_tied
 from tlserve.model.hugging_face.tokenizer import read_tokenizer
 from tlserve.model.hugging_face.weights import HfWeights, hf_name, open_weights
-from tlserve.model.llama.build import BuiltLlama, build_llama
+from tlserve.model.llama.build import LlamaModel, build_llama
+from tlserve.model.llama.expected_tensors import expected_shapes
 from tlserve.model.llama.interleaved import InterleavedSource
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.weights import expected_shapes
-from tlserve.model.load_options import LoadOptions
-from tlserve.model.loaded_model import LoadedModel, ModelFront
+from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json, read_sidecar, token_ids
+from tlserve.model.tensor_shapes import check_shapes
 
 
 def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
@@ -30,9 +30,9 @@ def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
     config = read_json(path / CONFIG)
     shape = hf_shape(config, options.context_tokens)
     front = _front(path, config, shape)  # what is refused is refused before the weights are read
-    built, parameters = _build(path, config, shape, options)
+    model, parameters = _build(path, config, shape, options)
     description = _describe(front.name, shape, f", {parameters / 1e6:.3g}M parameters")
-    return LoadedModel.of(attrs.evolve(front, description=description), built.model, built.weights_bytes)
+    return LoadedModel.of(attrs.evolve(front, description=description), model, model.weights_bytes)
 
 
 def read_hf_front(path: Path, options: LoadOptions) -> ModelFront:
@@ -63,25 +63,20 @@ def _front(path: Path, config: Mapping[str, object], shape: LlamaShape) -> Model
     )
 
 
-def _build(path: Path, config: Mapping[str, object], shape: LlamaShape, options: LoadOptions) -> tuple[BuiltLlama, int]:
+def _build(path: Path, config: Mapping[str, object], shape: LlamaShape, options: LoadOptions) -> tuple[LlamaModel, int]:
     """Return the model and its number of parameters; the files are closed again."""
     with ExitStack() as stack:
         tied = is_tied(config)
         weights = open_weights(path, stack, tied=tied)
         _check_tensors(weights, shape, tied=tied)
         source = InterleavedSource(weights, shape.head_size)
-        built = build_llama(shape, source, weights.digest(), options.kernels, options.threads)
-        return built, weights.parameters()
+        return build_llama(shape, source, weights.digest(), options), weights.parameters()
 
 
 def _check_tensors(weights: HfWeights, shape: LlamaShape, *, tied: bool) -> None:
     """Refuse by their own names what is missing, misshapen, or would be left out."""
     expected, found = expected_shapes(shape, tied=tied), weights.shapes()
-    for name, wanted in expected.items():
-        if name not in found:
-            raise ModelRefused(f"the tensor {hf_name(name)} is missing")
-        if found[name] != wanted:
-            raise ModelRefused(f"the tensor {hf_name(name)} has the shape {list(found[name])}, not {list(wanted)}")
+    check_shapes(expected, found, hf_name)
     for name in found.keys() - expected.keys():
         raise ModelRefused(
             f"the tensor {weights.own_name(name)[:100]} is not part of a {shape.architecture} like this one"

@@ -1,100 +1,70 @@
-"""From a llama's tensors to the model that runs them: native where it can be, numpy where it cannot.
+"""From a llama's tensors to the model that runs them: on the native kernels where they can run, else in numpy.
 
-Owns the choice between the three implementations. Native and `OrderedLlamaModel` give the same bits; `LlamaModel` computes in
-float32 with a BLAS, faster than the latter and with bits of its own: it serves f32 activations where native kernels do not.
+Both have the same bits, so this choice changes only the speed. Where numpy computes although native kernels were allowed, the
+log says why.
 """
 
 from __future__ import annotations
 
 import logging
 
-import attrs
-
 from tlserve.errors import SettingsError
-from tlserve.kernels.choose import KernelChoice, choose_isa
-from tlserve.kernels.interface import Model
+from tlserve.kernels.choose import KernelChoice, find_isa
 from tlserve.kernels.native import load_native
-from tlserve.kernels.thread_pool import ThreadPool
-from tlserve.model.llama.blas import LlamaModel, LlamaWeights
+from tlserve.kernels.reference.chains import blas_adds_in_order
 from tlserve.model.llama.native import NativeLlamaModel
-from tlserve.model.llama.numerics import KNOWN_FEATURES, Numerics
-from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.probe import disagreement
 from tlserve.model.llama.quantised_source import Q8Source
+from tlserve.model.llama.reference import ReferenceLlamaModel
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LlamaTensors, StoredSource, read_tensors
-from tlserve.model.llama.weights import load_weights
+from tlserve.model.llama.tensors import LlamaTensors, TensorSource, read_tensors
+from tlserve.model.loaded_model import LoadOptions
 
 _log = logging.getLogger("tlserve.kernels")
 
-
-@attrs.frozen(eq=False)
-class BuiltLlama:
-    """A model that is ready to run, and the memory of its weights."""
-
-    model: Model
-    weights_bytes: int
+LlamaModel = NativeLlamaModel | ReferenceLlamaModel
 
 
-def build_llama(
-    shape: LlamaShape, source: StoredSource, identity: str, choice: KernelChoice, threads: int = 0
-) -> BuiltLlama:
-    """Make the model that `choice` asks for; raises `ModelRefused`, and `SettingsError` for kernels that are not there."""
+def build_llama(shape: LlamaShape, source: TensorSource, identity: str, options: LoadOptions) -> LlamaModel:
+    """Make the model that `options` ask for; raises `ModelRefused`, and `SettingsError` for native kernels that cannot run."""
+    choice = options.kernels
     if choice.weights == "q8_0":
         source, identity = Q8Source(source), f"{identity}/q8_0"
-    unknown = shape.features - KNOWN_FEATURES
-    if unknown:
-        return _build_with_blas(
-            shape, source, identity, choice, threads, f"they do not know {', '.join(sorted(unknown))}"
-        )
     tensors = read_tensors(shape, source, identity)
-    activations = choice.activations
-    if activations == "auto":
-        activations = "int8" if tensors.is_quantised() else "f32"
-    numerics = Numerics(activations, choice.kv_precision)
-    native = _build_native(shape, tensors, numerics, choice, threads)
-    if native is not None:
-        return BuiltLlama(native, native.weights_bytes)
-    if activations == "int8" and tensors.is_quantised():
-        ordered = OrderedLlamaModel(shape, tensors, numerics)
-        return BuiltLlama(ordered, ordered.weights_bytes)
-    return _build_with_blas(shape, source, identity, attrs.evolve(choice, kernels="reference"), threads, "")
+    numerics = Numerics(_activations(choice, tensors), choice.kv_precision)
+    if choice.kernels != "reference":
+        native = _build_native(shape, tensors, numerics, options)
+        if native is not None:
+            return native
+    if (numerics.activations == "f32" or not tensors.is_quantised()) and not blas_adds_in_order():
+        _log.warning(
+            "numpy's BLAS does not add in the native kernels' order: f32 products are emulated, 100 times slower"
+        )
+    return ReferenceLlamaModel(shape, tensors, numerics)
+
+
+def _activations(choice: KernelChoice, tensors: LlamaTensors) -> str:
+    """Return "int8" or "f32"."""
+    if choice.activations != "auto":
+        return choice.activations
+    return "int8" if tensors.is_quantised() else "f32"
 
 
 def _build_native(
-    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics, choice: KernelChoice, threads: int
+    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics, options: LoadOptions
 ) -> NativeLlamaModel | None:
-    """Return the native model, or None where it is not wished for, not there, or disagrees with numpy."""
-    isa, native = choose_isa(choice), load_native()
+    """Return the native model, or None, and say why, where numpy must compute."""
+    isa, native = find_isa(options.kernels.isa), load_native()
     if isa is None or native is None:
-        return None
-    differs = disagreement(native, shape, tensors, numerics, isa)
-    if not differs:
-        return NativeLlamaModel(native, shape, tensors, numerics, isa=isa, threads=threads)
-    message = f"the native kernels ({isa}) disagree with numpy in {differs}"
-    if choice.kernels == "native":
-        raise SettingsError((f'engine.kernels = "native": {message}',))
-    _log.warning("%s: numpy computes", message)
+        reason = "the native kernels were not built, or this processor has none of their instruction sets"
+        advice = '; install with a C compiler, or "auto"'
+    else:
+        differs = disagreement(native, shape, tensors, numerics, isa)
+        if not differs:
+            return NativeLlamaModel(native, shape, tensors, numerics, isa=isa, threads=options.threads)
+        reason, advice = f"the native kernels ({isa}) disagree with numpy in {differs}", ""
+    if options.kernels.kernels == "native":
+        raise SettingsError((f'engine.kernels = "native": {reason}{advice}',))
+    _log.warning("%s: numpy computes, with the same answers, slowly", reason)
     return None
-
-
-def _build_with_blas(
-    shape: LlamaShape, source: StoredSource, identity: str, choice: KernelChoice, threads: int, reason: str
-) -> BuiltLlama:
-    """Return the model that computes in float32 with numpy's BLAS; `reason`: why native kernels cannot."""
-    if reason and choice.kernels == "native":
-        raise SettingsError((f'engine.kernels = "native": the native kernels cannot run this model: {reason}',))
-    if reason and choice.kernels == "auto":
-        _log.warning("the native kernels cannot run this model: %s; numpy computes, in float32", reason)
-    weights = load_weights(shape, source, identity, ThreadPool(threads))
-    return BuiltLlama(LlamaModel(shape, weights, threads), _blas_weights_bytes(weights))
-
-
-def _blas_weights_bytes(weights: LlamaWeights) -> int:
-    """Return the memory of all arrays; a tied embedding is a view and counts once."""
-    arrays = [weights.head, weights.norm]
-    if weights.embedding.base is not weights.head:
-        arrays.append(weights.embedding)
-    for layer in weights.layers:
-        arrays += [layer.attention_norm, layer.qkv, layer.output, layer.ffn_norm, layer.gate_up, layer.down]
-    return sum(array.nbytes for array in arrays)

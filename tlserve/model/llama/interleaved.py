@@ -15,7 +15,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.model.llama.tensors import StoredSource
+from tlserve.model.llama.tensors import TensorSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -26,9 +26,9 @@ _TURNING = re.compile(r"blk\.[0-9]+\.attn_[qk](_norm)?\.(weight|bias)")
 
 @attrs.frozen
 class InterleavedSource:
-    """A `StoredSource` over one whose heads of `head_size` components are stored half by half."""
+    """A `TensorSource` over one whose heads of `head_size` components are stored half by half."""
 
-    source: StoredSource
+    source: TensorSource
     head_size: int
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:

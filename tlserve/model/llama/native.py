@@ -1,7 +1,7 @@
 """The llama on the native kernels: weights packed once, then one native call for each step.
 
 Owns what crosses into C: which matrix is which, and the layout of the store. Refuses to know how anything is computed; the order
-of every sum is told in `kernels/native`, and `llama_ordered` is the same in numpy.
+of every sum is told in `kernels/native`, and `reference` is the same in numpy.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput, own_store
 from tlserve.kernels.thread_pool import ThreadPool, Unit
 from tlserve.model.llama.kv_precision import PRECISIONS, Stored
-from tlserve.model.llama.numerics import Numerics, ordered_spec, ordered_tables
+from tlserve.model.llama.numerics import Numerics, llama_spec, rotation_tables
 from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LlamaTensors, StoredMatrix
 
@@ -86,7 +86,7 @@ class NativeLlamaModel:
         threads: int = 0,
     ) -> None:
         pool = ThreadPool(threads)
-        tables = ordered_tables(shape, tensors)
+        tables = rotation_tables(shape, tensors.rope_factors)
         matrices = _pack(native, tensors, pool)
         self._shape = shape
         self._numerics = numerics
@@ -104,8 +104,9 @@ class NativeLlamaModel:
             sin=tables.sin,
             layers=_layers(shape, tensors, matrices),
         )
-        kernels = f"native ({isa}, {numerics.activations} activations, {pool.threads} thread{'s'[: pool.threads - 1]})"
-        self._spec = ordered_spec(shape, tensors, tables, numerics, kernels)
+        threads_named = "1 thread" if pool.threads == 1 else f"{pool.threads} threads"
+        kernels = f"native ({isa}, {numerics.activations} activations, {threads_named})"
+        self._spec = llama_spec(shape, tensors.identity, tables, numerics, kernels)
 
     @property
     def spec(self) -> ModelSpec:
@@ -121,16 +122,15 @@ class NativeLlamaModel:
 
         Raises TypeError or ValueError for arrays of a wrong type, shape or content, before anything is written.
         """
-        if not isinstance(kv, NativeKvStore):
-            raise TypeError("a llama's forward pass takes a store made by its own new_kv_store")
+        store = own_store(kv, NativeKvStore)
         logits = self._logits.take(len(batch.logit_rows))
         hidden = np.empty((len(batch.hidden_rows), self._shape.hidden), np.float32)
         tables = np.concatenate(batch.block_tables)
         table_starts = np.cumsum([0, *map(len, batch.block_tables)], dtype=np.int32)
         half = self._numerics.kv_precision == "f16"
         self._native.forward(
-            kv.blocks,
-            kv.block_size,
+            store.blocks,
+            store.block_size,
             half,
             batch.tokens,
             batch.positions,
@@ -139,8 +139,8 @@ class NativeLlamaModel:
             table_starts,
             batch.logit_rows,
             batch.hidden_rows,
-            kv.keys.view(np.uint16) if half else kv.keys,
-            kv.values.view(np.uint16) if half else kv.values,
+            store.keys.view(np.uint16) if half else store.keys,
+            store.values.view(np.uint16) if half else store.values,
             logits,
             hidden,
         )

@@ -1,7 +1,7 @@
-"""What decides the bits of a llama whose sums have a stated order: the same with native kernels and with numpy.
+"""What decides the bits of a llama: the same for the native kernels and for the reference.
 
 Owns the choice of activations and of the store's precision, the rotation tables, and the hash that names the numerics. Threads,
-instruction sets and who computes are not in it: they change no bit.
+instruction sets and the kernels are not part of the hash: they change no bit.
 """
 
 from __future__ import annotations
@@ -9,18 +9,15 @@ from __future__ import annotations
 import hashlib
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
 from tlserve.kernels.interface import ModelSpec
-from tlserve.kernels.reference.rope import RopeTables
-from tlserve.model.llama.blas import rotation_tables
+from tlserve.kernels.reference.rope import RopeTables, rope_tables
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LlamaTensors
 
 ORDER_VERSION = "ordered-2"
 """Raise the number whenever some sum or rounding changes."""
-
-KNOWN_FEATURES = frozenset({"qkv_bias", "output_bias", "qk_norm", "sliding_window", "unrotated_layers"})
-"""What of `LlamaShape.features` the ordered arithmetic has."""
 
 
 @attrs.frozen
@@ -31,17 +28,25 @@ class Numerics:
     kv_precision: str
 
 
-def ordered_tables(shape: LlamaShape, tensors: LlamaTensors) -> RopeTables:
-    """Make the rotation tables of the whole context."""
-    return rotation_tables(shape, tensors.rope_factors)
+def rotation_tables(shape: LlamaShape, rope_factors: NDArray[np.float64]) -> RopeTables:
+    """Make the rotation tables of the whole context. rope_factors: (rotated / 2,), what each frequency is divided by."""
+    factors, scaling = rope_factors, shape.rope_scaling
+    if scaling is not None:
+        factors = factors * scaling.frequency_factors(shape.rope_base, shape.rotated, shape.context_tokens)
+    return rope_tables(
+        shape.context_tokens,
+        shape.rotated,
+        shape.rope_base,
+        linear_factor=shape.rope_linear_factor,
+        frequency_factors=factors,
+        amplitude=1.0 if scaling is None else scaling.amplitude,
+    )
 
 
-def ordered_spec(
-    shape: LlamaShape, tensors: LlamaTensors, tables: RopeTables, numerics: Numerics, kernels: str
-) -> ModelSpec:
-    """Describe the model. The tables are part of the hash: they come from the machine's cosine."""
+def llama_spec(shape: LlamaShape, identity: str, tables: RopeTables, numerics: Numerics, kernels: str) -> ModelSpec:
+    """Describe the model. The tables are part of the hash, because they come from the machine's cosine."""
     decides = hashlib.blake2b(digest_size=8)
-    for text in (tensors.identity, str(shape), numerics.activations, numerics.kv_precision, ORDER_VERSION):
+    for text in (identity, str(shape), numerics.activations, numerics.kv_precision, ORDER_VERSION):
         decides.update(text.encode() + b"\0")
     for table in (tables.cos, tables.sin):
         decides.update(table.tobytes())

@@ -24,11 +24,11 @@ from tlserve.kernels.reference.blocks import (
     unpack,
     values_per_block,
 )
-from tlserve.kernels.reference.ordered_linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.linear import linear_f32, linear_int8, quantise_rows
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.ordered import OrderedLlamaModel
+from tlserve.model.llama.reference import ReferenceLlamaModel
 from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
@@ -94,7 +94,7 @@ def _steps_agree(
     small = _small_shape(shape, *((SUPER_VALUES, SUPER_VALUES) if SUPER_FORMATS.keys() & set(kinds) else (64, 96)))
     drawn = random_tensors(small, kinds, random)
     fast = NativeLlamaModel(native, small, drawn, numerics, isa=isa, threads=2)
-    ours, truth = (_run(model, small) for model in (fast, OrderedLlamaModel(small, drawn, numerics)))
+    ours, truth = (_run(model, small) for model in (fast, ReferenceLlamaModel(small, drawn, numerics)))
     return _same(ours.logits, truth.logits) and _same(ours.hidden, truth.hidden)
 
 

@@ -16,7 +16,7 @@ from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
-from tlserve.model.llama.tensors import StoredSource
+from tlserve.model.llama.tensors import TensorSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
@@ -27,9 +27,9 @@ BLOCK = 32
 
 @attrs.frozen
 class Q8Source:
-    """A `StoredSource` over `source`, its wide matrices in 8 bits."""
+    """A `TensorSource` over `source`, its wide matrices in 8 bits."""
 
-    source: StoredSource
+    source: TensorSource
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of the source."""

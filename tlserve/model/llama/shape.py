@@ -39,21 +39,6 @@ class LlamaShape:
     windows: tuple[int, ...] = ()
     unrotated_layers: tuple[int, ...] = ()
 
-    @property
-    def features(self) -> frozenset[str]:
-        """Return what the forward pass has beyond the plain llama; kernels that do not know one must not run this shape.
-
-        Scaled rotation is not among them: the tables of cosines and sines hold all of it.
-        """
-        present = {
-            "qkv_bias": self.qkv_bias,
-            "output_bias": self.output_bias,
-            "qk_norm": self.qk_norm,
-            "sliding_window": any(self.windows),
-            "unrotated_layers": bool(self.unrotated_layers),
-        }
-        return frozenset(name for name, there in present.items() if there)
-
     def window(self, layer: int) -> int:
         """Return how many keys, its own the last of them, a row of `layer` sees; 0: all."""
         return self.windows[layer] if self.windows else 0

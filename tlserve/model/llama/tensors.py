@@ -14,16 +14,26 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.errors import ModelRefused
 from tlserve.kernels.reference.blocks import F32_KIND, FLOAT_KINDS, KINDS
+from tlserve.model.llama.expected_tensors import expected_shapes
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.weights import TensorSource, check_shapes, expected_shapes, read_rope_factors
+from tlserve.model.tensor_shapes import check_shapes
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
+_ROPE_FACTORS = "rope_freqs.weight"
 
-class StoredSource(TensorSource, Protocol):
-    """A source that can also give the bytes of a matrix."""
+
+class TensorSource(Protocol):
+    """Named tensors of (outputs, inputs) or (n,), in the types of their files."""
+
+    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of every tensor."""
+
+    def rows(self, name: str, start: int, end: int) -> F32:
+        """Return rows start .. end of a tensor as float32; for a vector, the elements."""
 
     def stored(self, name: str) -> tuple[int, U8]:
         """Return GGML's type number and the bytes of each row, (outputs, row bytes)."""
@@ -87,51 +97,33 @@ class LlamaTensors:
     def is_quantised(self) -> bool:
         """Return whether some matrix is stored in blocks."""
         matrices = [self.embedding, self.head, *(m for layer in self.layers for m in layer.matrices())]
-        return any(m.kind in BLOCK_KINDS for m in matrices)
+        return any(m.kind not in FLOAT_KINDS for m in matrices)
 
 
-BLOCK_KINDS = KINDS - FLOAT_KINDS
-
-
-@attrs.frozen(eq=False)
-class StoredArrays:
-    """A `StoredSource` over float32 arrays in memory."""
-
-    arrays: Mapping[str, F32]
-
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
-        """Return the shape of every array."""
-        return {name: array.shape for name, array in self.arrays.items()}
-
-    def rows(self, name: str, start: int, end: int) -> F32:
-        """Return rows of an array."""
-        return self.arrays[name][start:end]
-
-    def stored(self, name: str) -> tuple[int, U8]:
-        """Return the bytes of an array."""
-        return F32_KIND, np.ascontiguousarray(self.arrays[name], np.float32).view(np.uint8)
-
-
-def read_tensors(shape: LlamaShape, source: StoredSource, identity: str) -> LlamaTensors:
+def read_tensors(shape: LlamaShape, source: TensorSource, identity: str) -> LlamaTensors:
     """Collect the tensors of a llama; raises `ModelRefused` where one is missing or has a wrong shape.
 
     The bytes of matrices are views of the source where their type is kept.
     """
     shapes = source.shapes()
     tied = "output.weight" not in shapes
-    check_shapes(expected_shapes(shape, tied=tied), shapes)
+    expected = expected_shapes(shape, tied=tied)
+    check_shapes(expected, shapes)
+    unknown = sorted(shapes.keys() - expected.keys() - {_ROPE_FACTORS})
+    if unknown:  # a forward pass without it would be another model
+        raise ModelRefused(f"the tensor {unknown[0][:80]!r} is not part of the architecture as it is served here")
     embedding = _matrix(source, "token_embd.weight")
     return LlamaTensors(
         embedding=embedding,
         layers=tuple(_layer(shape, source, f"blk.{index}.") for index in range(shape.layers)),
         norm=_vector(source, "output_norm.weight"),
         head=embedding if tied else _matrix(source, "output.weight"),
-        rope_factors=read_rope_factors(source, shape),
+        rope_factors=_rope_factors(source, shape),
         identity=identity,
     )
 
 
-def _layer(shape: LlamaShape, source: StoredSource, prefix: str) -> LayerTensors:
+def _layer(shape: LlamaShape, source: TensorSource, prefix: str) -> LayerTensors:
     """Collect one layer."""
 
     def matrix(name: str) -> StoredMatrix:
@@ -163,15 +155,27 @@ def _optional_vectors(shape: LlamaShape) -> dict[str, str]:
     return names
 
 
-def _vector(source: StoredSource, name: str) -> F32:
+def _vector(source: TensorSource, name: str) -> F32:
     """Return a vector in float32."""
     return np.array(source.rows(name, 0, source.shapes()[name][0]), np.float32)
 
 
-def _matrix(source: StoredSource, name: str) -> StoredMatrix:
+def _matrix(source: TensorSource, name: str) -> StoredMatrix:
     """Return a matrix in its stored type, or in float32 where that type is not kept."""
     outputs, inputs = source.shapes()[name]
     kind, rows = source.stored(name)
     if kind not in KINDS:
         kind, rows = F32_KIND, np.ascontiguousarray(source.rows(name, 0, outputs), np.float32).view(np.uint8)
     return StoredMatrix(kind, outputs, inputs, rows)
+
+
+def _rope_factors(source: TensorSource, shape: LlamaShape) -> NDArray[np.float64]:
+    """Return what each frequency is divided by: 1, or the tensor that the converter computed; raises `ModelRefused`."""
+    shapes, pairs = source.shapes(), shape.rotated // 2
+    if _ROPE_FACTORS not in shapes:
+        return np.ones(pairs)
+    check_shapes({_ROPE_FACTORS: (pairs,)}, shapes)
+    factors = source.rows(_ROPE_FACTORS, 0, pairs).astype(np.float64)
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ModelRefused(f"the tensor {_ROPE_FACTORS} must hold finite numbers above 0")
+    return factors
