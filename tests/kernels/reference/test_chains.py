@@ -1,4 +1,4 @@
-"""Chains of fused multiply-adds: the bits of the definition, whoever adds."""
+"""Chains of fused multiply-adds: the bits of the definition, from the BLAS and from the emulation."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ SIZES = [
 ]
 
 
-@pytest.mark.spec("KER-5")
+@pytest.mark.spec("KER-5", "MOD-40")
 @pytest.mark.parametrize("size", SIZES, ids=str)
 def test_every_size_has_the_bits_of_the_definition(size):
     rows, inputs, outputs = size

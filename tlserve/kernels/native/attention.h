@@ -1,6 +1,6 @@
-/* Attention over paged keys and values: softmax(q k) v of each (row, query head), whatever is computed beside it.
+/* Attention over paged keys and values: softmax(q k) v of each (row, query head), independent of the other rows.
 
-   Order of sums, the same as tlserve/kernels/reference/ordered_attention.py:
+   Order of sums, the same as tlserve/kernels/reference/attention.py:
      score[t] = sum over components d ascending of q[d] * key[t][d], from 0, each operation rounded by itself
      p[t] = 2^(score[t] - greatest score)
      sum of p: 16 partial sums, number j over t = j, j + 16, ..., then folded by halves
@@ -8,7 +8,7 @@
    Keys and values are finite by the way they are stored; p of a key that the row does not see, after it or before its window, is
    exactly 0 and adds nothing: whole tiles of 16 before the window of every query of a tile are left out.
 
-   A tile is up to MOST queries (row, head) of one key head: lanes run over keys for the scores, over components for the values. */
+   A tile is up to QUERIES queries (row, head) of one key head: lanes run over keys for the scores, over components for the values. */
 
 #if defined(TL_AVX512)
 enum { QUERIES = 6, KEY_TILES = 4, VALUE_VECTORS = 4 };

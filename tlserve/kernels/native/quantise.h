@@ -1,4 +1,4 @@
-/* Activations to 8 bits per block of 32, as the numpy reference does (tlserve/kernels/reference/ordered_linear.py).
+/* Activations to 8 bits per block of 32, as the numpy reference does (tlserve/kernels/reference/linear.py).
 
    d = greatest |x| / 127, q = x * (127 / greatest), rounded to nearest even. A block whose greatest |x| is below 2^-100 is
    zero (its reciprocal would not be finite); one with a value that is not finite gets d = nan and q = 0. Magnitudes are compared as
