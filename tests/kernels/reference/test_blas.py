@@ -1,7 +1,7 @@
 """The BLAS of numpy."""
 
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info  # type: ignore[import-untyped]
 
 from tlserve.kernels.reference import blas
 
