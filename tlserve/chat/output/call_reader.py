@@ -29,7 +29,7 @@ def call_pieces(name: str, arguments: str, schemas: Schemas) -> list[Piece]:
 
 
 def argument_pieces(text: str) -> list[Piece]:
-    """Return `text` as a piece of the open call's arguments; an empty text is no piece."""
+    """Return `text` as a piece of the open call's arguments; an empty text gives no piece."""
     return [CallArguments(text)] if text else []
 
 

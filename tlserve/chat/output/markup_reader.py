@@ -204,5 +204,5 @@ class MarkupReader:
 
 
 def _texts(channel: Channel, text: str) -> list[Piece]:
-    """Return `text` as a piece; an empty text is no piece."""
+    """Return `text` as a piece; an empty text gives no piece."""
     return [ChannelText(channel, text)] if text else []
