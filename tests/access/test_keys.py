@@ -65,10 +65,10 @@ def row(**fields: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "there is no key in it"),
+        ("", "the file has no key"),
         ("keys = 3\n", "must be a list of tables"),
         ('keys = ["a"]\n', "must be a list of tables"),
-        ('[[key]]\nname = "a"\n', "there is no 'key' here"),
+        ('[[key]]\nname = "a"\n', "unknown table 'key'"),
         (row(name=""), "name must be"),
         (row(name='"two words"'), "name must be"),
         (row(name=f'"{GLOBAL_NAME}"'), "name must be"),
@@ -81,13 +81,13 @@ def row(**fields: str) -> str:
         (row(key='""'), "is empty"),
         (row(key='"with a space, and long"'), "visible ASCII"),
         (row(expires='"2030-01-31"'), "without quotes"),
-        (row(expires="2030-01-31T12:00:00"), "with its zone"),
+        (row(expires="2030-01-31T12:00:00"), "date and time with zone"),
         (row(disabled="1"), "disabled must be true or false"),
         (row(requests_per_minute="0"), "requests_per_minute must be a whole number"),
         (row(tokens_per_minute="-1"), "tokens_per_minute must be a whole number"),
         (row(concurrent_streams="true"), "concurrent_streams must be a whole number"),
         (row(request_per_minute="5"), "there is no setting 'request_per_minute'"),
-        (row() + row(key=f'"{OTHER}"'), "two keys are called 'a'"),
+        (row() + row(key=f'"{OTHER}"'), "two keys have the name 'a'"),
         (row() + row(name='"b"'), "'a', 'b' have the same key"),
     ],
 )

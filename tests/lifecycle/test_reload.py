@@ -83,8 +83,8 @@ async def test_an_unusable_file_is_reported_once_and_the_watch_continues(
         watched.path.write_text("bad", encoding="utf-8")
         await trio.sleep(5 * INTERVAL_S)
         assert [record.message for record in caplog.records] == [
-            "the text not reloaded, what was there stays: it is bad",
-            "the text not reloaded, what was there stays: and worse",
+            "the text not reloaded and unchanged: it is bad",
+            "the text not reloaded and unchanged: and worse",
         ]
         watched.path.unlink()
         await trio.sleep(2 * INTERVAL_S)

@@ -1,1 +1,1 @@
-"""Who may come in, and under what id a request is known. Pure: the clock is an argument."""
+"""Who can send requests, and the id of a request. Pure: the clock is an argument."""

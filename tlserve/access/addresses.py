@@ -1,7 +1,7 @@
-"""How many requests each client address has sent: a limit for callers that have no key, or share one.
+"""The number of requests that each client address has sent: a limit for callers without a key, or with a shared one.
 
-Owns the addresses that are remembered, at most `MOST_ADDRESSES` of them: the one that was seen the longest time ago is forgotten
-first. An IPv6 host has its whole /64 to take addresses from, so that is what counts. Pure: the clock is an argument.
+Owns the addresses that are remembered, at most `MOST_ADDRESSES` of them: the one that has been silent the longest is forgotten
+first. An IPv6 host can use all addresses of its /64, so the /64 counts. Pure: the clock is an argument.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ _HOST_NETWORK_BITS = 64
 
 
 class AddressLimits:
-    """The limit of requests per minute of each address; 0 is none."""
+    """The limit of requests per minute of each address; 0: no limit."""
 
     def __init__(self, requests_per_minute: int = 0, most_addresses: int = MOST_ADDRESSES) -> None:
         self._limit = requests_per_minute
@@ -24,11 +24,11 @@ class AddressLimits:
         self._windows: OrderedDict[str, MinuteWindow] = OrderedDict()
 
     def __len__(self) -> int:
-        """Return how many addresses are remembered."""
+        """Return the number of addresses that are remembered."""
         return len(self._windows)
 
     def count(self, peer: str, now_s: float) -> None:
-        """Count one request from `peer` ("address:port"); raises `HttpFault` 429 past the limit, which then counts nothing.
+        """Count one request from `peer` ("address:port"); beyond the limit it raises `HttpFault` 429 and counts nothing.
 
         A peer without an address, behind a Unix socket, is not limited.
         """
@@ -38,7 +38,7 @@ class AddressLimits:
         window = self._window(address)
         wait_s = window.wait_s(1, self._limit, now_s)
         if wait_s > 0:
-            message = f"your address has sent {self._limit} requests within a minute, which is its limit; retry later"
+            message = f"your address has reached its limit of {self._limit} requests per minute; retry later"
             raise too_many(message, wait_s, limit_headers("Requests", self._limit, window, now_s))
         window.add(1, now_s)
 
@@ -51,7 +51,7 @@ class AddressLimits:
 
 
 def address_of(peer: str) -> str:
-    """Return what stands for the client behind `peer`: its IPv4 address, its IPv6 /64, or "" if there is none."""
+    """Return what identifies the client at `peer`: its IPv4 address, its IPv6 /64, or "" without an address."""
     host = peer.rpartition(":")[0].removeprefix("[").removesuffix("]").partition("%")[0]
     if not host:
         return ""

@@ -1,7 +1,7 @@
-"""Cross-origin requests of web pages: which origins get to read an answer, and the answer to a preflight.
+"""Cross-origin requests of web pages: the origins that can read an answer, and the answer to a preflight.
 
-Owns the headers. Refuses to know routes: the methods of a path are handed in. No credentials are allowed with a request: a key
-travels in a header that the page sets itself. Source: the Fetch standard, section 3.2 (CORS protocol).
+Owns the headers. Knows nothing of routes: the methods of a path are an argument. Requests cannot have credentials: the page sends
+its key in a header that it sets itself. Source: the Fetch standard, section 3.2 (CORS protocol).
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ Fields = tuple[tuple[str, str], ...]
 
 @attrs.frozen
 class Cors:
-    """The origins that may read answers; none is the default, `*` is all of them."""
+    """The origins that can read answers: none by default, `*` for all of them."""
 
     allow_origins: tuple[str, ...] = ()
 
     def headers(self, request: Headers) -> Fields:
-        """Return what every answer carries; a cache must know that it depends on the origin, also where there is none."""
+        """Return the headers of every answer; also without an origin, a cache must know that the answer depends on it."""
         if not self.allow_origins:
             return ()
         vary = () if ANY in self.allow_origins else (("Vary", "Origin"),)
@@ -46,18 +46,18 @@ class Cors:
         return (("Access-Control-Allow-Origin", allowed), ("Access-Control-Expose-Headers", exposed), *vary)
 
     def preflight(self, method: str, request: Headers, methods: Iterable[str]) -> Fields | None:
-        """Return the further headers of the answer to a preflight of an allowed origin, None if this is not one.
+        """Return the additional headers of the answer to a preflight of an allowed origin; None if this is not a preflight.
 
-        `methods` are those of the path, none if it is not there.
+        `methods` are those of the path, none for an unknown path.
         """
         asked = request.get("access-control-request-method")
         known = tuple(methods)
         if method != "OPTIONS" or asked is None or not known or self._allowed(request) is None:
             return None
-        wanted = request.get("access-control-request-headers", "")
+        fields = request.get("access-control-request-headers", "")
         return (
             ("Access-Control-Allow-Methods", ", ".join(known)),
-            *((("Access-Control-Allow-Headers", wanted),) if wanted and _FIELD_NAMES.fullmatch(wanted) else ()),
+            *((("Access-Control-Allow-Headers", fields),) if fields and _FIELD_NAMES.fullmatch(fields) else ()),
             ("Access-Control-Max-Age", str(PREFLIGHT_AGE_S)),
         )
 

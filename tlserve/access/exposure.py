@@ -1,4 +1,4 @@
-"""May this server listen where it was told to: beyond this machine only with keys, or on purpose.
+"""The check of the addresses that a server listens on: beyond this machine only with keys, or on purpose.
 
 Owns the rule. Pure: the addresses are those that were bound, not names. A Unix socket is on this machine.
 """
@@ -13,22 +13,22 @@ from tlserve.errors import SettingsError
 
 
 def check_exposure(bound: Iterable[str], *, has_keys: bool, allow_public: bool) -> None:
-    """Refuse an API that others can reach and that needs no key; raises `SettingsError` with the remedies."""
+    """Refuse an API that other machines can reach without a key; raises `SettingsError` with what to do."""
     if has_keys or allow_public:
         return
     exposed = [address for address in bound if not is_local(address)]
     if exposed:
         raise SettingsError(
             (
-                f"{exposed[0]} can be reached from other machines, and no API key is asked for: "
-                "give access.keys_file or TL_ACCESS__API_KEY, or listen on 127.0.0.1, "
-                "or set access.allow_public = true if everybody may ask",
+                f"{exposed[0]} can be reached from other machines, and no API key is required: "
+                "set access.keys_file or TL_ACCESS__API_KEY, or listen on 127.0.0.1, "
+                "or set access.allow_public = true if anyone can send requests",
             )
         )
 
 
 def is_local(address: str) -> bool:
-    """Say whether only this machine reaches a bound address ("host:port" with a literal host, or a Unix socket)."""
+    """Say whether only this machine can reach a bound address ("host:port" with a literal host, or a Unix socket)."""
     if address.startswith(UNIX):
         return True
     host = parse_address(address).host.partition("%")[0]

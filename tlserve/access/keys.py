@@ -1,8 +1,8 @@
-"""API keys: what is known of each, and finding the one that a request presents.
+"""API keys: the facts of each key, and the search for the key of a request.
 
-Owns the key file's form (a list of tables `[[keys]]`) and the comparison, which takes the same time whether and where a key
-is found. A key itself is never kept, only its SHA-256, and never named: lines and errors carry the key's name. Refuses to
-know files and clocks: a parsed document comes in, and the time is an argument.
+Owns the form of the key file (a list of tables `[[keys]]`) and the comparison, which takes the same time for all keys. Only the
+SHA-256 of a key is kept; log lines and errors have the key's name. Knows nothing of files and clocks: the parsed document and the
+time are arguments.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tlserve.config.checks import check_key_strength
 from tlserve.errors import SettingsError
 
 GLOBAL_NAME = "api_key"
-"""The name of the one key that is set in the settings and not in a file."""
+"""The name of the key that is in the settings and not in a file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,63}")
 _DIGEST = re.compile(r"[0-9a-fA-F]{64}")
@@ -29,7 +29,7 @@ _MOST = 1_000_000_000_000
 
 @attrs.frozen(kw_only=True)
 class Limits:
-    """What a key may use; 0 is any amount. A minute is any 60 seconds."""
+    """The limits of a key; 0: no limit. A minute is any 60 seconds."""
 
     requests_per_minute: int = 0
     tokens_per_minute: int = 0
@@ -38,7 +38,7 @@ class Limits:
 
 @attrs.frozen(kw_only=True)
 class ApiKey:
-    """One key: `digest` is its SHA-256, `expires_s` is in seconds since 1970, None for never."""
+    """One key: `digest` is its SHA-256; `expires_s` is in seconds since 1970, None for a key that does not expire."""
 
     name: str
     digest: bytes = attrs.field(repr=False)
@@ -48,18 +48,18 @@ class ApiKey:
 
 
 def digest_of(key: str) -> bytes:
-    """Return what is kept of a key."""
+    """Return the SHA-256 of a key."""
     return hashlib.sha256(key.encode()).digest()
 
 
 class KeyRing:
-    """The keys that are valid here."""
+    """The keys of a server."""
 
     def __init__(self, keys: Iterable[ApiKey] = ()) -> None:
         self.keys = tuple(keys)
 
     def find(self, presented: str) -> ApiKey | None:
-        """Return the key that is presented. Every key is compared, in constant time each."""
+        """Return the key of the text `presented`, or None. Every key is compared, each in constant time."""
         digest = digest_of(presented)
         found: ApiKey | None = None
         for key in self.keys:
@@ -69,20 +69,20 @@ class KeyRing:
 
 
 def global_key(key: str) -> ApiKey:
-    """Return the settings' own key."""
+    """Return the key of the settings."""
     return ApiKey(name=GLOBAL_NAME, digest=digest_of(key))
 
 
 def join_keys(in_file: Sequence[ApiKey], own: ApiKey | None) -> KeyRing:
-    """Return all keys; raises `SettingsError` if the settings' own key is in the file as well, under limits.
+    """Return all keys; raises `SettingsError` if the key of the settings is also in the file, with limits.
 
-    A key that has limits in one place and none in another would be used without them by anyone who holds it.
+    Such a key would have limits in one place and none in the other.
     """
     same = [key for key in in_file if own is not None and hmac.compare_digest(key.digest, own.digest)]
     bound = [key for key in same if key.limits != Limits() or key.expires_s is not None or key.disabled]
     if bound:
         raise SettingsError(
-            (f"access.api_key is the key {bound[0].name!r} of the keys file, which has limits there: take another one",)
+            (f"access.api_key is the key {bound[0].name!r} of the keys file, where it has limits: use another key",)
         )
     return KeyRing((*in_file, *((own,) if own is not None and not same else ())))
 
@@ -91,15 +91,15 @@ def join_keys(in_file: Sequence[ApiKey], own: ApiKey | None) -> KeyRing:
 
 
 def parse_keys(document: Mapping[str, object]) -> tuple[ApiKey, ...]:
-    """Return the keys of a keys file; raises `SettingsError` with a line for everything that is wrong with it."""
-    refusals = [f"there is no {name!r} here: write [[keys]]" for name in document if name != "keys"]
+    """Return the keys of a keys file; raises `SettingsError` with one line for each mistake."""
+    refusals = [f"unknown table {name!r}: write [[keys]]" for name in document if name != "keys"]
     rows = document.get("keys", [])
     if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
         raise SettingsError((*refusals, "'keys' must be a list of tables: write [[keys]] above each"))
     keys = [_parse_key(row, index, refusals) for index, row in enumerate(rows, 1)]
     refusals += _repeated(keys)
     if not rows and not refusals:
-        refusals.append("there is no key in it: write [[keys]] with a name and a key")
+        refusals.append("the file has no key: write [[keys]] with a name and a key")
     if refusals:
         raise SettingsError(tuple(refusals))
     return tuple(keys)
@@ -110,7 +110,7 @@ def _repeated(keys: Sequence[ApiKey]) -> list[str]:
     digests = Counter(key.digest for key in keys if key.digest)
     twice = sorted({key.name for key in keys if digests[key.digest] > 1})
     same = [f"{', '.join(map(repr, twice))} have the same key"] if len(twice) > 1 else []
-    return [f"two keys are called {name!r}" for name in names if name] + same
+    return [f"two keys have the name {name!r}" for name in names if name] + same
 
 
 class _Refused(Exception):
@@ -118,7 +118,7 @@ class _Refused(Exception):
 
 
 def _parse_key(row: Mapping[str, object], index: int, refusals: list[str]) -> ApiKey:
-    """Return the key of one table; what is wrong with it goes to `refusals`, a line each."""
+    """Return the key of one table; add one line to `refusals` for each mistake."""
     name = row.get("name")
     who = name if isinstance(name, str) and _NAME.fullmatch(name) else f"number {index}"
     values: dict[str, object] = {}
@@ -143,7 +143,7 @@ def _parse_name(row: Mapping[str, object]) -> str:
 def _parse_digest(row: Mapping[str, object]) -> bytes:
     key, digest = row.get("key"), row.get("sha256")
     if (key is None) == (digest is None):
-        raise _Refused("give either key or sha256, one of them")
+        raise _Refused("give either key or sha256")
     if digest is None:
         return _digest_of_clear(key)
     if not isinstance(digest, str) or not _DIGEST.fullmatch(digest):
@@ -162,7 +162,7 @@ def _digest_of_clear(key: object) -> bytes:
 
 
 def _parse_expires(row: Mapping[str, object]) -> float | None:
-    """Read a date with its time and zone; a bare date is its first moment in UTC."""
+    """Return a date and time with zone as seconds since 1970; a date without a time is its first moment in UTC."""
     when = row.get("expires")
     if when is None:
         return None
@@ -170,7 +170,7 @@ def _parse_expires(row: Mapping[str, object]) -> float | None:
         return when.timestamp()
     if isinstance(when, datetime.date) and not isinstance(when, datetime.datetime):
         return datetime.datetime(when.year, when.month, when.day, tzinfo=datetime.UTC).timestamp()
-    raise _Refused("expires must be a date, or a time with its zone, like 2030-01-31T12:00:00Z, without quotes")
+    raise _Refused("expires must be a date, or a date and time with zone, such as 2030-01-31T12:00:00Z, without quotes")
 
 
 def _parse_disabled(row: Mapping[str, object]) -> bool:
@@ -186,7 +186,7 @@ def _limit(field: str) -> Callable[[Mapping[str, object]], int]:
         if limit is None:
             return 0
         if type(limit) is not int or not 1 <= limit <= _MOST:
-            raise _Refused(f"{field} must be a whole number, at least 1; leave it out for any number")
+            raise _Refused(f"{field} must be a whole number, at least 1; leave it out for no limit")
         return limit
 
     return parse

@@ -1,4 +1,4 @@
-"""A limit per minute: how much of it was used, and how a client hears of it, in the headers of every answer and in the 429.
+"""A limit per minute: how much of it was used, and how a client sees it, in the headers of every answer and in the 429.
 
 The count is an upper bound that is never exceeded, in a fixed amount of memory: one ring of 61 counts, one for each second. The
 count of second s is forgotten when second s + 61 begins, so that any 60 seconds, wherever they start, are within what is

@@ -1,1 +1,1 @@
-"""How many requests may be inside at once, and when it is worth trying again."""
+"""The limit of requests inside at once, and the time after which a retry makes sense."""

@@ -1,6 +1,6 @@
-"""How fast places come free, and so when it is worth trying again.
+"""The rate at which requests end, and from it the time after which a retry makes sense.
 
-Owns the measure: the time of the latest endings, in seconds in which anybody was inside at all, so that an idle night does
+Owns the measure: the time between the latest endings, without the time in which no request was inside, so that an idle night does
 not make a server look slow. Pure: the clock is an argument, in seconds, and never goes back. Source: RFC 9110 section 10.2.3.
 """
 
@@ -15,7 +15,7 @@ LONGEST_S = 60
 
 
 class Pace:
-    """Notes beginnings and endings, and guesses from the latest of them."""
+    """Notes the beginnings and endings of requests, and estimates from the latest of them."""
 
     def __init__(self) -> None:
         self._inside = 0
@@ -24,21 +24,21 @@ class Pace:
         self._endings = deque([0.0], maxlen=REMEMBERED + 1)
 
     def begin(self, now_s: float) -> None:
-        """Note that one more is inside."""
+        """Note that a request has entered."""
         self._advance(now_s)
         self._inside += 1
 
     def end(self, now_s: float) -> None:
-        """Note that one has ended, however it ended: its place is free."""
+        """Note that a request has ended, in any way."""
         self._advance(now_s)
         self._inside -= 1
         self._endings.append(self._busy_s)
 
     def retry_after_s(self, waiting: int, now_s: float) -> int:
-        """Return in how many whole seconds as many as wait now will have ended, from 1 to 60.
+        """Return the whole seconds, from 1 to 60, until as many requests will have ended as are waiting now.
 
-        Time in which nothing ended counts, so that a stall lengthens the guess. Before the first ending nothing is known but
-        that none took less than what has passed.
+        Time in which no request ended counts, so that a stall makes the estimate longer. Before the first ending the time that
+        has passed is the estimate for one request.
         """
         self._advance(now_s)
         measured_s = self._busy_s - self._endings[0]

@@ -1,7 +1,7 @@
-"""How many requests may be inside at once, counted in one place.
+"""The limit of requests that are inside at once.
 
-Owns the count, and the words of the refusal, with a guess at when trying again may help. Refuses to know what a request does
-once it is inside. Lives on the event loop: no locks.
+Owns the count, and the refusal with the time after which a retry makes sense. Does not know what a request does once it is
+inside. Runs on the event loop: no locks.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from tlserve.errors import Overloaded, TlserveError
 
 
 class Admission:
-    """Permits for requests that were admitted and have not ended, however they end."""
+    """Permits for requests that were admitted and have not ended."""
 
     def __init__(self, limit: int, waiting: Callable[[], int] = lambda: 1) -> None:
-        """`limit`: sequences that run plus requests that may wait; `waiting` says how many of them wait now."""
+        """`limit`: sequences that run plus requests that can wait; `waiting` returns the number of requests that wait now."""
         self._limit = limit
         self._waiting = waiting
         self._pace = Pace()
@@ -34,7 +34,7 @@ class Admission:
         return self._inside
 
     def check(self) -> None:
-        """Raise `Overloaded`, or what `close` was told to raise, if there is no permit now."""
+        """Raise `Overloaded` if there is no permit now, or the error of `close` after that was called."""
         if self._refuse is not None:
             raise self._refuse()
         if self._inside >= self._limit:
@@ -42,7 +42,7 @@ class Admission:
 
     @contextmanager
     def permit(self) -> Iterator[None]:
-        """Hold one permit for the block; raises as `check` does."""
+        """Hold one permit for the block; raises the same errors as `check`."""
         self.check()
         self._take()
         try:
@@ -51,7 +51,7 @@ class Admission:
             self._give_back()
 
     def close(self, refuse: Callable[[], TlserveError]) -> None:
-        """Admit nothing more: later calls of `permit` raise what `refuse` makes."""
+        """Admit no more requests: later calls of `permit` raise the error that `refuse` makes."""
         self._refuse = refuse
 
     def _overloaded(self) -> Overloaded:
@@ -62,7 +62,7 @@ class Admission:
         )
 
     async def wait_empty(self) -> None:
-        """Return when nobody holds a permit."""
+        """Wait until no request holds a permit."""
         await self._empty.wait()
 
     def _take(self) -> None:

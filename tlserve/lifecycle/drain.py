@@ -1,8 +1,8 @@
 """How a server ends: serving -> draining -> ended, or cut at the deadline or by a second signal.
 
-Owns the table of phases (pure), and `Drain`, which walks it: stop taking requests, wait for the open ones up to a
-deadline, then cut what is left. Refuses to know what a request is: it is handed four callables. Every wait has an end.
-Source: Kubernetes' pod termination.
+Owns the table of phases (pure), and `Drain`, which follows it: stop accepting requests, wait for the open ones up to a deadline,
+then cut those that are left. Does not know what a request is: four callables are its arguments. Every wait has an end. Source:
+Kubernetes' pod termination.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import trio
 from tlserve.errors import ServerFault
 
 CUT_GRACE_S = 5.0
-"""What cut requests get to send their error event, in seconds."""
+"""The time for cut requests to send their error events, in seconds."""
 
 EXIT_DRAINED = 0
 EXIT_CUT = 3
@@ -26,7 +26,7 @@ _log = logging.getLogger("tlserve.lifecycle")
 
 
 class Phase(enum.Enum):
-    """Where a server is in its life."""
+    """The phases in the life of a server."""
 
     SERVING = "serving"
     DRAINING = "draining"
@@ -35,7 +35,7 @@ class Phase(enum.Enum):
 
 
 class Happening(enum.Enum):
-    """What moves a server from one phase to the next."""
+    """The events that move a server from one phase to the next."""
 
     STOP_ASKED = "stop asked"
     DEADLINE_PASSED = "deadline passed"
@@ -44,14 +44,14 @@ class Happening(enum.Enum):
 
 @attrs.frozen
 class DrainState:
-    """A phase, and whether anything was cut on the way there."""
+    """A phase, and whether any request was cut before."""
 
     phase: Phase = Phase.SERVING
     was_cut: bool = False
 
     @property
     def exit_code(self) -> int:
-        """Return the exit code of a server that ends here."""
+        """Return the exit code of a server that ends in this state."""
         return EXIT_CUT if self.was_cut else EXIT_DRAINED
 
 
@@ -76,7 +76,7 @@ def next_state(state: DrainState, happening: Happening) -> DrainState:
 
 
 class Drain:
-    """The end of one server. `timeout_s`: how long open requests may go on after the first `stop`."""
+    """The end of one server. `timeout_s`: the time that open requests have after the first `stop`."""
 
     def __init__(self, timeout_s: float) -> None:
         self._timeout_s = timeout_s
@@ -86,18 +86,18 @@ class Drain:
 
     @property
     def phase(self) -> Phase:
-        """Return where the server is now."""
+        """Return the phase of the server."""
         return self._state.phase
 
     def stop(self) -> None:
-        """Start the drain; called once more, cut what is still open. Called after the end it does nothing."""
+        """Start the drain; a second call cuts the open requests; a call after the end does nothing."""
         self._state = next_state(self._state, Happening.STOP_ASKED)
         self._asked.set()
         if self._state.phase is Phase.CUT:
             self._patience.cancel()
 
     async def wait_asked(self) -> None:
-        """Return when the drain has begun."""
+        """Wait until the drain has begun."""
         await self._asked.wait()
 
     async def run(
@@ -108,17 +108,17 @@ class Drain:
         wait_ended: Callable[[], Awaitable[None]],
         cut: Callable[[], None],
     ) -> int:
-        """Wait for `stop`, drain, and return the exit code: 0, or 3 if something was cut.
+        """Wait for `stop`, drain, and return the exit code: 0, or 3 if a request was cut.
 
-        `close` ends the listeners and makes new requests be refused; `wait_ended` returns when no request is open, and
-        stands being cancelled; `cut` ends each open request with an error.
+        `close` ends the listeners and refuses new requests; `wait_ended` returns when no request is open, and can be
+        cancelled; `cut` ends each open request with an error.
         """
         await self._asked.wait()
         await close()
         if open_requests():
             await self._wait_or_cut(open_requests, wait_ended, cut)
             self._state = next_state(self._state, Happening.ALL_ENDED)
-        else:  # nothing is open, so nothing is cut, however often the stop was asked for
+        else:  # no request is open, so none is cut, even if the stop was requested twice
             self._state = DrainState(Phase.ENDED)
         return self._state.exit_code
 

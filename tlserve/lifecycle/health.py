@@ -1,8 +1,8 @@
-"""The health port: is the process alive, may it be sent requests, and what are its numbers.
+"""The health port: whether the process is alive, whether it is ready for requests, and its metrics.
 
-Owns the three routes and their statuses. Refuses to know what makes a server ready: it asks the callables it is handed, at
-every request. /healthz says 200 as long as it can say anything, in a drain and with a stuck engine too, so that a pod which
-finishes its streams is not killed for it. Source: Kubernetes' liveness and readiness probes.
+Owns the three routes and their statuses. Does not know what makes a server ready: it calls its arguments at every request.
+/healthz returns 200 as long as it can answer, also in a drain and with a stuck engine, so that a pod is not killed while it
+finishes its streams. Source: Kubernetes' liveness and readiness probes.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ def make_health_handler(
 ) -> Handler:
     """Return the handler of GET /healthz, /readyz and /metrics.
 
-    `not_ready_reason` returns "" when requests may come, else why not; `metrics` the exposition; `about` what /healthz says
-    besides, such as the kernels. `new_id` names a request that brings no id of its own. `guard_metrics` raises
-    `HttpFault` for headers with which /metrics is not to be read.
+    `not_ready_reason` returns "" if the server is ready, else the reason; `metrics` returns the exposition; `about` returns
+    further members of /healthz, such as the kernels. `new_id` returns an id for a request without one. `guard_metrics` raises
+    `HttpFault` for headers that do not give access to /metrics.
     """
 
     def answer_metrics(headers: Headers) -> Response:
@@ -74,5 +74,5 @@ def _document(status: int, content: Mapping[str, object]) -> Response:
 
 
 def _answer(status: int, text: str, content_type: str) -> Response:
-    # A probe must never be answered from a cache on the way.
+    # no cache on the way must answer a probe
     return Response(status, text.encode(), [("Content-Type", content_type), ("Cache-Control", "no-store")])

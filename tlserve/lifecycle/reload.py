@@ -1,8 +1,8 @@
-"""Notice that files have changed, and make again what was made from them.
+"""Notice that files have changed, and reload what was made from them.
 
-Owns the looking, once a second, and that a failure is told and changes nothing. Refuses to know what the files are. A file is
-another one if its place on the disk, its size or its time differ: so a link that is turned to another file, as Kubernetes
-does with a secret, is a change, too.
+Owns the check once a second, and the rule that a failure is logged and changes nothing. Does not know what the files are. A file
+has changed if its place on the disk, its size or its time differs, so a link that points to another file, as Kubernetes does with
+a secret, is also a change.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Look = tuple[tuple[int, ...] | None, ...]
 
 @attrs.frozen(kw_only=True)
 class Reloading:
-    """What is made of `paths`; `reload` makes it again, or raises `SettingsError` and leaves what was there."""
+    """Something made from `paths`; `reload` makes it again, or raises `SettingsError` and changes nothing."""
 
     what: str
     paths: Sequence[str]
@@ -35,9 +35,9 @@ class Reloading:
 async def watch_files(
     reloadings: Sequence[Reloading], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Reload whatever changes, until cancelled; started once the files were looked at for the first time.
+    """Reload files that change, until cancelled; started when the files have been checked for the first time.
 
-    Without files there is nothing to wake up for, and it returns at once: an idle server is woken by nobody.
+    Without files it returns at once, so that an idle server does not wake up.
     """
     seen = [look_at(one.paths) for one in reloadings]
     task_status.started()
@@ -51,7 +51,7 @@ async def watch_files(
 
 
 def look_at(paths: Sequence[str]) -> Look:
-    """Return what tells one state of the files from another; None for one that is not there."""
+    """Return a value that differs between two states of the files; None for a missing file."""
     return tuple(map(_look_at_one, paths))
 
 
@@ -68,6 +68,6 @@ def _reload(one: Reloading) -> None:
         one.reload()
     except SettingsError as error:
         for line in error.refusals:
-            _log.error("%s not reloaded, what was there stays: %s", one.what, line)
+            _log.error("%s not reloaded and unchanged: %s", one.what, line)
     else:
         _log.info("%s reloaded", one.what)

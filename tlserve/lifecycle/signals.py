@@ -1,7 +1,7 @@
-"""SIGTERM and SIGINT become calls: the first starts the drain, the second cuts it, a third kills as if we were not there.
+"""SIGTERM and SIGINT become calls: the first starts the drain, the second cuts it, a third has its default effect.
 
-Owns which signals stop a server. Refuses to know what stopping is. Source: POSIX; trio's `open_signal_receiver`, which must
-run in the main thread.
+Owns the signals that stop a server. Does not know what a stop means. Source: POSIX; trio's `open_signal_receiver`, which must run
+in the main thread.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ async def watch_stop_signals(
 ) -> None:
     """Call `drain` at the first stop signal and `cut` at the second, then return.
 
-    Started once the signals are received; until then, and after the return, they do what they did before.
+    Started when the signals are received; before that, and after the return, they have their default effect.
     """
     with trio.open_signal_receiver(*STOP_SIGNALS) as received:
         task_status.started()
-        _say("draining; once more to cut what is open", await anext(received))
+        _say("draining; a second signal cuts open requests", await anext(received))
         drain()
         _say("cutting", await anext(received))
         cut()

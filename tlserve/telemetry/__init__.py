@@ -1,1 +1,1 @@
-"""The metric catalogue, the text of /metrics, the request log, and where log lines go."""
+"""The metric catalogue, the text of /metrics, the request log, traces, and the form of log lines."""

@@ -16,9 +16,9 @@ import attrs
 
 @attrs.frozen
 class Metric:
-    """A row: a counter's name ends in `_total`; every label takes values from a set that no client can widen.
+    """A row: a counter's name ends in `_total`; no client can add values to a label.
 
-    `buckets` are the inclusive upper bounds of a histogram; the bucket of all values comes on top.
+    `buckets` are the inclusive upper bounds of a histogram, without the bucket of all values.
     """
 
     name: str
@@ -38,49 +38,52 @@ ROWS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048)
 KV_BLOCKS = Metric(
     "tl_engine_kv_blocks",
     "gauge",
-    "Blocks of keys and values: used by live sequences, held by the prefix cache alone, or free.",
+    "Blocks of keys and values: used by live sequences, held only by the prefix cache, or free.",
     "blocks",
     ("state",),
 )
-QUEUE_DEPTH = Metric("tl_engine_queue_depth", "gauge", "Requests that wait to run.", "requests")
-ACTIVE_SEQUENCES = Metric("tl_engine_active_sequences", "gauge", "Sequences that run.", "sequences")
+QUEUE_DEPTH = Metric("tl_engine_queue_depth", "gauge", "Requests that are waiting.", "requests")
+ACTIVE_SEQUENCES = Metric("tl_engine_active_sequences", "gauge", "Sequences that are running.", "sequences")
 BATCH_TOKENS = Metric("tl_engine_batch_tokens", "gauge", "Rows of the latest step, prefill and decode.", "tokens")
 PREFIX_CACHE_HIT_RATIO = Metric(
     "tl_engine_prefix_cache_hit_ratio",
     "gauge",
-    "Prompt tokens that the prefix cache supplied, over those asked of it, since the start.",
+    "Prompt tokens found in the prefix cache, over all prompt tokens looked up, since the start.",
     "ratio",
 )
 PREEMPTIONS = Metric(
-    "tl_engine_preemptions_total", "counter", "Sequences sent back to the queue for want of blocks.", "sequences"
+    "tl_engine_preemptions_total",
+    "counter",
+    "Sequences sent back to the queue because blocks were missing.",
+    "sequences",
 )
-KV_EVICTIONS = Metric("tl_engine_kv_evictions_total", "counter", "Blocks that the prefix cache gave up.", "blocks")
+KV_EVICTIONS = Metric("tl_engine_kv_evictions_total", "counter", "Blocks that the prefix cache has evicted.", "blocks")
 PREFIX_CACHE_QUERIES = Metric(
-    "tl_engine_prefix_cache_queries_total", "counter", "Prompt tokens asked of the prefix cache.", "tokens"
+    "tl_engine_prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", "tokens"
 )
 PREFIX_CACHE_HITS = Metric(
-    "tl_engine_prefix_cache_hits_total", "counter", "Prompt tokens that the prefix cache supplied.", "tokens"
+    "tl_engine_prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", "tokens"
 )
 PROMPT_TOKENS = Metric("tl_engine_prompt_tokens_total", "counter", "Prompt tokens of admitted requests.", "tokens")
-GENERATED_TOKENS = Metric("tl_engine_generated_tokens_total", "counter", "Tokens that were drawn.", "tokens")
+GENERATED_TOKENS = Metric("tl_engine_generated_tokens_total", "counter", "Tokens that have been drawn.", "tokens")
 DRAFTED_TOKENS = Metric("tl_engine_drafted_tokens_total", "counter", "Tokens that speculation proposed.", "tokens")
-ACCEPTED_TOKENS = Metric("tl_engine_accepted_tokens_total", "counter", "Proposed tokens that were drawn.", "tokens")
+ACCEPTED_TOKENS = Metric("tl_engine_accepted_tokens_total", "counter", "Proposed tokens that were accepted.", "tokens")
 FINISHED = Metric(
     "tl_engine_finished_total",
     "counter",
-    "Sequences that left the engine: at a stop id, at their length, aborted (the client left, a stop string was met, a "
-    "deadline or a drain came), or failed here.",
+    "Sequences that have left the engine: at a stop id, at their length, aborted (the client left, a stop string was found, a "
+    "deadline passed, or the server drained), or failed.",
     "sequences",
     ("finish",),
 )
 STEPS = Metric("tl_engine_steps_total", "counter", "Steps of the engine.", "steps")
 STEP_SECONDS = Metric("tl_engine_step_seconds_total", "counter", "Time spent in steps.", "seconds")
-FORWARD_SECONDS = Metric("tl_engine_forward_seconds_total", "counter", "Time of it in the forward pass.", "seconds")
+FORWARD_SECONDS = Metric("tl_engine_forward_seconds_total", "counter", "Time spent in the forward pass.", "seconds")
 HTTP_REQUESTS = Metric(
     "tl_http_requests_total",
     "counter",
-    "Requests that ended: by status (499: the client left before its answer was complete), and by the finish of the answer, "
-    "empty where none was generated to its end.",
+    "Requests that have ended: by status (499: the client left before its answer was complete), and by the finish of the answer, "
+    "empty if no answer was generated to its end.",
     "requests",
     ("route", "method", "status", "finish"),
 )
@@ -90,7 +93,7 @@ STEP_DURATION = Metric(
 STEP_ROWS = Metric(
     "tl_engine_step_rows",
     "histogram",
-    "Rows of one step: tokens of prompts and of answers that it computed together.",
+    "Rows of one step: tokens of prompts and answers that are computed together.",
     "tokens",
     (),
     ROWS,
@@ -98,7 +101,7 @@ STEP_ROWS = Metric(
 QUEUE_TIME = Metric(
     "tl_request_queue_time_seconds",
     "histogram",
-    "From the request that is read and understood to the start of its prefill.",
+    "From the end of reading the request to the start of its prefill.",
     "seconds",
     (),
     WAITS_S,
@@ -114,7 +117,7 @@ FIRST_TOKEN_TIME = Metric(
 TOKEN_TIME = Metric(
     "tl_request_time_per_output_token_seconds",
     "histogram",
-    "Mean time between the tokens of one answer, the first not counted.",
+    "Mean time between the tokens of one answer, without the first.",
     "seconds",
     (),
     STEPS_S,
@@ -122,29 +125,27 @@ TOKEN_TIME = Metric(
 DURATION = Metric(
     "tl_request_duration_seconds",
     "histogram",
-    "From the arrival of a request to the end of its answer; of requests that a model answered to the end.",
+    "From the arrival of a request to the end of its answer, for requests with a complete answer of a model.",
     "seconds",
     (),
     WAITS_S,
 )
 PROMPT_LENGTH = Metric(
-    "tl_request_prompt_tokens", "histogram", "Prompt tokens of requests that were answered.", "tokens", (), LENGTHS
+    "tl_request_prompt_tokens", "histogram", "Prompt tokens of requests with a complete answer.", "tokens", (), LENGTHS
 )
-OUTPUT_LENGTH = Metric(
-    "tl_request_output_tokens", "histogram", "Tokens of answers that came to their end.", "tokens", (), LENGTHS
-)
+OUTPUT_LENGTH = Metric("tl_request_output_tokens", "histogram", "Tokens of complete answers.", "tokens", (), LENGTHS)
 FLEET_NODES = Metric(
     "tl_fleet_nodes",
     "gauge",
-    "Nodes that a head knows: ready, draining, or away (out of reach, stalled, of another model). 0 where this is no head.",
+    "Nodes that a head knows: ready, draining, or away (out of reach, stalled, or of another model). 0 if this is not a head.",
     "nodes",
     ("state",),
 )
-FLEET_LOSSES = Metric(
-    "tl_fleet_node_losses_total", "counter", "Times that a node went out of the head's reach.", "nodes"
+FLEET_LOSSES = Metric("tl_fleet_node_losses_total", "counter", "Times that the head has lost a node.", "nodes")
+FLEET_MOVES = Metric("tl_fleet_moves_total", "counter", "Running answers that were moved to another node.", "requests")
+BUILD_INFO = Metric(
+    "tl_build_info", "gauge", "Always 1; the labels name the version and the kernels.", "", ("version", "kernels")
 )
-FLEET_MOVES = Metric("tl_fleet_moves_total", "counter", "Answers under way that another node went on with.", "requests")
-BUILD_INFO = Metric("tl_build_info", "gauge", "Always 1; the labels say what runs.", "", ("version", "kernels"))
 
 METRICS = (
     KV_BLOCKS,

@@ -1,6 +1,6 @@
-"""What the head of a fleet counts, for /metrics.
+"""The numbers of a fleet head for /metrics.
 
-Owns the type alone; the head fills it in.
+Owns only the type; the head fills it in.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class FleetFigures:
-    """The nodes of now by their states, and what has happened since the start; a server that is no head has none of it.
+    """The current nodes by state, and the totals since the start; all are 0 for a server that is not a head.
 
-    `nodes_draining` take nothing new, `nodes_away` cannot have anything now.
+    `nodes_draining` accept no new requests; `nodes_away` cannot be used at all.
     """
 
     nodes_ready: int = 0

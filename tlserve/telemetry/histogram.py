@@ -1,7 +1,7 @@
 """Counting values by size, cheaply enough for every step of the engine.
 
-Owns the counting: one list of whole numbers, one search per value, no locks. The observer is the only writer; a snapshot is
-a value that may go anywhere.
+Owns the counting: one list of whole numbers, one search per value, no locks. The observer is the only writer; a snapshot is an
+immutable value.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tlserve.generation import Distribution
 
 
 class Histogram:
-    """Counts of values up to each of `bounds` (ascending, inclusive, as Prometheus has it), and their sum."""
+    """Counts of values up to each of `bounds` (ascending and inclusive, as in Prometheus), and their sum."""
 
     def __init__(self, bounds: Sequence[float]) -> None:
         self._bounds = tuple(bounds)
@@ -26,5 +26,5 @@ class Histogram:
         self._total += value
 
     def snapshot(self) -> Distribution:
-        """Return what was counted so far."""
+        """Return the counts so far."""
         return Distribution(self._bounds, tuple(self._counts), self._total)

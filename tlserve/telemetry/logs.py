@@ -1,13 +1,13 @@
-"""Where log lines go and how they look: lines for people, or one JSON document a line, on standard error.
+"""The form of log lines on standard error: lines for people, or one JSON document per line.
 
-Owns the handler of the logger "tlserve" and its two formats; what OpenTelemetry's package has to say goes the same way. Refuses
-to touch the root logger, which belongs to the program that we run in; only the command line calls `set_up_logs`.
+Owns the handler of the logger "tlserve" and its two formats; the messages of OpenTelemetry's package use it as well. Does not
+touch the root logger, which belongs to the program around this package; only the command line calls `set_up_logs`.
 
     2026-01-31T12:00:00.000Z info tlserve.request id=4f1c method=POST path=/v1/chat/completions status=200 ...
     {"time": "2026-01-31T12:00:00.000Z", "level": "info", "logger": "tlserve.request", "event": "request", ...}
 
-Whatever a message holds, it cannot begin a line of its own nor move a terminal's cursor: control characters are escaped, and the
-lines of a traceback are set in.
+No message can begin a new line or move the cursor of a terminal: control characters are escaped, and the lines of a traceback are
+indented.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _LOGGERS = ("tlserve", "opentelemetry")
 
 @attrs.frozen
 class LogEvent:
-    """A message that is more than a sentence: `lines` for people, a `summary` and `fields` with stable names for programs."""
+    """A structured message: `lines` for people, a `summary` and `fields` with stable names for programs."""
 
     name: str
     summary: str
@@ -47,7 +47,7 @@ class _Utc(logging.Formatter):
 
 
 class LineFormatter(_Utc):
-    """Write a record as lines that each begin with its UTC time, its severity and its logger."""
+    """Writes a record as lines that each begin with its UTC time, its severity and its logger."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 (the name is logging's)
         """Return the record's lines: one, unless it is a `LogEvent` of several."""
@@ -56,16 +56,16 @@ class LineFormatter(_Utc):
         return "\n".join(f"{head} {escaped(line)}" for line in lines)
 
     def formatException(self, ei: object) -> str:  # noqa: N802
-        """Return a traceback, set in, so that no line of it can pass for a record."""
+        """Return an indented traceback, so that none of its lines looks like a record."""
         lines = super().formatException(ei).split("\n")  # type: ignore[arg-type]
         return "\n".join(_INDENT + escaped(line) for line in lines)
 
 
 class JsonFormatter(_Utc):
-    """Write a record as one JSON document on one line, in ASCII."""
+    """Writes a record as one JSON document on one line, in ASCII."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the document: `time`, `level`, `logger`, `event`, `message`, then the event's own fields."""
+        """Return the document: `time`, `level`, `logger`, `event`, `message`, then the fields of the event."""
         event = record.msg if isinstance(record.msg, LogEvent) else None
         head = {
             "time": self.formatTime(record),
@@ -80,7 +80,7 @@ class JsonFormatter(_Utc):
 
 
 def escaped(text: str) -> str:
-    """Return `text` with its control characters, line breaks among them, written as escapes."""
+    """Return `text` with its control characters, including line breaks, as escapes."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -88,7 +88,7 @@ FORMATS: Mapping[str, Callable[[], logging.Formatter]] = {"text": LineFormatter,
 
 
 def set_up_logs(level: str, stream: TextIO | None = None, *, form: str = "text") -> None:
-    """Send what "tlserve" and its children log at `level` ("info") or above to `stream`, standard error if None.
+    """Send the messages of "tlserve" and its children at `level` ("info") or above to `stream`, standard error if None.
 
     `form` is a name of `FORMATS`. A second call replaces the first one's handler.
     """

@@ -1,9 +1,9 @@
 """The text of /metrics: the catalogue's rows filled from snapshots.
 
-Owns which number goes into which row. Refuses to keep state: the engine keeps its counters (`EngineStatistics`), the HTTP side
-its own (`RequestCounts`, `RequestHistograms`). Source: the Prometheus text exposition format 0.0.4, written by prometheus-client.
+Owns the mapping of numbers to rows. Has no state: the engine has its counters (`EngineStatistics`), and the HTTP side has its own
+(`RequestCounts`, `RequestHistograms`). Source: the Prometheus text exposition format 0.0.4, written by prometheus-client.
 
-With one model, the rows have the labels of the catalogue; with several, those of an engine also say which `model`.
+With one model, the rows have the labels of the catalogue; with several, those of an engine also have the label `model`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def metrics_text(
     kernels: str = "",
     vllm_aliases: bool = False,
 ) -> str:
-    """Return the exposition of one snapshot, with every row of the catalogue, each once; `engines` by their served ids."""
+    """Return the exposition of one snapshot, with every row of the catalogue once; `engines` by their served ids."""
     shown = engines or {"": EngineStatistics()}
     rows = {model: _model_rows(model, now, histograms or RequestHistograms()) for model, now in shown.items()}
     own: Rows = {
@@ -110,7 +110,7 @@ def _plain(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, float]]:
 
 @attrs.frozen(eq=False)
 class _Snapshot(Collector):
-    """What prometheus-client asks for the families."""
+    """The collector that prometheus-client reads the families from."""
 
     families: list[Metric]
 
@@ -154,7 +154,7 @@ def _histogram_family(metric: catalogue.Metric, samples: Samples) -> Metric:
 
 
 def _cumulative(metric: catalogue.Metric, found: Distribution) -> list[tuple[str, float]]:
-    """Return (upper bound, values up to it) for each bucket; an engine that has not counted yet has none."""
+    """Return (upper bound, values up to it) for each bucket; all are 0 for an engine that has not counted yet."""
     bounds = found.bounds or metric.buckets
     counts = found.counts if found.bounds else (0,) * (len(bounds) + 1)
     return list(zip([*map(str, map(float, bounds)), "+Inf"], map(float, accumulate(counts)), strict=True))

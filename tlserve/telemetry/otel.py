@@ -1,8 +1,8 @@
 """Spans by OpenTelemetry: the extra `tlserve[otel]`.
 
-Owns the provider (one of our own: the process's global one is left alone) and the words of the refusal when the package is not
-there. Refuses to know which facts a span holds (`span_facts`). What else can be set (the service's name, headers for the
-collector, the sampler) comes from the variables OTEL_* that the package itself reads.
+Owns the provider (its own one: the global provider of the process is left alone). Does not know the facts in a span
+(`span_facts`). Further options (the service's name, headers for the collector, the sampler) come from the variables OTEL_*, which
+the package itself reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _EXPORTER = "opentelemetry.exporter.otlp.proto.http.trace_exporter"
 
 
 def otlp_processor(endpoint: str) -> SpanProcessor:
-    """Return what sends spans to the collector at `endpoint`, in batches, from a thread of its own; raises ImportError."""
+    """Return a processor that sends spans to the collector at `endpoint`, in batches, from its own thread; raises ImportError."""
     exporter: Any = importlib.import_module(_EXPORTER)
     return BatchSpanProcessor(exporter.OTLPSpanExporter(endpoint=endpoint))
 
@@ -40,14 +40,14 @@ class OtelTracer:
         self._tracer = self._provider.get_tracer("tlserve", version)
 
     def start(self, traceparent: str | None, tracestate: str | None, wall_s: float) -> OtelSpan:
-        """Open the span of a request that came at `wall_s`."""
+        """Open the span of a request that arrived at `wall_s`."""
         named = {TRACEPARENT: traceparent, TRACESTATE: tracestate}
         caller = _PROPAGATOR.extract({name: value for name, value in named.items() if value is not None})
         start_ns = int(wall_s * 1e9)
         return OtelSpan(self._tracer.start_span("request", caller, SpanKind.SERVER, start_time=start_ns), start_ns)
 
     def close(self) -> None:
-        """Send what is left to the collector."""
+        """Send the remaining spans to the collector."""
         self._provider.shutdown()
 
 
@@ -60,7 +60,7 @@ class OtelSpan:
 
     @property
     def traceparent(self) -> str:
-        """The header that names this span to others."""
+        """The header that names this span to other programs."""
         context = self.span.get_span_context()
         return f"00-{context.trace_id:032x}-{context.span_id:016x}-{context.trace_flags:02x}"
 
@@ -70,7 +70,7 @@ class OtelSpan:
         return f"{self.span.get_span_context().trace_id:032x}"
 
     def end(self, record: RequestRecord) -> None:
-        """Fill the span from the record and end it at the record's time."""
+        """Fill the span from the record and end it at the time of the record."""
         facts = span_facts(record)
         self.span.update_name(facts.name)
         self.span.set_attributes(dict(facts.attributes))

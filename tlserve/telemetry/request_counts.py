@@ -1,7 +1,7 @@
-"""How many requests ended, by route, method, status and the finish of a generated answer.
+"""The number of requests that have ended, by route, method, status and the finish of a generated answer.
 
-Owns the counts and the bounds of their labels: a route is one of those handed in, or "other", and so is a method, so that no
-client can make a new series by a name of its own. Refuses to know what a route does. One task counts: not thread-safe.
+Owns the counts and the values of their labels: an unknown route or method is "other", so that no client can make a new series.
+Does not know what a route does. One task counts: not thread-safe.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class RequestCounts:
         self._counts: Counter[tuple[str, ...]] = Counter()
 
     def count(self, method: str, path: str, status: int, finish: str = "") -> None:
-        """Count one request; `path` is its own, with or without its query, `finish` one of the few words of an answer."""
+        """Count one request; `path` is with or without its query, `finish` is one of the few values of an answer."""
         label = method if method in METHODS else OTHER
         self._counts[self.route_of(path), label, str(status), finish] += 1
 

@@ -1,7 +1,7 @@
-"""How long requests took and how long they were, by the model that answered them, from the records of their log lines.
+"""The times and lengths of requests, by model, from their log records.
 
-Owns which fact of a record goes into which histogram. Refuses to measure: the record says it. One task observes: not
-thread-safe. A request without a model (it was refused, or asks for no model) is not in here; `RequestCounts` has all of them.
+Owns the mapping of a record's facts to histograms. Does not measure: the record has the times. One task observes: not
+thread-safe. A request without a model (it was refused, or needs no model) is not counted here; `RequestCounts` has all requests.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class RequestHistograms:
         self._models: dict[str, Mapping[Metric, Histogram]] = {}
 
     def observe(self, record: RequestRecord) -> None:
-        """Count what `record` knows."""
+        """Count the facts of `record`."""
         if record.model is not None:
             histograms = self._of(record.model)
             for metric, value in facts(record):
@@ -48,7 +48,7 @@ class RequestHistograms:
 
 
 def facts(record: RequestRecord) -> Iterator[tuple[Metric, float]]:
-    """Yield what a record says, by row; times in seconds. A cut answer has its waits, but neither an end nor a length."""
+    """Yield the facts of a record, by row; times are in seconds. A cut answer has its waits, but no end and no length."""
     if record.queue_ms is not None:
         yield catalogue.QUEUE_TIME, (record.queue_ms - (record.prepared_ms or 0.0)) / 1000
     if record.first_token_ms is not None:

@@ -1,7 +1,7 @@
-"""One line per request: who, what, how it ended, how long it took; never the text of a prompt or an answer.
+"""One line per request: its id, its route, how it ended, how long it took; never the text of a prompt or an answer.
 
-Owns the record and how it is written. Everything that a client chose is quoted as a JSON string in ASCII as soon as it holds
-anything but plain characters, so that no request can begin a line of its own or move the cursor of a terminal.
+Owns the record and its form. A value from a client is quoted as a JSON string in ASCII if it has other than plain characters, so
+that no request can begin a new line or move the cursor of a terminal.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _LONGEST = 200
 
 @attrs.frozen(kw_only=True)
 class RequestRecord:
-    """What is said of one answered request. Times are in milliseconds from the arrival; None is left out of the line.
+    """The facts of one answered request. Times are in milliseconds from the arrival; None is left out of the line.
 
-    `error` is the code of a refusal or fault, or its type where it has no code, and `param` the field that is at fault; their
-    message is not logged, for it may quote the request. `key` is the name of the API key, never the key; `trace_id` that of the
-    caller's trace, or of our own.
+    `error` is the code of an error, or its type if it has no code, and `param` the wrong field; the message is not logged,
+    because it can quote the request. `key` is the name of the API key, never the key; `trace_id` is that of the caller's trace,
+    or of tlserve's own.
     """
 
     request_id: str
@@ -49,7 +49,7 @@ class RequestRecord:
 
     @property
     def is_complete(self) -> bool:
-        """Say whether a whole answer was sent; one that was generated has a finish of its own."""
+        """Say whether a complete answer was sent; a generated answer also needs a finish."""
         generated = self.completion_tokens is not None
         return self.status == 200 and self.finish != "error" and (self.finish is not None or not generated)
 
@@ -117,7 +117,7 @@ class RequestFigures:
 
 
 def log_request(record: RequestRecord) -> None:
-    """Write the record's line: a warning if the fault was ours (status 5xx), else an information."""
+    """Log the record: as a warning for a fault of the server (status 5xx), else as information."""
     level = logging.WARNING if record.status >= 500 else logging.INFO
     if _log.isEnabledFor(level):
         fields = request_fields(record)
@@ -126,7 +126,7 @@ def log_request(record: RequestRecord) -> None:
 
 
 def request_fields(record: RequestRecord) -> Mapping[str, object]:
-    """Return the record under its stable names, every one of them, null where nothing is known."""
+    """Return all fields of the record under their stable names, null for unknown ones."""
     return {_NAMES.get(name, name): _shown(value) for name, value in attrs.asdict(_without_query(record)).items()}
 
 
@@ -145,7 +145,7 @@ def _cut(text: str) -> str:
 
 
 def request_line(record: RequestRecord) -> str:
-    """Return the record as `name=value` pairs on one line of printable ASCII; a query is cut off, as it may hold secrets."""
+    """Return the record as `name=value` pairs on one line of printable ASCII, without the query, which can have secrets."""
     pairs = attrs.asdict(_without_query(record)).items()
     return " ".join(f"{_NAMES.get(name, name)}={_value(value)}" for name, value in pairs if value is not None)
 

@@ -1,8 +1,8 @@
-"""What a trace says of one request: the name of its span, its attributes, and what happened when.
+"""The content of a request's span: its name, its attributes, and its events.
 
-Owns the words, all taken from the request's log record, so that a span can no more hold the text of a prompt or an answer than a
-log line can. Refuses to know OpenTelemetry's package. Source: the semantic conventions for HTTP server spans and, in development,
-for generative AI spans.
+Owns the names; all values come from the request's log record, so that a span never has the text of a prompt or an answer. Knows
+nothing of OpenTelemetry's package. Source: the semantic conventions for HTTP server spans and, in development, for generative AI
+spans.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LONGEST_PATH = 200
 
 @attrs.frozen
 class SpanFacts:
-    """A span's content; the times of `events` are in milliseconds from its start."""
+    """The content of a span; the times of `events` are in milliseconds from its start."""
 
     name: str
     attributes: Mapping[str, Attribute]
@@ -35,7 +35,7 @@ class SpanFacts:
 
 
 def span_facts(record: RequestRecord) -> SpanFacts:
-    """Return what the span of an ended request says; a fault is only what was ours."""
+    """Return the content of the span of a request that has ended; only a fault of the server counts as failed."""
     failed = record.status >= 500 or record.finish == "error"
     return SpanFacts(_name(record), _attributes(record), _events(record), failed)
 
@@ -49,7 +49,7 @@ def _route(record: RequestRecord) -> str:
 
 
 def _name(record: RequestRecord) -> str:
-    """Return a name of which there are few: the operation and the served model, or the method alone."""
+    """Return one of a few names: the operation and the served model, or only the method."""
     operation = OPERATIONS.get(_route(record))
     if operation is None:
         return _method(record).replace("_OTHER", "HTTP")

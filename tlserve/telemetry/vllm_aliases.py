@@ -1,7 +1,7 @@
-"""The same numbers under the names that vLLM gives them, for dashboards and autoscalers that know those.
+"""The same numbers under vLLM's names, for dashboards and autoscalers that use those.
 
-Owns the names and from which row of our catalogue each is taken. An alias stands here only if it means the same: a number that we
-do not have is left out, never invented. Source: vLLM's metrics of 2025 (its version 1 engine); the colon in the names is theirs.
+Owns the names and the row of the catalogue behind each. There is an alias only where both mean the same: a number that tlserve
+does not have is left out. Source: vLLM's metrics of 2025 (its version 1 engine), which have the colon in their names.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _FINISHES = {"aborted": "abort", "failed": "error"}
 
 @attrs.frozen
 class Alias:
-    """A name of vLLM. Its samples are those of `row`, or what `compute` makes of the statistics, with the label of the model."""
+    """A name of vLLM. Its samples are those of `row`, or what `compute` returns, with the label of the model."""
 
     name: str
     kind: Literal["gauge", "counter", "histogram"]
@@ -33,11 +33,11 @@ class Alias:
 
     @property
     def source(self) -> str:
-        """Say where the number comes from."""
+        """Return the source of the number, for the reference page."""
         return f"`{self.row.name}`" + (": used over all" if self.compute else "")
 
     def samples(self, model: str, now: EngineStatistics, rows: Mapping[catalogue.Metric, Samples]) -> Samples:
-        """Return the samples of one model; `rows` are those of our own names."""
+        """Return the samples of one model; `rows` are those of the catalogue."""
         if self.compute is not None:
             return {(model,): self.compute(now)}
         return {(model, *(_FINISHES.get(label, label) for label in labels)): v for labels, v in rows[self.row].items()}
