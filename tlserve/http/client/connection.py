@@ -6,8 +6,8 @@ and retries; `tlserve.http.client.pool` keeps connections open. Source: h11's cl
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
-from contextlib import contextmanager
+import math
+from collections.abc import AsyncIterator, Iterable, Sequence
 from types import TracebackType
 
 import attrs
@@ -33,12 +33,7 @@ class HttpResponse:
     body: bytes
 
 
-@contextmanager
-def _broken_is_one_error() -> Iterator[None]:
-    try:
-        yield
-    except (h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise ResponseBroken(str(error) or "the connection was lost") from error
+_BROKEN = (h11.ProtocolError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class ResponseStream:
@@ -55,11 +50,14 @@ class ResponseStream:
         event = await _next_event(self._machine, self._stream)
         return bytes(event.data) if isinstance(event, h11.Data) else b""
 
-    async def read(self) -> bytes:
-        """Return the rest of the body."""
-        parts = []
-        while part := await self.receive():
-            parts.append(part)
+    async def read(self, limit_bytes: float = math.inf) -> bytes:
+        """Return the rest of the body; raises `ResponseBroken`, also if it is larger than `limit_bytes`."""
+        parts, size = [], 0
+        while isinstance(event := await _next_event(self._machine, self._stream), h11.Data):
+            parts.append(bytes(event.data))
+            size += len(event.data)
+            if size > limit_bytes:
+                raise ResponseBroken(f"the response is larger than {limit_bytes} bytes")
         return b"".join(parts)
 
     async def lines(self) -> AsyncIterator[bytes]:
@@ -92,10 +90,12 @@ class HttpClient:
         self, method: str, target: str, headers: Iterable[tuple[str, str]] = (), body: bytes = b""
     ) -> ResponseStream:
         """Send a request and return its response as soon as the head has arrived; raises `ResponseBroken`."""
-        with _broken_is_one_error():
+        try:
             if self._machine.our_state is h11.DONE:
                 self._machine.start_next_cycle()
-            await self.stream.send_all(self._request_bytes(method, target, Headers(headers), body))
+            await self.stream.send_all(self._request_bytes(method, target, [*headers, ("Host", self._host)], body))
+        except _BROKEN as error:
+            raise _broken(error) from error
         event: object = h11.InformationalResponse(status_code=100, headers=[])
         while isinstance(event, h11.InformationalResponse):
             event = await _next_event(self._machine, self.stream)
@@ -104,11 +104,9 @@ class HttpClient:
         pairs = ((name.decode("ascii"), value.decode("latin-1")) for name, value in event.headers.raw_items())
         return ResponseStream(event.status_code, Headers(pairs), self._machine, self.stream)
 
-    def _request_bytes(self, method: str, target: str, headers: Headers, body: bytes) -> bytes:
-        fields = [
-            (name.encode("ascii"), value.encode("latin-1")) for name, value in headers.adding(("Host", self._host))
-        ]
-        if (body or method == "POST") and "transfer-encoding" not in headers:
+    def _request_bytes(self, method: str, target: str, headers: Sequence[tuple[str, str]], body: bytes) -> bytes:
+        fields = [(name.encode("ascii"), value.encode("latin-1")) for name, value in headers]
+        if (body or method == "POST") and all(name.lower() != "transfer-encoding" for name, _ in headers):
             fields.append((b"Content-Length", b"%d" % len(body)))
         parts = [self._machine.send(h11.Request(method=method, target=target, headers=fields))]
         if body:
@@ -140,7 +138,13 @@ async def connect(host: str, port: int) -> HttpClient:
 
 
 async def _next_event(machine: h11.Connection, stream: trio.abc.Stream) -> object:
-    with _broken_is_one_error():
+    try:
         while (event := machine.next_event()) is h11.NEED_DATA:
             machine.receive_data(bytes(await stream.receive_some(_RECEIVE_BYTES)))
-        return event
+    except _BROKEN as error:
+        raise _broken(error) from error
+    return event
+
+
+def _broken(error: Exception) -> ResponseBroken:
+    return ResponseBroken(str(error) or "the connection was lost")

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Iterable
 import attrs
 import trio
 
-from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream
+from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken
 
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
@@ -120,7 +120,7 @@ class ClientPool:
         keep = False
         try:
             answer = await client.open(method, target, headers, body)
-            whole = HttpResponse(answer.status, answer.headers, await _read_bounded(answer))
+            whole = HttpResponse(answer.status, answer.headers, await answer.read(MAX_ANSWER_BYTES))
             keep = client.is_reusable and not self._closed and len(self._idle) < MAX_IDLE
             return whole
         finally:
@@ -128,13 +128,3 @@ class ClientPool:
                 self._idle.append(client)
             else:
                 await client.aclose()
-
-
-async def _read_bounded(answer: ResponseStream) -> bytes:
-    parts, size = [], 0
-    while part := await answer.receive():
-        parts.append(part)
-        size += len(part)
-        if size > MAX_ANSWER_BYTES:
-            raise ResponseBroken(f"the response is larger than {MAX_ANSWER_BYTES} bytes")
-    return b"".join(parts)
