@@ -35,20 +35,15 @@ class LogprobEntry:
     offset: int = 0
 
 
+@attrs.define(eq=False)
 class EntryQueue:
     """Entries that wait for their text: each is sent with the character that its first byte belongs to.
 
     `read` is the number of characters that the detokenizer has returned so far.
     """
 
-    def __init__(self) -> None:
-        self.read = 0
-        self._waiting: deque[LogprobEntry] = deque()
-
-    @property
-    def are_waiting(self) -> bool:
-        """Say whether any entries are waiting."""
-        return bool(self._waiting)
+    read: int = 0
+    _waiting: deque[LogprobEntry] = attrs.field(factory=deque)
 
     def append(self, entry: LogprobEntry) -> None:
         """Add the entry of the next token."""

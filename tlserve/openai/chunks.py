@@ -52,7 +52,8 @@ class Chunks:
 
     def piece(self, delta: Delta, choice: int = 0, extras: Extras = NO_EXTRAS, usage: Usage | None = None) -> bytes:
         """Return a chunk of text; the last one of a choice has the reason of its end. `usage` is the request's so far."""
-        if delta.is_content and extras is NO_EXTRAS and usage is None:  # nearly all chunks: one a token
+        more = delta.finish or delta.reasoning or delta.calls or delta.logprobs
+        if not more and extras is NO_EXTRAS and usage is None:  # nearly all chunks: one a token
             text = encode(delta.content)
             return b'%b{"index":%d,%b%b%b' % (self.start, choice, self.before, text, self._plain_end)
         tail = self._tail(delta) + self._choice_end(extras) + self._end(extras, usage)

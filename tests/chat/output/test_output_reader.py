@@ -13,7 +13,7 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.logprob_entries import TokenChoice
 from tlserve.chat.output.call_deltas import new_call_id
-from tlserve.chat.output.deltas import Answer, AnswerCall, CallDelta, Delta, fold
+from tlserve.chat.output.deltas import NOTHING, Answer, AnswerCall, Delta, fold
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.errors import ClientError
 from tlserve.generation import Finish, TokenEvent, TokenLogprob
@@ -296,11 +296,10 @@ def test_everything_is_content_in_the_plain_dialect():
     assert (list(reader.feed("")), list(reader.finish()), reader.held) == ([], [], 0)
 
 
-@pytest.mark.parametrize(
-    "delta", [Delta(content="a"), Delta(finish=Finish.STOP), Delta(reasoning="r"), Delta(calls=(CallDelta(0, "t"),))]
-)
-def test_a_delta_is_empty_only_with_nothing_in_it(delta):
-    assert (delta.is_empty, Delta().is_empty) == (False, True)
+def test_a_token_without_text_has_no_delta():
+    deltas = read_deltas(BYTES, events("é".encode(), finish=None))
+    assert deltas[0] is NOTHING
+    assert deltas[1] == Delta(content="é")
 
 
 # --- calls ------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import attrs
 
-from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, ChannelText, Piece
+from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
 from tlserve.chat.output.deltas import CallDelta
 
 
@@ -26,8 +26,6 @@ class CallNumbers:
 
     def number(self, pieces: list[Piece]) -> tuple[CallDelta, ...]:
         """Return one delta for each call to which `pieces` add something."""
-        if len(pieces) == 1 and isinstance(pieces[0], ChannelText):
-            return ()
         deltas: dict[int, CallDelta] = {}
         for piece in pieces:
             if isinstance(piece, CallOpened):

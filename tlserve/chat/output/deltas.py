@@ -43,16 +43,6 @@ class Delta:
     finish: Finish | None = None
     called: bool = False
 
-    @property
-    def is_empty(self) -> bool:
-        """Say whether there is nothing to send."""
-        return not (self.content or self.finish or self.reasoning or self.calls or self.logprobs)
-
-    @property
-    def is_content(self) -> bool:
-        """Say whether there is content and nothing else."""
-        return bool(self.content) and not (self.finish or self.reasoning or self.calls or self.logprobs)
-
 
 NOTHING = Delta()
 

@@ -69,6 +69,7 @@ class OutputReader:
         self._was_named = tools is not None and tools.named
         self._stops = StopStrings(stops, include=include_stop)
         self._entries = EntryQueue()
+        self._has_entries = False
         self._reasoning = ReasoningTokens()
 
     @property
@@ -77,7 +78,7 @@ class OutputReader:
         return self._reasoning.count
 
     def feed(self, event: TokenEvent) -> Delta:
-        """Return the delta that `event` adds; it is empty once the answer has ended.
+        """Return the delta that `event` adds, NOTHING if there is nothing to send; always so once the answer has ended.
 
         A token that ends the answer by its id has no text. A stop string that is completed by the last allowed token ends the
         answer by "stop", not by "length".
@@ -93,6 +94,7 @@ class OutputReader:
 
     def _read(self, event: TokenEvent) -> list[Piece]:
         if event.logprob is not None:
+            self._has_entries = True
             self._entries.append(self._entry(event, event.logprob))
         spelled = self._markers.get(event.token) if self._markers else None
         text = self._detokenizer.feed(spelled or self._tokenizer.token_bytes(event.token))
@@ -125,20 +127,21 @@ class OutputReader:
         self.stopped = finish is not None
         if self.stopped:
             self._reasoning.finish()
-        content, reasoning = _texts(pieces)
-        calls = self._calls.number(pieces)
+        content, reasoning, others = _texts(pieces)
+        calls = self._calls.number(others) if others else ()
+        logprobs = self._released() if self._has_entries else ()
+        if not (content or finish or reasoning or calls or logprobs):
+            return NOTHING
         return Delta(
             content=content,
             reasoning=reasoning,
             calls=calls,
-            logprobs=self._released(),
+            logprobs=logprobs,
             finish=finish,
             called=finish is Finish.STOP and self._calls.closed > 0 and not self._was_named,
         )
 
     def _released(self) -> tuple[LogprobEntry, ...]:
-        if not self._entries.are_waiting:
-            return ()
         if self.stopped and not self._stops.stopped:
             return self._entries.take_all()
         return self._entries.take(self._dialect.held + self._stops.held)
@@ -159,16 +162,18 @@ def _control_markers(tokenizer: Tokenizer, markers: Iterable[str]) -> Mapping[in
     }
 
 
-def _texts(pieces: list[Piece]) -> tuple[str, str]:
-    """Return the content and the reasoning.
+def _texts(pieces: list[Piece]) -> tuple[str, str, list[Piece]]:
+    """Return the content, the reasoning, and the other pieces.
 
     A step has one or two pieces, so adding strings is cheaper than joining lists.
     """
     content = reasoning = ""
+    others: list[Piece] = []
     for piece in pieces:
-        if isinstance(piece, ChannelText):
-            if piece.channel is Channel.CONTENT:
-                content += piece.text
-            else:
-                reasoning += piece.text
-    return content, reasoning
+        if not isinstance(piece, ChannelText):
+            others.append(piece)
+        elif piece.channel is Channel.CONTENT:
+            content += piece.text
+        else:
+            reasoning += piece.text
+    return content, reasoning, others

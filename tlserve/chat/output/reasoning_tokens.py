@@ -7,16 +7,18 @@ Tokens after the last piece count for the channel of the last piece.
 
 from __future__ import annotations
 
+import attrs
+
 from tlserve.chat.dialect import Channel, ChannelText, Piece
 
 
+@attrs.define(eq=False)
 class ReasoningTokens:
     """Counts the tokens of the reasoning; `waiting` tokens are not in a channel yet."""
 
-    def __init__(self) -> None:
-        self.count = 0
-        self.waiting = 0
-        self._is_reasoning = False
+    count: int = 0
+    waiting: int = 0
+    _is_reasoning: bool = False
 
     def settle(self, piece: Piece) -> None:
         """Count the waiting tokens for the channel of `piece`."""

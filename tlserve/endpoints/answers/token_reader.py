@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import attrs
 
 from tlserve.chat.logprob_entries import LogprobEntry
-from tlserve.chat.output.deltas import Delta
+from tlserve.chat.output.deltas import NOTHING, Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.generation import GenerationEvent, PrefillStarted, Progress, PromptLogprobs, TokenEvent
@@ -136,7 +136,7 @@ class TokenReader:
             self._add_echo(parts)
         delta = self._reader.feed(event)
         self._unshown += (event.token,)
-        if not delta.is_empty:
+        if delta is not NOTHING:
             placed = self._placed(delta) if delta.logprobs else delta
             parts.append(AnswerPart(placed, self._unshown, self._reader.reasoning_tokens))
             self._unshown = ()
