@@ -11,6 +11,7 @@ EVERYWHERE = {
     "unfinished work": r"\b(TODO|FIXME|XXX|NotImplementedError\(\))",
     "a type error silenced without its code": r"#\s*type:\s*ignore(?!\[)",
     "a lint finding silenced without its code": r"#\s*noqa(?!:)",
+    "a conflict that was not resolved": r"^(<{7}|>{7}) ",
     "a debugger": r"\b(breakpoint\(|pdb\.set_trace)",
 }
 IN_TESTS = {
