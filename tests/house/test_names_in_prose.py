@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.names_in_text import missing_names, prose_of
+from tests.kit.names_in_text import link_is_true, links_to_symbols, missing_names, prose_of
 from tests.kit.source_tree import CHECKOUT
 
 READ = {"tlserve": ("*.py", "*.c", "*.h"), "tests": ("*.py",), "docs": ("*.md", "*.py"), "specs": ("*.md",)}
@@ -26,6 +26,22 @@ def test_every_name_in_the_prose_of_a_folder_is_there(folder: str) -> None:
 
 def test_every_name_in_the_pages_at_the_top_is_there() -> None:
     assert missing_in(sorted(CHECKOUT.glob("*.md"))) == {}
+
+
+def pages() -> list[Path]:
+    return [*sorted(CHECKOUT.glob("*.md")), *sorted((CHECKOUT / "docs").rglob("*.md"))]
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_every_symbol_that_a_page_links_is_in_its_file(page: Path) -> None:
+    assert [link for link, source in links_to_symbols(page).items() if not link_is_true(link, source)] == []
+
+
+def test_a_link_to_a_symbol_that_is_not_there_is_seen(tmp_path: Path) -> None:
+    engine, forward = CHECKOUT / "tlserve/engine/engine.py", CHECKOUT / "tlserve/kernels/native/forward.c"
+    page = tmp_path / "page.md"
+    page.write_text(f"[`Engine.step`]({engine}) [`Engine.fly`]({engine}) [`forward`]({forward}) [`fly`]({forward})")
+    assert [link_is_true(link, source) for link, source in links_to_symbols(page).items()] == [True, False, True, False]
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ _C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 _FILE = re.compile(r"(?<![\w/.<*{-])(?P<path>(?:[\w.-]+/)*[\w-]+\.(?:py|c|h))\b(?!\w|\(|\.\w)")
 _PATH = re.compile(r"`(?P<path>(?:tlserve|tests|docs|specs|\.ci)/[\w./-]*)`")
 _DOTTED = re.compile(r"(?<![./-])\b(?P<name>(?:tlserve|tests|docs)(?:\.[A-Za-z_]\w*)+)(?!\w|/\d)")
+_LINK = re.compile(r"\[`(?P<symbol>[\w.]+)`\]\((?P<target>[^)#\s]+\.(?:py|c|h))\)")
 _MEMBER = re.compile(r"`(?P<owner>[A-Z]\w+)\.(?P<member>[a-z_]\w*)(?:\(\))?`")
 
 
@@ -63,10 +64,30 @@ def missing_names(text: str) -> list[str]:
     return sorted({*files, *paths, *dotted, *members} - ELSEWHERE)
 
 
+def links_to_symbols(page: Path) -> dict[str, Path]:
+    """Return the links of a page whose text is a symbol in backticks and whose target is a source file."""
+    return {
+        match[0]: (page.parent / match["target"]).resolve()
+        for match in _LINK.finditer(page.read_text(encoding="utf-8"))
+    }
+
+
+def link_is_true(link: str, source: Path) -> bool:
+    """Say whether the source of a link defines the symbol that the link names."""
+    symbol = link[2 : link.index("`]")]
+    if not source.is_file():
+        return False
+    text = source.read_text(encoding="utf-8")
+    if source.suffix == ".py":
+        return defines(ast.parse(text), symbol)
+    return re.search(rf"^\w[\w *]*\b{symbol}\(.*\{{$", text, re.MULTILINE) is not None
+
+
 @functools.cache
 def has_file(name: str) -> bool:
     """Say whether a file of the checkout has this name, or ends in this path."""
-    return any(path == name or path.endswith(f"/{name}") for path in all_files())
+    tail = name.rpartition("../")[2]
+    return any(path == tail or path.endswith(f"/{tail}") for path in all_files())
 
 
 @functools.cache
