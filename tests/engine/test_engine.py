@@ -458,6 +458,20 @@ def test_a_constraint_that_cannot_take_drafts_back_ends_its_own_request():
     assert len(tokens_of(happened[other])) == 5
 
 
+class Costly(Alternating):
+    def mask(self):
+        raise errors.GrammarLimitExceeded("the grammar takes too much work for one token")
+
+
+@pytest.mark.spec("ENG-31")
+def test_a_grammar_that_reaches_its_limit_ends_its_own_request():
+    engine = small()
+    key, other = engine.add_request(constrained(), Costly()), engine.add_request(REQUEST)
+    happened = run_to_end(engine)
+    assert isinstance(happened[key][-1].error, errors.GrammarLimitExceeded)
+    assert len(tokens_of(happened[other])) == 5
+
+
 # --- speculation
 
 

@@ -13,7 +13,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.engine.sampling.constraint import ConstraintFailed, Mask, advance, allows, mask_of, narrowed, take_back
+from tlserve.engine.sampling.constraint import Mask, advance, allows, mask_of, narrowed, take_back
 from tlserve.engine.sampling.interface import Draw, Drawn, Sampler, SamplerRun
 from tlserve.engine.step_plan import SequenceRows
 from tlserve.errors import ServerFault
@@ -99,11 +99,11 @@ def _look_ahead(rows: SequenceRows) -> tuple[list[Mask | None], _Broken | None]:
                 break
             advance(constraint, draft)
             accepted += 1
-    except ConstraintFailed as fault:
+    except ServerFault as fault:
         broken = _Broken(len(masks), fault)
     try:
         take_back(constraint, accepted)
-    except ConstraintFailed as fault:  # its position is unknown now: not even the first row may draw
+    except ServerFault as fault:  # its position is unknown now: not even the first row may draw
         return [], _Broken(0, fault)
     return masks, broken
 
