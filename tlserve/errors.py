@@ -26,7 +26,7 @@ def single_cause(error: BaseException) -> BaseException:
 
 
 class ClientError(TlserveError):
-    """A request that can never succeed as it was sent; `param` names the field, `code` the kind where there is one."""
+    """A request that can never succeed as it was sent; `param` names the field, `code` the kind, if it has one."""
 
     def __init__(self, message: str, *, param: str | None = None, code: str | None = None) -> None:
         super().__init__(message)
@@ -35,14 +35,14 @@ class ClientError(TlserveError):
 
 
 class Refusal(ClientError):
-    """A public field with a value that this server does not serve (yet): named, never ignored."""
+    """A public field with a value that this server does not support (yet): it is named, never ignored."""
 
     def __init__(self, message: str, *, param: str) -> None:
         super().__init__(message, param=param, code="unsupported_parameter")
 
 
 class ContextLengthExceeded(ClientError):
-    """The prompt, or the prompt and the asked-for tokens, do not fit the model's context."""
+    """The prompt, or the prompt with the requested tokens, does not fit the model's context."""
 
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
@@ -66,7 +66,7 @@ class KvHandleNotFound(ClientError):
 
 
 class Unavailable(TlserveError):
-    """The request is fine and may succeed later; `retry_after_s` is a whole number of seconds, at least 1."""
+    """The request is valid and may succeed later; `retry_after_s` is a whole number of seconds, at least 1."""
 
     code = "unavailable"
 
@@ -76,21 +76,29 @@ class Unavailable(TlserveError):
 
 
 class Overloaded(Unavailable):
-    """The admission queue is full: refused at once, nothing was queued."""
+    """The admission queue is full: the request is refused at once and not queued."""
 
     code = "rate_limit_exceeded"
 
 
 class NoCapacity(Unavailable):
-    """Admitted, but no KV blocks came free before the queue deadline."""
+    """The request was admitted, but no KV blocks became free before the queue deadline."""
 
     code = "no_capacity"
 
 
 class Draining(Unavailable):
-    """The server is shutting down: it finishes what it has and takes nothing new."""
+    """The server is shutting down: it finishes its open requests and admits no new ones."""
 
     code = "draining"
+
+    def __init__(
+        self,
+        message: str = "the server is shutting down and takes no new requests; retry after a moment",
+        *,
+        retry_after_s: int = 1,
+    ) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
 
 
 class DeadlineExceeded(TlserveError):
@@ -101,7 +109,7 @@ class DeadlineExceeded(TlserveError):
 
 
 class ServerFault(TlserveError):
-    """Something here is broken; the client did nothing wrong."""
+    """A fault of the server; the client did nothing wrong."""
 
 
 class GrammarLimitExceeded(ServerFault):
@@ -109,18 +117,21 @@ class GrammarLimitExceeded(ServerFault):
 
 
 class EngineFailed(ServerFault):
-    """The engine raised while it worked: every open request ends with this, and the process with a non-zero code."""
+    """The engine raised an exception: every open request ends with this error, and the process with a non-zero code."""
 
 
 class DrainCut(ServerFault):
-    """The drain ran past its limit, so an answer that was under way is cut, and says so."""
+    """The drain reached its limit, so an unfinished answer ends with this error."""
+
+    def __init__(self, message: str = "the server had to stop before this answer was complete") -> None:
+        super().__init__(message)
 
 
 # --- the operator's fault, found at start --------------------------------------------------------------------------
 
 
 class OperatorError(TlserveError):
-    """The server cannot start as it was asked to; the message says what to change."""
+    """The server cannot start with this configuration; the message says what to change."""
 
 
 class SettingsError(OperatorError):
@@ -132,11 +143,11 @@ class SettingsError(OperatorError):
 
 
 class ModelMissing(OperatorError):
-    """There is no model where the settings point."""
+    """There is no model at the place that the settings name."""
 
 
 class ModelRefused(OperatorError):
-    """The model's files are there, but cannot be served: damaged, or of an architecture not known here."""
+    """The model's files exist, but cannot be served: they are damaged, or of an unsupported architecture."""
 
 
 class AddressInUse(OperatorError):
@@ -144,4 +155,4 @@ class AddressInUse(OperatorError):
 
 
 class DownloadFailed(OperatorError):
-    """A model could not be fetched, or what came is not what was expected."""
+    """A model could not be downloaded, or the download is not the expected file."""

@@ -26,9 +26,9 @@ from numpy.typing import NDArray
 class SamplingParams:
     """How one token is drawn from the logits; applied in the order of the fields, in float64 (an edited logit is rounded once).
 
-    `repetition_penalty` divides the positive logits of the tokens that stand in prompt or answer, and multiplies the negative
+    `repetition_penalty` divides the positive logits of the tokens that are in prompt or answer, and multiplies the negative
     ones; 1 is off. `presence_penalty` is taken from the logit of each token that is in the answer, `frequency_penalty` once
-    for each time it stands there. `logit_bias` is added: pairs of an id and a number, an id at most once. The mask of the
+    for each time it is there. `logit_bias` is added: pairs of an id and a number, an id at most once. The mask of the
     grammar comes next. `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
     """
 
@@ -43,7 +43,7 @@ class SamplingParams:
 
 
 class TokenConstraint(Protocol):
-    """What a grammar allows next; made by `chat`, used by the engine, which never sees the grammar."""
+    """The tokens that a grammar allows next; made by `chat`, used by the engine, which never sees the grammar."""
 
     def mask(self) -> NDArray[np.uint32]:
         """Return the allowed ids as a bit mask: bit `i % 32` of word `i // 32` stands for id `i`."""
@@ -52,7 +52,7 @@ class TokenConstraint(Protocol):
         """Advance over `token`, which the mask allowed."""
 
     def rollback(self, count: int) -> None:
-        """Take back the last `count` accepted tokens (a drafted run that the sampler did not draw)."""
+        """Take back the last `count` accepted tokens (drafts that the sampler did not draw)."""
 
 
 @attrs.frozen
@@ -70,7 +70,7 @@ class CompiledGrammar(Protocol):
 
 
 class GrammarCompiler(Protocol):
-    """Makes constraints of grammars; made by `chat`, used by a backend beside its engine, on any thread."""
+    """Compiles grammars; made by `chat`, used by a backend, on any thread."""
 
     def compile(self, grammar: Grammar, stop_ids: frozenset[int]) -> CompiledGrammar:
         """Return `grammar` compiled, its constraints allowing `stop_ids` where the answer may end; slow.
@@ -86,14 +86,14 @@ class GrammarCompiler(Protocol):
 class GenerationRequest:
     """One sequence to continue. `emitted` are tokens already produced elsewhere: the sample index starts after them.
 
-    `logprobs` None: no log-probabilities are computed; k >= 0: the drawn token's, and the k best beside it, all from
+    `logprobs` None: no log-probabilities are computed; k >= 0: the drawn token's, and the k best ones, all from
     the raw distribution (before temperature and filters). `stop_ids` end the answer; the one drawn is reported as a token
     with `finish` STOP and is never part of the text. `max_tokens` counts `emitted` too. The first `min_tokens` tokens of the
-    answer are none of `stop_ids`, unless the grammar allows nothing else: then the answer ends.
+    answer are not from `stop_ids`, unless the grammar allows nothing else: then the answer ends.
 
-    `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place; a request with
-    `emitted` was told them before. Requests with different `cache_salt` never find each other's blocks in the prefix cache.
-    `progress`: `Progress` events are wanted.
+    `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place; for a request with
+    `emitted` they were reported before. Requests with different `cache_salt` never find each other's blocks in the prefix
+    cache. `progress`: the request asks for `Progress` events.
     """
 
     prompt: tuple[int, ...]
@@ -148,7 +148,7 @@ class TokenEvent:
 
 @attrs.frozen
 class PromptToken:
-    """A token of the prompt: its log-probability in the raw distribution, and the best ones at its place, best first."""
+    """A token of the prompt: its log-probability in the raw distribution, and the best tokens at its place, best first."""
 
     token: int
     logprob: float
@@ -165,7 +165,7 @@ class PromptLogprobs:
 
 @attrs.frozen
 class Progress:
-    """How far a request is that asked to be told: `ahead` requests wait before it, or `done` of its prompt's tokens are there.
+    """The progress of a request that asked for it: `ahead` requests wait before it, or `done` prompt tokens are computed.
 
     `ahead` None: it has left the queue. May come before `PrefillStarted`, and never after the first `TokenEvent`.
     """
@@ -177,11 +177,16 @@ class Progress:
 GenerationEvent = PrefillStarted | PromptLogprobs | Progress | TokenEvent
 
 TokenStream = AsyncIterator[Sequence[GenerationEvent]]
-"""Batches of events, each at least one long, in order: all that is ready, so that it can leave in one write.
+"""Batches of events in order, each with at least one event: all that is ready, so that one write can send it.
 
 Only `Progress` may come before `PrefillStarted`; the iteration ends after the event with `finish`. Raises `NoCapacity`,
 `EngineFailed` or `DrainCut`.
 """
+
+
+def is_last_event(event: object) -> bool:
+    """Return whether `event` is the last one of an answer: a token with its finish."""
+    return isinstance(event, TokenEvent) and event.finish is not None
 
 
 @attrs.frozen(kw_only=True)
@@ -197,9 +202,9 @@ class EmbeddingRequest:
 class BackendInfo:
     """What a backend serves. `context_tokens` bounds prompt and answer together.
 
-    `admission_limit` bounds the requests inside at once: more in one call can never be admitted. None: not known.
+    `admission_limit` bounds the requests admitted at once: one call with more can never be admitted. None: not known.
 
-    `system_fingerprint` is a hash of all that the exactness contract lets an answer depend on besides the request.
+    `system_fingerprint` is a hash of everything that the exactness contract lets an answer depend on, except the request.
     """
 
     model_id: str
@@ -215,9 +220,9 @@ class BackendInfo:
 
 @attrs.frozen
 class Distribution:
-    """How many values lay in each bucket.
+    """The number of values in each bucket.
 
-    `counts[i]` of those up to `bounds[i]`, the last of those beyond; `total` is the sum of the values.
+    `counts[i]` counts values up to `bounds[i]`, the last one those beyond all bounds; `total` is the sum of the values.
     """
 
     bounds: tuple[float, ...] = ()
@@ -258,7 +263,7 @@ class EngineStatistics:
 
     @property
     def prefix_cache_hit_ratio(self) -> float:
-        """Prompt tokens that the prefix cache supplied, over prompt tokens asked of it; 0 before the first."""
+        """Prompt tokens found in the prefix cache, over prompt tokens looked up; 0 before the first lookup."""
         return (
             self.prefix_cache_hits_total / self.prefix_cache_queries_total if self.prefix_cache_queries_total else 0.0
         )
@@ -268,13 +273,13 @@ class Backend(Protocol):
     """Something that continues token sequences: the local engine, or a fleet of them."""
 
     def info(self) -> BackendInfo:
-        """Say what is served and whether it is ready."""
+        """Describe what is served, and whether it is ready."""
 
     def statistics(self) -> EngineStatistics:
         """Return the latest snapshot of gauges and counters."""
 
     def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
-        """Admit `request` and stream its tokens; leaving the block is the abort.
+        """Admit `request` and stream its tokens; leaving the block aborts it.
 
         Entering raises `Overloaded`, `Draining`, `ContextLengthExceeded` or `EngineFailed`; then nothing was admitted.
         """
@@ -286,4 +291,4 @@ class Backend(Protocol):
         """
 
     async def drain(self) -> None:
-        """Take nothing new and return when all that was admitted has ended."""
+        """Admit nothing more, and return when every admitted request has ended."""

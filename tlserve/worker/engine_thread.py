@@ -1,7 +1,7 @@
-"""The engine's own thread: take commands, step, report; until told to stop.
+"""The engine's own thread: take commands, step, report; until a `Stop`.
 
-Owns the loop and the map from tickets (the event loop's names of requests) to the engine's keys. Refuses to know who
-sent a command and where a report goes. Runs inside `trio.to_thread`; asks once per turn whether it was cancelled.
+Owns the loop and the map from tickets (the event loop's names of requests) to the engine's keys. Does not know who sends the
+commands and who gets the reports. Runs inside `trio.to_thread`, and checks for cancellation once per turn.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tlserve.generation import (
     GenerationRequest,
     Progress,
     TokenConstraint,
-    TokenEvent,
+    is_last_event,
 )
 from tlserve.worker.mailbox import Mailbox
 
@@ -29,7 +29,7 @@ Ticket = int
 
 @attrs.frozen
 class Generate:
-    """Start a generation, under the constraint that its grammar became."""
+    """Start a generation, under the constraint of its grammar."""
 
     ticket: Ticket
     request: GenerationRequest
@@ -47,7 +47,7 @@ class Embed:
 
 @attrs.frozen
 class Abort:
-    """Forget a request; its blocks are free within the step. Unknown tickets are ignored: the request has ended."""
+    """Forget a request; its blocks are free before the next step. Unknown tickets are ignored: the request has ended."""
 
     ticket: Ticket
 
@@ -62,7 +62,7 @@ Command = Generate | Embed | Abort | Stop
 
 @attrs.frozen(eq=False)
 class Ended:
-    """One request ended here, before or beside the engine: refused by it, cut by a drain, or its engine is gone."""
+    """The end of a request outside the engine: the engine refused it, a drain cut it, or the engine failed."""
 
     error: TlserveError
 
@@ -73,7 +73,7 @@ Batch = tuple[Outcome, ...]
 
 @attrs.frozen(eq=False)
 class Report:
-    """What one turn of the loop brought: events by ticket, in order, and the statistics after it."""
+    """The results of one turn of the loop: events by ticket, in order, and the statistics after it."""
 
     outcomes: Sequence[tuple[Ticket, Batch]]
     statistics: EngineStatistics
@@ -84,7 +84,7 @@ class SteppingEngine(Protocol):
 
     @property
     def has_work(self) -> bool:
-        """Whether a step would do something."""
+        """Whether a step would have anything to do."""
 
     def add_request(self, request: GenerationRequest, constraint: TokenConstraint | None = None) -> int:
         """Queue a generation and return its key."""
@@ -93,17 +93,17 @@ class SteppingEngine(Protocol):
         """Queue an embedding sequence and return its key."""
 
     def abort(self, key: int) -> None:
-        """Forget a request, whatever its state."""
+        """End a request, whatever its state."""
 
     def step(self, announce: Callable[[list[EngineEvent]], None]) -> Sequence[EngineEvent]:
-        """Run one step and say what happened; `announce` gets what begins in it, before it is computed."""
+        """Run one step and return its events; `announce` gets those of requests that begin in it, before it is computed."""
 
     def statistics(self) -> EngineStatistics:
         """Return the gauges and counters."""
 
 
 class EngineThread:
-    """The loop; `run` is called on the engine's thread, everything else happens inside it."""
+    """The loop; `run` is called on the engine's thread, and everything else happens inside it."""
 
     def __init__(self, engine: SteppingEngine, mailbox: Mailbox[Command, Report]) -> None:
         self._engine = engine
@@ -113,7 +113,7 @@ class EngineThread:
         self._stopped = False
 
     def run(self) -> None:
-        """Loop until `Stop` or cancellation; an exception of the engine leaves through here."""
+        """Loop until `Stop` or cancellation; raises what the engine raises."""
         while True:
             refused = self._apply_all(self._mailbox.take(wait=not self._engine.has_work))
             trio.from_thread.check_cancelled()
@@ -123,7 +123,7 @@ class EngineThread:
             self._mailbox.post(Report(refused + outcomes, self._engine.statistics()))
 
     def _announce(self, events: Sequence[EngineEvent]) -> None:
-        """Report before a step is computed that requests have left the queue: a step may take seconds."""
+        """Report that requests have left the queue before the step is computed: a step may take seconds."""
         self._mailbox.post(Report(self._outcomes(events), self._engine.statistics()))
 
     def _apply_all(self, commands: Sequence[Command]) -> list[tuple[Ticket, Batch]]:
@@ -173,12 +173,10 @@ class EngineThread:
 
 
 def is_progress(outcomes: Sequence[Outcome]) -> bool:
-    """Return whether `outcomes` say no more than how far the request is."""
+    """Return whether `outcomes` are progress events only."""
     return all(isinstance(outcome, Progress) for outcome in outcomes)
 
 
 def is_last(outcome: Outcome) -> bool:
-    """Return whether nothing follows `outcome` in its request."""
-    return isinstance(outcome, EmbeddingReady | Failed | Ended) or (
-        isinstance(outcome, TokenEvent) and outcome.finish is not None
-    )
+    """Return whether `outcome` is the last of its request."""
+    return isinstance(outcome, EmbeddingReady | Failed | Ended) or is_last_event(outcome)

@@ -1,6 +1,6 @@
 """The `Backend` that runs the engine on one thread of this process.
 
-Owns the tickets of open requests, their channels, and the life of the engine thread. Refuses to know HTTP and text.
+Owns the tickets of open requests, their channels, and the life of the engine thread. Knows nothing of HTTP and text.
 
 The nursery of `run`:
 
@@ -16,7 +16,7 @@ import itertools
 import logging
 import math
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import attrs
 import numpy as np
@@ -57,15 +57,15 @@ from tlserve.worker.token_stream import LocalTokenStream, OutcomeReader
 
 log = logging.getLogger("tlserve.worker")
 
-_PROGRESS_BATCHES = 64  # more of them than a client may leave unread
+_PROGRESS_BATCHES = 64  # progress batches that a client may leave unread
 
 
 @attrs.frozen(kw_only=True)
 class BackendLimits:
-    """What a local backend bounds; the times are in seconds.
+    """The limits of a local backend; times in seconds.
 
-    `admission`: requests inside at once. `embeddings`: embedding sequences that the engine gets at once, of all requests
-    together; the others wait here, so that thousands of inputs do not stand in front of a chat.
+    `admission`: requests admitted at once. `embeddings`: embedding sequences that the engine gets at once, of all requests
+    together; the others wait here, so that thousands of inputs do not delay a chat.
     """
 
     admission: int
@@ -86,7 +86,7 @@ class LocalBackend:
         compiler: GrammarCompiler | None = None,
         checks: CheckProgram | None = None,
     ) -> None:
-        """Without a `compiler` requests that have a grammar are refused."""
+        """Without a `compiler`, requests with a grammar are refused."""
         self._info = info
         self._grammars = Grammars(compiler, limits.grammars, checks)
         self._limits = limits
@@ -103,7 +103,7 @@ class LocalBackend:
     # --- generation.Backend
 
     def info(self) -> BackendInfo:
-        """Say what is served, and whether the engine thread is alive and its heartbeat fresh."""
+        """Describe what is served, and whether the engine thread runs and its heartbeat is recent."""
         reason = self._not_ready_reason()
         return attrs.evolve(self._info, ready=not reason, not_ready_reason=reason)
 
@@ -116,12 +116,9 @@ class LocalBackend:
         """Requests that run or wait here."""
         return self._admission.inside
 
-    def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
-        """Admit `request` and stream its tokens; leaving the block aborts what is left of it."""
-        return self._generate(request)
-
     @asynccontextmanager
-    async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+        """Admit `request` and stream its tokens; leaving the block aborts a request that has not ended."""
         self._check_context(len(request.prompt), "messages")
         constraint = await self._constraint(request)
         with self._admission.permit(), self._channel(_most_batches(request)) as (ticket, receive):
@@ -134,14 +131,14 @@ class LocalBackend:
                     self._mailbox.put(Abort(ticket))
 
     async def _constraint(self, request: GenerationRequest) -> TokenConstraint | None:
-        """Return what the request's grammar becomes, before anything is admitted; for who would be refused it is not compiled."""
+        """Return the constraint of the request's grammar; a request that would be refused compiles nothing."""
         if request.grammar is None:
             return None
         self._admission.check()
         return await self._grammars.start(request.grammar, request.stop_ids)
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
-        """Encode every input as a sequence of its own; all of them together hold one permit."""
+        """Encode every input as a sequence of its own; all of them share one permit."""
         for tokens in request.inputs:
             self._check_context(len(tokens), "input")
         with self._admission.permit():
@@ -181,16 +178,14 @@ class LocalBackend:
                 self._mailbox.put(Abort(ticket))
 
     async def drain(self) -> None:
-        """Admit nothing more and return when all that was admitted has ended."""
+        """Admit nothing more, and return when every admitted request has ended."""
         self.close()
         await self._admission.wait_empty()
 
     def close(self) -> None:
-        """Admit nothing more: new requests raise `Draining`; those inside go on."""
+        """Admit nothing more: new requests raise `Draining`; open requests continue."""
         if self._failure is None:
-            self._admission.close(
-                lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
-            )
+            self._admission.close(Draining)
 
     # --- the life of the engine
 
@@ -218,7 +213,7 @@ class LocalBackend:
 
     def cut(self) -> None:
         """End every open request with `DrainCut`."""
-        self._end_all(lambda: DrainCut("the server had to stop before this answer was complete"))
+        self._end_all(DrainCut)
 
     async def _stop_when_cancelled(self) -> None:
         try:
@@ -235,7 +230,7 @@ class LocalBackend:
     def _end_all(self, make_error: Callable[[], TlserveError]) -> None:
         for ticket in tuple(self._open):
             self._send(ticket, (Ended(make_error()),))
-            del self._open[ticket]  # it was the last word: what the engine still has to say is not delivered
+            del self._open[ticket]  # later reports of the engine for it are not delivered
 
     # --- channels
 
@@ -257,14 +252,14 @@ class LocalBackend:
 
     def _send(self, ticket: Ticket, outcomes: Batch) -> None:
         channel = self._open.get(ticket)
-        if channel is None:  # its consumer has gone, and the abort is on its way
+        if channel is None:  # its consumer has left, and the abort is in the mailbox
             return
         if (
             isinstance(outcomes[0], Progress)
             and is_progress(outcomes)
             and channel.statistics().current_buffer_used >= _PROGRESS_BATCHES
         ):
-            return  # nobody reads: a request may be moved about in the queue without end, its answer must find room
+            return  # nobody reads: its place in the queue may change many times, and its answer must still fit
         channel.send_nowait(outcomes)
 
     # --- decisions
@@ -275,7 +270,7 @@ class LocalBackend:
     def _check_context(self, prompt_tokens: int, param: str) -> None:
         if prompt_tokens > self._info.context_tokens:
             raise ContextLengthExceeded(
-                f"the input has {prompt_tokens} tokens, and this model's context holds {self._info.context_tokens}",
+                f"the input has {prompt_tokens} tokens, but this model's context holds {self._info.context_tokens}",
                 param=param,
             )
 
@@ -291,6 +286,6 @@ class LocalBackend:
 
 
 def _most_batches(request: GenerationRequest) -> int:
-    """Return how many reports a request can bring: its start, its tokens, its end, and what it asked to be told besides."""
+    """Return the largest number of batches of a request: its start, its tokens, its end, and what else it asked for."""
     prompt = 0 if request.prompt_logprobs is None else len(request.prompt)
     return request.max_tokens + 2 + prompt + (_PROGRESS_BATCHES if request.progress else 0)

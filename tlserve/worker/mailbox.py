@@ -1,7 +1,7 @@
 """The crossing between the event loop and the engine thread: commands go in, one report per step comes out.
 
-Owns both directions and the heartbeat. Commands wait in a thread-safe queue; a report is one `run_sync_soon` hop,
-however many tokens the step made. Refuses to know what commands and reports mean.
+Owns both directions and the heartbeat. Commands wait in a thread-safe queue; a report is one `run_sync_soon` call,
+however many tokens the step made. Does not know what commands and reports mean.
 
 `MemorySendChannel.send_nowait` from a foreign thread can seem to work and then hang the run, so nothing else in this
 package may touch a trio object from the engine thread.
@@ -35,18 +35,18 @@ class Mailbox(Generic[Command, Report]):
     # --- the event loop's side
 
     def put(self, command: Command) -> None:
-        """Hand `command` to the engine thread, waking it if it is idle."""
+        """Send `command` to the engine thread, and wake the thread if it is idle."""
         self._commands.put(command)
 
     def busy_s(self) -> float:
-        """Seconds since the engine thread last came back for commands; 0 while it waits for them."""
+        """Return the seconds since the engine thread last took commands; 0 while it waits for them."""
         since = self._busy_since
         return 0.0 if since is None else self._clock() - since
 
     # --- the engine thread's side
 
     def take(self, *, wait: bool) -> list[Command]:
-        """Return all commands there are, in order; with `wait`, block until there is one."""
+        """Return all waiting commands in order; with `wait`, block until there is one."""
         commands: list[Command] = []
         if wait:
             self._busy_since = None
@@ -59,7 +59,7 @@ class Mailbox(Generic[Command, Report]):
                 return commands
 
     def post(self, report: Report) -> None:
-        """Send `report` to the event loop; dropped when the loop has ended, for nobody is left to read it."""
+        """Send `report` to the event loop; drop it if the loop has ended."""
         try:
             self._token.run_sync_soon(self._deliver, report)
         except trio.RunFinishedError:

@@ -1,7 +1,7 @@
-"""One request's events as its consumer sees them: batches of all that is ready, or the error that ended it.
+"""One request's events as its consumer gets them: batches of all that is ready, or the error that ended it.
 
-Owns the channel's reading end, the queue deadline, and the joining of what came while the consumer was busy. Refuses to
-know the engine.
+Owns the channel's reading end and the queue deadline, and joins the batches that arrive while the consumer is busy. Knows
+nothing of the engine.
 """
 
 from __future__ import annotations
@@ -19,19 +19,18 @@ from tlserve.worker.engine_thread import Batch, Ended, Outcome, is_last, is_prog
 
 
 class OutcomeReader:
-    """Read batches of outcomes; the first that is more than progress must come before `deadline` (trio time)."""
+    """Read batches of outcomes; the first one besides progress must arrive before `deadline` (trio time)."""
 
     def __init__(self, receive: trio.MemoryReceiveChannel[Batch], deadline: float = math.inf) -> None:
         self._receive = receive
         self._deadline = deadline
 
     async def next_batch(self) -> list[Outcome]:
-        """Wait for an outcome and return it with all that is ready behind it; raises `NoCapacity` at the deadline."""
+        """Wait for an outcome and return it with all that are ready after it; raises `NoCapacity` at the deadline."""
         if self._deadline < math.inf:
             return await self._early_batch()
-        return self._join_ready(
-            list(await self._receive.receive())
-        )  # once a token: a cancel scope costs more than the rest
+        # once a token: a cancel scope would cost more than the rest
+        return self._join_ready(list(await self._receive.receive()))
 
     async def _early_batch(self) -> list[Outcome]:
         with trio.move_on_at(self._deadline):
@@ -39,7 +38,7 @@ class OutcomeReader:
             if not is_progress(batch):
                 self._deadline = math.inf
             return batch
-        raise NoCapacity("no room came free for this request before the queue deadline; retry after a moment")
+        raise NoCapacity("no capacity became free for this request before the queue deadline; retry after a moment")
 
     def _join_ready(self, batch: list[Outcome]) -> list[Outcome]:
         while True:
@@ -60,7 +59,7 @@ class LocalTokenStream:
 
     @property
     def engine_is_done(self) -> bool:
-        """Whether the engine itself said the last word, so that no abort is needed."""
+        """Whether the engine itself ended the request, so that no abort is needed."""
         return self._ended and not self._cut
 
     def __aiter__(self) -> LocalTokenStream:
@@ -68,15 +67,15 @@ class LocalTokenStream:
 
     async def __anext__(self) -> Sequence[GenerationEvent]:
         if not self._ended:
-            batch = self._settle(await self._reader.next_batch())
+            batch = self._take(await self._reader.next_batch())
             if batch:
                 return batch
         if self._error is not None:
             raise self._error
         raise StopAsyncIteration
 
-    def _settle(self, batch: list[Outcome]) -> Sequence[GenerationEvent]:
-        """Deliver the tokens that came before an error; the error itself follows them."""
+    def _take(self, batch: list[Outcome]) -> Sequence[GenerationEvent]:
+        """Return the events before an error; the error is raised after them."""
         self._ended = is_last(batch[-1])
         self._cut = isinstance(batch[-1], Ended)
         if isinstance(batch[-1], Failed | Ended):

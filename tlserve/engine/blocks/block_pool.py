@@ -1,22 +1,22 @@
 """Which blocks of keys and values are free, and how many sequences hold each of the others.
 
-Owns the reference counts and the choice of the next block. Refuses to know tokens, sequences and the prefix cache: a block
-that nobody holds is free only once its owner says so (`put_back`), because the cache may still want it.
+Owns the reference counts and the choice of the next block. Knows nothing of tokens, sequences and the prefix cache: a block
+without holders is free only after `put_back`, because the cache may still use it.
 
-Blocks of one sequence are handed out one after the other where possible: attention reads long runs faster. A new run starts
-in the first free stretch that has room for it and some more, a little behind its left neighbour, so that this can grow too and
-the memory that was ever touched stays near what is used; where no stretch has that room, in the middle of the longest.
+A sequence gets consecutive blocks where possible: attention reads long runs faster. A new run starts in the first free stretch
+with enough space for it and some more, and a little after its left neighbour, so that the neighbour can also grow and little
+memory is touched that is never used. If no stretch has that space, it starts in the middle of the longest one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-_ROOM_BLOCKS = 16  # what a run leaves free for its left neighbour, and wants for itself
+_SPARE_BLOCKS = 16  # blocks that a run leaves free for its left neighbour, and for its own growth
 
 
 class BlockPool:
-    """`blocks` blocks, each free, or held by `holders(block)` sequences."""
+    """`blocks` blocks; each is free, or held by `holders(block)` sequences."""
 
     def __init__(self, blocks: int) -> None:
         self.blocks = blocks
@@ -25,13 +25,13 @@ class BlockPool:
         self._holders = [0] * blocks
 
     def holders(self, block: int) -> int:
-        """Return how many block tables hold `block`."""
+        """Return the number of block tables that hold `block`."""
         return self._holders[block]
 
     def take(self, count: int, after: int = -1) -> list[int]:
-        """Hand out `count` free blocks, each with one holder; they follow `after` where they can.
+        """Hand out `count` free blocks, each with one holder; they follow `after` where possible.
 
-        The caller has checked that `free_count` suffices.
+        The caller has checked that there are `count` free blocks.
         """
         taken: list[int] = []
         while len(taken) < count:
@@ -47,12 +47,12 @@ class BlockPool:
         self._holders[block] += 1
 
     def let_go(self, block: int) -> bool:
-        """Count one holder less, and say whether that was the last one."""
+        """Remove one holder; return whether that was the last one."""
         self._holders[block] -= 1
         return self._holders[block] == 0
 
     def put_back(self, block: int) -> None:
-        """Make `block`, which nobody holds, free."""
+        """Make `block`, which has no holders, free."""
         self._free[block] = True
         self.free_count += 1
 
@@ -62,7 +62,7 @@ class BlockPool:
     def _start_of_run(self, count: int) -> int:
         edges = np.flatnonzero(np.diff(self._free.astype(np.int8), prepend=0, append=0))
         starts, lengths = edges[::2], edges[1::2] - edges[::2]
-        roomy = lengths >= count + 2 * _ROOM_BLOCKS
+        roomy = lengths >= count + 2 * _SPARE_BLOCKS
         chosen = int(np.argmax(roomy if roomy.any() else lengths))
         start, spare = int(starts[chosen]), max(0, int(lengths[chosen]) - count)
-        return start + (min(spare // 2, _ROOM_BLOCKS) if start else 0)
+        return start + (min(spare // 2, _SPARE_BLOCKS) if start else 0)

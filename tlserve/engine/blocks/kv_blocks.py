@@ -1,9 +1,9 @@
-"""The blocks of all sequences: who holds which, which are shared, and which is given up first.
+"""The blocks of all sequences: which sequence holds which, which are shared, and which is evicted first.
 
-Owns the block tables' contents and the order of eviction. Refuses to know why a sequence needs blocks (scheduler) and what
-is in them (model). Every block is in exactly one state: free, held by tables, or idle (cached, held by nobody).
+Owns the block tables' contents and the order of eviction. Does not know why a sequence needs blocks (scheduler) and what is in
+them (model). Every block is in exactly one state: free, held by tables, or idle (cached, but held by no table).
 
-One rule carries it: a table that holds a cached block holds all blocks of its beginning. A table releases its blocks from
+One rule makes it work: a table that holds a cached block holds all blocks of its beginning. A table releases its blocks from
 the end, so in the order of release every cached block comes before its parent, and the least recently used idle block
 never has a cached continuation: eviction takes the head of one queue.
 """
@@ -25,7 +25,7 @@ from tlserve.engine.blocks.prefix_cache import Prefix, PrefixCache
 class BlockTable:
     """One sequence's blocks in order of position; `path` are the first ones, as far as they are cached.
 
-    `root` None: the sequence neither reads the cache nor adds to it.
+    `root` None: the sequence neither reads nor fills the cache.
     """
 
     root: Prefix | None = None
@@ -35,7 +35,7 @@ class BlockTable:
 
     @property
     def last(self) -> Prefix | None:
-        """The beginning that the cached blocks reach; None without a cache."""
+        """The beginning that the cached blocks cover; None without a cache."""
         return self.path[-1] if self.path else self.root
 
     def as_array(self) -> NDArray[np.int32]:
@@ -45,7 +45,7 @@ class BlockTable:
         return self._array
 
     def changed(self) -> None:
-        """Drop the array: the blocks are others now."""
+        """Drop the array: the blocks have changed."""
         self._array = None
 
 
@@ -62,7 +62,7 @@ class KvBlocks:
 
     @property
     def available(self) -> int:
-        """Blocks that can be had without taking any from a sequence."""
+        """Blocks that can be taken without preempting a sequence."""
         return self.pool.free_count + len(self.idle)
 
     @property
@@ -71,19 +71,19 @@ class KvBlocks:
         return self.pool.blocks - self.available
 
     def blocks_for(self, tokens: int) -> int:
-        """Return how many blocks `tokens` positions need."""
+        """Return the number of blocks for `tokens` positions."""
         return -(-tokens // self.block_size)
 
     def new_table(self, *, namespace: str = "", cached: bool = True) -> BlockTable:
-        """Return an empty table; it shares with tables of the same namespace if it is `cached` at all."""
+        """Return an empty table; a `cached` one shares blocks with tables of the same namespace."""
         return BlockTable(self.cache.root(namespace) if cached and self.cache else None)
 
     def missing(self, table: BlockTable, tokens: int) -> int:
-        """Return how many blocks `table` lacks for `tokens` positions."""
+        """Return the number of blocks that `table` lacks for `tokens` positions."""
         return max(0, self.blocks_for(tokens) - len(table.blocks))
 
     def grow(self, table: BlockTable, tokens: int) -> bool:
-        """Give `table` room for `tokens` positions, evicting idle blocks if need be; False, and nothing, if there is none."""
+        """Give `table` blocks for `tokens` positions, evicting idle blocks if needed; return False if there are too few."""
         if tokens <= len(table.blocks) * self.block_size:
             return True
         missing = self.missing(table, tokens)
@@ -95,9 +95,9 @@ class KvBlocks:
         return True
 
     def next_block(self, table: BlockTable, tokens: Sequence[int]) -> tuple[Prefix, tuple[int, ...]] | None:
-        """Name the block of `tokens` after the cached beginning; None if it is not full or must not be shared.
+        """Return the key of the block of `tokens` after the cached beginning; None if it is not full or must not be shared.
 
-        The last token never counts: something must be left to compute.
+        The last token never counts: at least one token must be computed.
         """
         if table.last is None:
             return None
@@ -106,7 +106,7 @@ class KvBlocks:
         return (table.last, tuple(tokens[start:end])) if end < len(tokens) else None
 
     def extend_from_cache(self, table: BlockTable, tokens: Sequence[int]) -> int:
-        """Take over every cached block that continues `table`; return the positions that are cached from 0 on."""
+        """Take over every cached block that continues `table`; return the number of cached positions from 0 on."""
         while (following := self.next_block(table, tokens)) and self.cache:
             prefix = self.cache.find(*following)
             if prefix is None:
@@ -117,7 +117,7 @@ class KvBlocks:
     def publish(self, table: BlockTable, tokens: Sequence[int], computed: int) -> None:
         """Enter the blocks that `computed` positions fill into the cache.
 
-        Where another sequence was sooner, `table` takes over its block: by the exactness contract it holds the same bits.
+        If another sequence did that earlier, `table` takes over its block: by the exactness contract it has the same bits.
         """
         parent = table.last
         if self.cache is None or parent is None or computed < (len(table.path) + 1) * self.block_size:
@@ -134,7 +134,7 @@ class KvBlocks:
             parent = prefix
 
     def release(self, table: BlockTable) -> None:
-        """Take all blocks from `table`; cached ones stay, as the most recently used, until they are evicted."""
+        """Take all blocks from `table`; the cached ones stay, as the most recently used, until they are evicted."""
         for block in reversed(table.blocks):
             self._let_go(block)
         table.blocks.clear()

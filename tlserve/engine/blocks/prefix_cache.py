@@ -1,12 +1,11 @@
 """Which full blocks of keys and values belong to which beginnings of token sequences.
 
 Owns two ways to find them: `HashCache` (a chain of strong hashes, one per block) and `RadixCache` (a tree over the tokens
-themselves). Refuses to know who uses a block and which one goes first: that is `kv_blocks`. Only full blocks are shared, so
+themselves). `kv_blocks` knows which sequence uses a block and which block is evicted first. Only full blocks are shared, so
 nothing is ever copied on write.
 
-Both find the same blocks. They differ in what a lookup trusts: a 256-bit BLAKE2b of the whole beginning, or the equality of
-every token. The chain of hashes is as in vLLM's automatic prefix caching, the tree as in SGLang's RadixAttention at block
-granularity.
+Both find the same blocks. They differ in what a lookup compares: a 256-bit BLAKE2b of the whole beginning, or every token.
+The chain of hashes is as in vLLM's automatic prefix caching, the tree as in SGLang's RadixAttention at block granularity.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Tokens = tuple[int, ...]
 class Prefix:
     """A beginning of sequences that ends with a full block; the root (block -1) is the empty one.
 
-    `digest` is the hash cache's, `children` the radix cache's way to what follows.
+    The hash cache finds continuations by `digest`, the radix cache by `children`.
     """
 
     block: int
@@ -36,7 +35,7 @@ class Prefix:
 
 
 class PrefixCache(Protocol):
-    """From a beginning and the next full block of tokens to the block that holds their keys and values."""
+    """A map from a beginning and the next full block of tokens to the block with their keys and values."""
 
     def root(self, namespace: str) -> Prefix:
         """Return the empty beginning; different namespaces share nothing."""
@@ -52,13 +51,13 @@ class PrefixCache(Protocol):
 
 
 class _Roots:
-    """One root per namespace, as long as a table or a cached block refers to it: unused namespaces cost nothing."""
+    """One root per namespace, kept while a table or a cached block refers to it: unused namespaces cost nothing."""
 
     def __init__(self) -> None:
         self._roots: WeakValueDictionary[str, Prefix] = WeakValueDictionary()
 
     def root(self, namespace: str) -> Prefix:
-        """Return the namespace's root, a new one if it has none."""
+        """Return the namespace's root; make it if there is none."""
         root = self._roots.get(namespace)
         if root is None:
             root = self._roots[namespace] = Prefix(-1, digest=blake2b(namespace.encode(), digest_size=32).digest())
@@ -77,13 +76,13 @@ class HashCache(_Roots):
         return self._by_digest.get(_chain(parent, tokens))
 
     def add(self, parent: Prefix, tokens: Tokens, block: int) -> Prefix:
-        """Enter the chained digest."""
+        """Add the chained digest."""
         prefix = Prefix(block, parent, tokens, _chain(parent, tokens))
         self._by_digest[prefix.digest] = prefix
         return prefix
 
     def remove(self, prefix: Prefix) -> None:
-        """Take the digest out."""
+        """Remove the digest."""
         del self._by_digest[prefix.digest]
 
 
@@ -99,12 +98,12 @@ class RadixCache(_Roots):
         return parent.children.get(tokens)
 
     def add(self, parent: Prefix, tokens: Tokens, block: int) -> Prefix:
-        """Grow the edge `tokens`."""
+        """Add the edge `tokens`."""
         prefix = parent.children[tokens] = Prefix(block, parent, tokens)
         return prefix
 
     def remove(self, prefix: Prefix) -> None:
-        """Cut the leaf off."""
+        """Remove the leaf."""
         assert prefix.parent is not None
         del prefix.parent.children[prefix.tokens]
 

@@ -1,7 +1,7 @@
-"""What a request's constraint and its shortest length allow, row by row, and what becomes of a constraint that breaks.
+"""The masks of a request's constraint and of its shortest length, row by row, and the error of a constraint that fails.
 
-Owns the bit masks. Refuses to know grammars. Constraints are code from another room that runs inside a step: whatever one raises
-ends its own request, never the engine.
+Owns the bit masks. Knows nothing of grammars. Constraints are code from another package that runs inside a step: an error
+of one ends its own request, never the engine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ConstraintFailed(ServerFault):
 
 
 def mask_of(constraint: TokenConstraint) -> Mask:
-    """Return the words of what may come next; raises ConstraintFailed, and GrammarLimitExceeded as the constraint does."""
+    """Return the mask of the tokens that may come next; raises ConstraintFailed or GrammarLimitExceeded."""
     with _named("allowed no token"):
         return np.ascontiguousarray(constraint.mask(), dtype="<u4")
 
@@ -42,7 +42,7 @@ def advance(constraint: TokenConstraint | None, token: int) -> None:
 
 
 def take_back(constraint: TokenConstraint | None, count: int) -> None:
-    """Let the constraint, if there is one, forget the last `count` tokens; raises as `mask_of`."""
+    """Move the constraint, if there is one, back by `count` tokens; raises as `mask_of`."""
     if constraint is not None and count:
         with _named("did not take tokens back"):
             constraint.rollback(count)
@@ -50,7 +50,7 @@ def take_back(constraint: TokenConstraint | None, count: int) -> None:
 
 @contextmanager
 def _named(what: str) -> Iterator[None]:
-    """Turn whatever a constraint raises into ConstraintFailed, and log why."""
+    """Turn any other error of a constraint into ConstraintFailed, and log it."""
     try:
         yield
     except GrammarLimitExceeded:
@@ -64,7 +64,7 @@ def _named(what: str) -> Iterator[None]:
 
 
 def all_but(banned: Iterable[int], vocabulary_size: int) -> Mask | None:
-    """Return the mask of every id that is not `banned`; None where that would leave none, or leaves all."""
+    """Return the mask of every id that is not `banned`; None if that would leave no id, or all of them."""
     kept = np.zeros(-(-vocabulary_size // 32) * 32, np.uint8)
     kept[:vocabulary_size] = 1
     known = [token for token in banned if 0 <= token < vocabulary_size]
@@ -73,7 +73,7 @@ def all_but(banned: Iterable[int], vocabulary_size: int) -> Mask | None:
 
 
 def narrowed(mask: Mask | None, bound: Mask | None) -> Mask | None:
-    """Return what both allow, None being everything; where nothing is left `bound` gives way."""
+    """Return the ids that both allow; None allows all. If none is left, return `mask` without the bound."""
     if mask is None or bound is None:
         return bound if mask is None else mask
     words = min(len(mask), len(bound))
@@ -82,12 +82,12 @@ def narrowed(mask: Mask | None, bound: Mask | None) -> Mask | None:
 
 
 def allows(mask: Mask | None, token: int) -> bool:
-    """Say whether `mask` has the bit of `token`."""
+    """Return whether `mask` has the bit of `token`."""
     return mask is None or (token // 32 < len(mask) and bool(mask[token // 32] >> np.uint32(token % 32) & np.uint32(1)))
 
 
 def allowed_ids(mask: Mask, vocabulary_size: int) -> NDArray[np.intp]:
-    """Return the ids that `mask` allows, ascending, at least one; raises ConstraintFailed."""
+    """Return the ids that `mask` allows, ascending; raises ConstraintFailed if there are none."""
     allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little")[:vocabulary_size])
     if not len(allowed):
         raise ConstraintFailed

@@ -1,16 +1,16 @@
 """exp, log and sums in float64 whose bits are the same on every machine.
 
-Owns the few functions that decide a token. The C library's and numpy's own exp and log differ in the last bit from one
-processor to the next, and numpy's sum changes its order with the shape. Here everything is made of additions, multiplications
-and divisions that IEEE 754 rounds in one way, in an order that is written down, so that native code can repeat it.
+Owns the few functions that decide a token. The C library's and numpy's own exp and log differ in the last bit between
+processors, and numpy's sum changes its order with the shape. Here everything consists of additions, multiplications and
+divisions, which IEEE 754 rounds in one way, in a documented order, so that native code can repeat it.
 
 - exp: x = (64 q + j) ln 2 / 64 + r; 2^(j/64) from a table made with exact arithmetic, exp(r) by a polynomial of degree 6
   (Tang, "Table-driven implementation of the exponential function in IEEE floating-point arithmetic", 1989). Error below 2 ulp.
 - log: the series of the inverse hyperbolic tangent, for one number.
 - sums: element i of an array belongs to lane i mod 1024. Each lane adds its elements one after the other from 0.0, then the
   lanes are added one after the other.
-- shares: where a sum is only compared, weights are whole numbers of 2^-44, and their sum is exact in any order. A nucleus is
-  found by it without sorting.
+- shares: where a sum is only compared, weights are integer multiples of 2^-44, and their sum is exact in any order. So a
+  nucleus is found without sorting.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 LANES = 1024
-FLOOR = -700.0  # exp takes nothing below this: its results stay normal numbers
+FLOOR = -700.0  # exp clips its arguments to this: its results stay normal numbers
 
 _STEPS = 64
 _TILE = 8 * LANES  # elements worked on at a time: they fit the first-level cache
@@ -41,14 +41,14 @@ _LOG_TERMS = tuple(1 / n for n in range(25, 2, -2))
 
 
 def exp_constants() -> NDArray[np.float64]:
-    """Return what native code needs to repeat `exp_in_place`: the inverse step, the step in two parts, the table of powers."""
+    """Return the constants for a native `exp_in_place`: the inverse step, the step in two parts, the table of powers."""
     return np.array([_INVERSE_STEP, _STEP_HIGH, _STEP_LOW, *_POWERS])
 
 
 def exp_in_place(x: NDArray[np.float64]) -> None:
-    """Replace each of x: (n,) float64, in FLOOR..700, by its exponential; below FLOOR counts as FLOOR, 0 gives 1 exactly.
+    """Replace each of x: (n,) float64, in FLOOR..700, by its exponential; values below FLOOR count as FLOOR, 0 gives exactly 1.
 
-    In place, because fresh arrays of a vocabulary's size cost more in page faults than the arithmetic.
+    In place, because new arrays of a vocabulary's size cost more in page faults than the arithmetic.
     """
     np.maximum(x, FLOOR, out=x)
     steps, part, whole = np.empty(_TILE), np.empty(_TILE), np.empty(_TILE, dtype=np.int64)
@@ -61,7 +61,7 @@ def exp_in_place(x: NDArray[np.float64]) -> None:
 def _exp_tile(
     x: NDArray[np.float64], steps: NDArray[np.float64], part: NDArray[np.float64], whole: NDArray[np.int64]
 ) -> None:
-    """Replace x by its exponential; the other arrays are working room of the same length."""
+    """Replace x by its exponential; the other arrays are scratch space of the same length."""
     np.rint(np.multiply(x, _INVERSE_STEP, out=steps), out=steps)
     x -= np.multiply(steps, _STEP_HIGH, out=part)
     x -= np.multiply(steps, _STEP_LOW, out=part)
@@ -102,19 +102,19 @@ def lane_sums(weights: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def total(weights: NDArray[np.float64]) -> float:
-    """Return the sum of weights: (n,) float64, n at least 1, in the order that the module names."""
+    """Return the sum of weights: (n,) float64, n at least 1, in the order given at the top of this module."""
     return float(np.add.accumulate(lane_sums(weights))[-1])
 
 
 def shares(weights: NDArray[np.float64]) -> NDArray[np.int64]:
-    """Return weights: (n,) float64, in 0..1, in whole numbers of 2^-44: (n,) int64; their sums are exact, in any order."""
+    """Return weights: (n,) float64, in 0..1, as integer multiples of 2^-44: (n,) int64; their sums are exact in any order."""
     return (weights * 2.0**44).astype(np.int64)
 
 
 def inverse_cdf(weights: NDArray[np.float64], u: float) -> int:
-    """Return the element in which the share u of the total lies; u in [0, 1), weights: (n,) float64, none negative.
+    """Return the element that contains the share u of the total; u in [0, 1), weights: (n,) float64, none negative.
 
-    The elements line up lane by lane, inside a lane in ascending order; one of weight 0 is never returned.
+    The elements are ordered lane by lane, and ascending within a lane; one of weight 0 is never returned.
     """
     lanes = lane_sums(weights)
     lane, rest = _pick(lanes, u * float(np.add.accumulate(lanes)[-1]))
@@ -123,7 +123,7 @@ def inverse_cdf(weights: NDArray[np.float64], u: float) -> int:
 
 
 def _pick(weights: NDArray[np.float64], target: float) -> tuple[int, float]:
-    """Return the first element whose running sum passes `target`, and how far into it the target lies."""
+    """Return the first element whose running sum passes `target`, and the distance of the target from its beginning."""
     sums = np.add.accumulate(weights)
     index = int(np.searchsorted(sums, target, side="right"))
     if index == len(sums):  # rounding put the target at the very end

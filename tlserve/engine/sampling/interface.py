@@ -1,7 +1,7 @@
-"""What the engine asks of a sampler, and what it gets: the rows of a whole step in one call.
+"""The interface between the engine and a sampler: the rows of a whole step in one call.
 
-Owns the types between the step and the two samplers, which give the same bits: `sampler` (numpy, the truth) and
-`native_sampler` (C). Refuses to know sequences: a run has all that decides its draws.
+Owns the types. There are two samplers, which give the same bits: `sampler` (numpy, the reference) and `native_sampler` (C).
+Knows no sequences: a run has all that decides its draws.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class NotSampled(ServerFault):
 
 @attrs.frozen
 class Draw:
-    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, when asked for."""
+    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, if the request asked for them."""
 
     token: int
     logprob: float | None = None
@@ -38,9 +38,9 @@ class Draw:
 class SamplerRun:
     """`rows` rows of one sequence, one after the other; the first draws the token of `index`.
 
-    Row i + 1 counts only if row i draws `drafts[i]`; without that draft it does not count at all. `masks[i]` is what row i may
-    draw, bit `j % 32` of word `j // 32` for id j; None, or no masks at all: whatever there is. `edits` are those of the first
-    row. `given`: nothing is drawn, that token is what the row is asked about.
+    Row i + 1 counts only if row i draws `drafts[i]`. `masks[i]` has the ids that row i may draw, bit `j % 32` of word `j // 32`
+    for id j; None, or no masks at all: every id. `edits` are those of the first row. `given`: nothing is drawn; the row gives
+    the log-probability of that token.
     """
 
     request: GenerationRequest
@@ -57,20 +57,20 @@ class SamplerRun:
 
     @property
     def logprobs(self) -> int | None:
-        """How many of the best are wanted beside the token; None: not even its own log-probability."""
+        """The number of best tokens to report with the token; None: not even its own log-probability."""
         return self.request.logprobs if self.given is None else self.request.prompt_logprobs
 
 
 @attrs.frozen
 class Drawn:
-    """The draws of a run, up to the first that was not the draft; `fault` says why the row after them gave none."""
+    """The draws of a run, up to the first that was not the draft; `fault` is why the row after them gave none."""
 
     draws: tuple[Draw, ...]
     fault: ServerFault | None = None
 
 
 class Sampler(Protocol):
-    """Draws tokens; the same bits whichever it is, and whatever runs stand beside one another."""
+    """Draws tokens; the bits depend neither on the sampler nor on the other runs of the call."""
 
     def draw(self, logits: NDArray[np.float32], runs: Sequence[SamplerRun]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32, C-contiguous."""

@@ -1,7 +1,7 @@
 """The sampler in C: all rows of a step in one call, without the interpreter lock.
 
-Owns the packing of what a row asks for, and the choice between the two samplers at start. Refuses to know the rules: they are
-those of `sampler`, which is tried beside it before it is trusted, and draws where the extension was not built.
+Owns the packing of the rows' parameters, and the choice between the two samplers at the start. The rules are those of
+`sampler`: a trial at the start compares the two, and the numpy sampler draws if the extension was not built or disagrees.
 """
 
 from __future__ import annotations
@@ -24,30 +24,30 @@ from tlserve.kernels.native import load_native
 
 _log = logging.getLogger("tlserve.engine")
 
-VERSION = 2  # sampler.h: SAMPLER_VERSION, what the two sides of a call agree about
+VERSION = 2  # sampler.h: SAMPLER_VERSION, the format of a call
 
 _ROW = struct.Struct("=3d3Q6q")  # sampler.h: sample_row
 _EDITS = struct.Struct("=3d")  # sampler.h: edit_list, the penalties
 _WORD = 2**64 - 1
 _NONE = -1
-_Row = int | tuple[int, float, tuple[int, ...], tuple[float, ...]]  # sampler_object.c: what a row gives
+_Row = int | tuple[int, float, tuple[int, ...], tuple[float, ...]]  # sampler_object.c: the result of a row
 _FAULTS: dict[int, type[NotSampled | ConstraintFailed]] = {-2: NotSampled, -3: ConstraintFailed}  # sampler.h
-_TRIED_SIZE = 3000  # logits of the trial at start: more than two rows of lanes
+_TRIED_SIZE = 3000  # logits of the trial at the start: more than two rows of lanes
 
 
 def make_sampler(vocabulary_size: int, threads: int, *, native: bool = True) -> Sampler:
-    """Return the native sampler where it is wished for, built and agrees with numpy; else numpy's."""
+    """Return the native sampler if it is requested, built, and agrees with numpy; otherwise the numpy sampler."""
     module = load_native() if native else None
     if module is None:
         return NumpySampler()
     if _version_of(module) != VERSION:
         _log.warning(
-            "the native extension was built for another version: numpy draws, slowly; install the package again"
+            "the native extension was built for another version, so numpy draws, which is slower; install the package again"
         )
         return NumpySampler()
     if not _agrees(NativeSampler(module, _TRIED_SIZE, threads)):
         _log.warning(
-            "the native sampler disagrees with numpy on this machine: numpy draws, with the same answers, slowly"
+            "the native sampler disagrees with numpy on this machine, so numpy draws: the same answers, but slower"
         )
         return NumpySampler()
     return NativeSampler(module, vocabulary_size, threads)
@@ -58,7 +58,7 @@ def _version_of(module: ModuleType) -> int:
 
 
 class NativeSampler:
-    """A `draws.Sampler` with `threads` threads of its own, which sleep between calls; vectors of at most `widest_bits`."""
+    """A `Sampler` with `threads` threads of its own, which sleep between calls; vectors have at most `widest_bits`."""
 
     def __init__(self, module: ModuleType, vocabulary_size: int, threads: int, *, widest_bits: int = 512) -> None:
         self._vocabulary_size = vocabulary_size
@@ -75,7 +75,7 @@ class NativeSampler:
         return [_read_run(rows) for rows in drawn]
 
     def _masks(self, runs: Sequence[SamplerRun]) -> NDArray[np.uint32] | bytes:
-        """Return the masks in order, one below the other, each as long as the vocabulary needs."""
+        """Return the masks in order, one below the other, each with the length of the vocabulary."""
         given = [mask for run in runs for mask in run.masks if mask is not None]
         if not given:
             return b""
@@ -86,7 +86,7 @@ class NativeSampler:
 
 
 def _pack(runs: Sequence[SamplerRun], vocabulary_size: int) -> bytes:
-    """Return the rows as sampler.h lays them out."""
+    """Return the rows in the layout of sampler.h."""
     rows: list[bytes] = []
     masks = edits = 0
     for run in runs:
@@ -118,7 +118,7 @@ def _pack_row(run: SamplerRun, row: int, vocabulary_size: int, mask: int, edits:
 
 
 def _pack_edits(runs: Sequence[SamplerRun]) -> list[tuple[bytes, NDArray[np.void]]]:
-    """Return the penalties and the edited ids of each run that has such."""
+    """Return the penalties and the edited ids of each run that has edits."""
     return [(_pack_penalties(run.request.sampling), run.edits.entries) for run in runs if run.edits is not None]
 
 
@@ -127,7 +127,7 @@ def _pack_penalties(sampling: SamplingParams) -> bytes:
 
 
 def _read_run(rows: list[_Row]) -> Drawn:
-    """Return what was drawn, and why the row after it gave no token, if so."""
+    """Return the drawn tokens, and why the row after them gave none, if so."""
     last = rows[-1]
     if isinstance(last, int) and last < 0:
         return Drawn(tuple(map(_read_draw, rows[:-1])), _FAULTS[last]())
@@ -141,7 +141,7 @@ def _read_draw(row: _Row) -> Draw:
     return Draw(token, logprob, tuple(map(TokenLogprob, ids, logprobs)))
 
 
-# --- the trial at start --------------------------------------------------------------------------------------------------
+# --- the trial at the start --------------------------------------------------------------------------------------------------
 
 _TRIED = (
     SamplingParams(temperature=0.0),
@@ -153,7 +153,7 @@ _TRIED = (
 
 
 def _agrees(sampler: NativeSampler) -> bool:
-    """Say whether a few rows give the same bits as in numpy, without a mask and with one."""
+    """Return whether a few rows give the same bits as in numpy, without a mask and with one."""
     logits = np.random.default_rng(0).normal(0, 3, (2 * len(_TRIED), _TRIED_SIZE)).astype(np.float32)
     mask = np.arange(1, 1 + -(-_TRIED_SIZE // 32), dtype=np.uint32) * np.uint32(0x9E3779B1)
     runs = [run for index, sampling in enumerate(_TRIED) for run in _tried_runs(index, sampling, mask)]

@@ -1,13 +1,13 @@
-"""From one row of logits to one token, and to the log-probabilities that are reported.
+"""From one row of logits to one token, and to the reported log-probabilities.
 
-Owns the order of the filters, the rule for ties, and the random number of each draw. Refuses to know sequences and batches: a
-row is worked on by itself, so that no bit of it can depend on its neighbours.
+Owns the order of the filters, the rule for ties, and the random number of each draw. Knows nothing of sequences and batches:
+each row is computed by itself, so that no bit of it can depend on its neighbours.
 
 The order: penalties and bias (`logit_edits`), mask, temperature, top-k, top-p, min-p, draw. An edited logit is a float32 again;
-from the temperature on all is float64, and `fixed_math` has the sums. Log-probabilities are those of the row as it came.
-Wherever logits are equal the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
+from the temperature on everything is float64, and `fixed_math` has the sums. Log-probabilities are those of the unedited row.
+Among equal logits the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
 (seed, choice) and counter i (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its upper 53 bits as a
-fraction: nothing is carried over from one draw to the next.
+fraction: no state is carried from one draw to the next.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.errors import ServerFault
 from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
 
-_COLUMN = 64  # logits that one maximum stands for when the best are looked for
+_COLUMN = 64  # logits that share one maximum in the search for the best
 
 
 class NumpySampler:
-    """A `draws.Sampler`: row after row, in numpy."""
+    """A `Sampler` that computes row after row, in numpy."""
 
     def draw(self, logits: NDArray[np.float32], runs: Sequence[SamplerRun]) -> list[Drawn]:
         """Draw for each run from its rows of logits: (rows of all runs, vocabulary_size) float32."""
@@ -61,10 +61,10 @@ def draw(
     mask: NDArray[np.uint32] | None = None,
     edits: LogitEdits | None = None,
 ) -> int:
-    """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` asks and `mask` allows.
+    """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` says and `mask` allows.
 
-    Raises NotSampled if the best logit, before or after `edits`, or the best of those that are allowed, is not finite;
-    ConstraintFailed if `mask` allows no token.
+    Raises NotSampled if the best logit, before or after `edits`, or the best allowed one is not finite, and ConstraintFailed if
+    `mask` allows no token.
     """
     best = _best(logits)
     if edits is not None:
@@ -79,7 +79,7 @@ def draw(
 
 
 def with_logprobs(token: int, logits: NDArray[np.float32], count: int) -> Draw:
-    """Return `token` with its log-probability and the `count` best, all of logits: (vocabulary_size,) float32 as they are.
+    """Return `token` with its log-probability and the `count` best, all from logits: (vocabulary_size,) float32 without edits.
 
     Raises NotSampled if the best logit is not finite.
     """
@@ -94,7 +94,7 @@ def with_logprobs(token: int, logits: NDArray[np.float32], count: int) -> Draw:
 
 
 def _best(logits: NDArray[np.float32]) -> int:
-    """Return the first place of the greatest; raises NotSampled if that is not a finite number."""
+    """Return the first place of the largest; raises NotSampled if that is not a finite number."""
     best = int(logits.argmax())
     if not np.isfinite(logits[best]):  # argmax finds a NaN first
         raise NotSampled
@@ -121,7 +121,7 @@ def _weights(logits: NDArray[np.float32], best: int, temperature: float) -> NDAr
     scaled = logits.astype(np.float64)
     scaled -= scaled[best]
     if temperature != 1.0:
-        with np.errstate(over="ignore"):  # a tiny temperature sends all but the best to minus infinity
+        with np.errstate(over="ignore"):  # with a tiny temperature all but the best become minus infinity
             scaled /= temperature
     fixed_math.exp_in_place(scaled)
     return scaled
@@ -133,7 +133,7 @@ def _draw_token(
     sampling: SamplingParams,
     u: float,
 ) -> int:
-    """Filter and draw: `ids` are the tokens that are still in, ascending (None: all), `logits` and `weights` theirs."""
+    """Filter and draw: `ids` are the remaining tokens, ascending (None: all), with their `logits` and `weights`."""
     ids, logits = allowed, logits if allowed is None else logits[allowed]
     if 0 < sampling.top_k < len(logits):
         kept = np.sort(best_ids(logits, sampling.top_k))
@@ -154,11 +154,11 @@ def _keep(ids: NDArray[np.intp] | None, kept: NDArray[np.intp]) -> NDArray[np.in
 
 
 def _nucleus(logits: NDArray[np.float32], weights: NDArray[np.float64], top_p: float) -> NDArray[np.intp]:
-    """Return the places, ascending, of the fewest best whose weights reach the share `top_p`; at least one."""
+    """Return the places, ascending, of the smallest set of best weights that reaches the share `top_p`; at least one."""
     shares = fixed_math.shares(weights)
     enough = int(top_p * float(shares.sum()))
     count = min(256, len(logits))
-    while True:  # a few of the best are nearly always enough, and far cheaper than sorting all
+    while True:  # a few of the best are almost always enough, and much cheaper than sorting all
         order = best_ids(logits, count)
         reached = int(np.searchsorted(np.add.accumulate(shares[order]), enough, side="left")) + 1
         if reached <= count or count == len(logits):

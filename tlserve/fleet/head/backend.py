@@ -9,7 +9,7 @@ has got already never comes again.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 
 import attrs
 import numpy as np
@@ -101,12 +101,9 @@ class FleetBackend:
         )
         return next((placement.member.node for placement in placements if placement is not None), "")
 
-    def generate(self, request: GenerationRequest) -> AbstractAsyncContextManager[TokenStream]:
-        """Admit `request` and stream its tokens; leaving the block ends what is left of it on its node."""
-        return self._generate(request)
-
     @asynccontextmanager
-    async def _generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+        """Admit `request` and stream its tokens; leaving the block ends a request that has not ended on its node."""
         with self._admission.permit():
             session = self._head.open_session(self._fit(request))
             try:
@@ -164,9 +161,7 @@ class FleetBackend:
 
     def close(self) -> None:
         """Admit nothing more: new requests raise `Draining`; those inside go on."""
-        self._admission.close(
-            lambda: Draining("the server is shutting down and takes no new requests; retry after a moment")
-        )
+        self._admission.close(Draining)
 
     # --- its life
 
@@ -195,7 +190,7 @@ class FleetBackend:
     def cut(self) -> None:
         """End every open request with `DrainCut`."""
         for session in list(self._head.sessions.values()):
-            self._head.end(session, DrainCut("the server had to stop before this answer was complete"))
+            self._head.end(session, DrainCut())
 
 
 class FleetTokenStream:

@@ -14,7 +14,7 @@ import trio
 from tlserve.errors import DeadlineExceeded, EngineFailed, TlserveError, single_cause
 from tlserve.fleet.link import Ack, SessionKey, StalePlacement
 from tlserve.fleet.node.event_buffer import EventBuffer
-from tlserve.generation import Backend, GenerationEvent, GenerationRequest, TokenEvent, TokenStream
+from tlserve.generation import Backend, GenerationRequest, TokenStream, is_last_event
 
 log = logging.getLogger("tlserve.fleet")
 
@@ -81,7 +81,7 @@ class PlacementTask:
         async for batch in tokens:
             self.buffer.add(batch)
             self._on_news()
-            if _ends(batch[-1]):
+            if is_last_event(batch[-1]):
                 return
             while self.buffer.is_full:
                 await self._room.park()
@@ -93,7 +93,3 @@ class PlacementTask:
             self._decided.set()
         self.buffer.end(error)
         self._on_news()
-
-
-def _ends(event: GenerationEvent) -> bool:
-    return isinstance(event, TokenEvent) and event.finish is not None

@@ -30,7 +30,7 @@ from tlserve.errors import ClientError, Draining, NoCapacity
 from tlserve.fleet.link import Ack, NodeInfo, PollReply, SessionEvents, SessionKey, StalePlacement
 from tlserve.fleet.node.placement_task import PlacementTask
 from tlserve.fleet.node.placements import Placements
-from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest, TokenEvent
+from tlserve.generation import Backend, EmbeddingRequest, GenerationRequest, TokenEvent, is_last_event
 
 log = logging.getLogger("tlserve.fleet")
 
@@ -283,5 +283,5 @@ def is_urgent(update: SessionEvents) -> bool:
     return (
         update.start <= FIRST_EVENTS
         or update.error is not None
-        or any(not isinstance(event, TokenEvent) or event.finish is not None for event in update.events)
+        or any(not isinstance(event, TokenEvent) or is_last_event(event) for event in update.events)
     )
