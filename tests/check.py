@@ -21,7 +21,7 @@ from pathlib import Path
 CHECKOUT = Path(__file__).resolve().parents[1]
 AT_ONCE = 2
 FAST = "not slow and not real_model and not ray"
-PYTEST = ("pytest", "-q", "--no-header", "-p", "no:cacheprovider")
+PYTEST = ("pytest", "-q", "--no-header", "--tb=short", "--maxfail=20", "-p", "no:cacheprovider")
 MEASURED = ("coverage", "run", "--parallel-mode", "-m")
 
 # The folders of tests/ in groups that take about the same time; a folder that is not named here is in the last group.
