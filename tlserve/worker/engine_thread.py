@@ -115,12 +115,20 @@ class EngineThread:
     def run(self) -> None:
         """Loop until `Stop` or cancellation; raises what the engine raises."""
         while True:
-            refused = self._apply_all(self._mailbox.take(wait=not self._engine.has_work))
+            commands = self._mailbox.take(wait=not self._engine.has_work)
             trio.from_thread.check_cancelled()
-            if self._stopped:
+            report = self.turn(commands)
+            if report is None:
                 return
-            outcomes = self._outcomes(self._engine.step(self._announce)) if self._engine.has_work else []
-            self._mailbox.post(Report(refused + outcomes, self._engine.statistics()))
+            self._mailbox.post(report)
+
+    def turn(self, commands: Sequence[Command]) -> Report | None:
+        """Apply `commands`, run one step if there is work, and return what happened; None after `Stop`."""
+        refused = self._apply_all(commands)
+        if self._stopped:
+            return None
+        outcomes = self._outcomes(self._engine.step(self._announce)) if self._engine.has_work else []
+        return Report(refused + outcomes, self._engine.statistics())
 
     def _announce(self, events: Sequence[EngineEvent]) -> None:
         """Report that requests have left the queue before the step is computed: a step may take seconds."""

@@ -197,7 +197,7 @@ class LocalBackend:
             self._started = True
             task_status.started()
             try:
-                await trio.to_thread.run_sync(self._thread.run, limiter=trio.CapacityLimiter(1))
+                await self._run_engine()
             except Exception as error:
                 log.exception("the engine failed")
                 self._fail(error)
@@ -206,6 +206,9 @@ class LocalBackend:
                 nursery.cancel_scope.cancel()
         if self._failure is not None:
             raise self._failure
+
+    async def _run_engine(self) -> None:
+        await trio.to_thread.run_sync(self._thread.run, limiter=trio.CapacityLimiter(1))
 
     def stop(self) -> None:
         """Let `run` return after the current step."""

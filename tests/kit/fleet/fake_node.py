@@ -19,6 +19,7 @@ import trio
 from numpy.typing import NDArray
 
 from tests.kit.engine.hash_backend import VOCABULARY, HashBackend
+from tlserve.errors import EngineFailed
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.head.limits import DEFAULT_LIMITS, FleetLimits
 from tlserve.fleet.head.overview import FleetModel
@@ -162,15 +163,18 @@ async def _place_again(service: NodeService, *, call: tuple[SessionKey, Generati
 class FakeNode:
     """One node, which can be started several times; `settings` are those of `HashBackend`."""
 
-    def __init__(self, name: str, *, lease_s: float = 10.0, **settings: Any) -> None:
+    def __init__(
+        self, name: str, *, lease_s: float = 10.0, make_backend: Callable[..., Any] = HashBackend, **settings: Any
+    ) -> None:
         self.name = name
         self.settings = settings
+        self._make_backend = make_backend
         self.faults = Faults()
         self.link = FaultyLink(self)
         self.thawed = trio.Event()
         self.thawed.set()
         self.service: NodeService | None = None
-        self.backend = HashBackend(**settings)  # of its last life
+        self.backend = make_backend(**settings)  # of its last life
         self.refusals: dict[str, str] = {}
         self.lives = 0
         self.requests: list[GenerationRequest] = []  # of all its lives
@@ -187,7 +191,7 @@ class FakeNode:
     async def _live(self, *, task_status: trio.TaskStatus[None]) -> None:
         self.lives += 1
         self._scope = trio.CancelScope()
-        self.backend = HashBackend(**self.settings)
+        self.backend = self._make_backend(**self.settings)
         self.backend.requests = self.requests
         service = NodeService(
             self.backend,
@@ -198,11 +202,15 @@ class FakeNode:
             incarnation=f"{self.name}.{self.lives}",
         )
         with self._scope:
-            async with trio.open_nursery() as nursery:
-                await nursery.start(self.backend.run)
-                await nursery.start(service.run)
-                self.service = service
-                task_status.started()
+            try:
+                async with trio.open_nursery() as nursery:
+                    await nursery.start(self.backend.run)
+                    await nursery.start(service.run)
+                    self.service = service
+                    task_status.started()
+            except* EngineFailed:  # a node whose engine has failed ends, as a server does
+                self.service = None
+                self.link.break_all()
 
     @property
     def is_alive(self) -> bool:
@@ -317,11 +325,12 @@ async def fake_fleet(
     model: FleetModel = MODEL,
     wait_ready: bool = True,
     lease_s: float = 10.0,
+    make_backend: Callable[..., Any] = HashBackend,
     **settings: Any,
 ) -> AsyncIterator[FakeFleet]:
     """Run `nodes` nodes and `heads` heads over them for the block."""
     names = [f"n{number}" for number in range(nodes)] if isinstance(nodes, int) else nodes
-    made = {name: FakeNode(name, lease_s=lease_s, **settings) for name in names}
+    made = {name: FakeNode(name, lease_s=lease_s, make_backend=make_backend, **settings) for name in names}
     async with trio.open_nursery() as nursery:
         for node in made.values():
             await node.start(nursery)

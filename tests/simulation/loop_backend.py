@@ -1,0 +1,114 @@
+"""The real engine behind the real backend, stepped in the event loop: no thread, and every step takes virtual time.
+
+Only the thread is replaced: commands wait in the real mailbox, the real `EngineThread` takes its turns, reports come back by
+`run_sync_soon`. After each step the rules of the engine's blocks are checked. A test can hold the engine and make it fail.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import trio
+
+from tests.kit.engine.block_invariants import check_blocks
+from tests.kit.engine.hash_model import HashModel
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.generation import BackendInfo, GenerationRequest
+from tlserve.worker.engine_thread import Command, EngineThread, Report
+from tlserve.worker.local_backend import BackendLimits, LocalBackend
+from tlserve.worker.mailbox import Mailbox
+
+VOCABULARY = 256
+
+
+class LoopMailbox(Mailbox[Command, Report]):
+    """A mailbox whose reader is a task: a command wakes it."""
+
+    def __init__(self, deliver: Callable[[Report], None]) -> None:
+        super().__init__(deliver, trio.current_time)
+        self.arrived = trio.Event()
+
+    def put(self, command: Command) -> None:
+        super().put(command)
+        self.arrived.set()
+
+
+class EngineBroken(Exception):
+    """What a simulated engine fails with."""
+
+
+class LoopBackend(LocalBackend):
+    """One backend; `step_s` is what a step takes. `requests` are all that came, for the comparison with the truth."""
+
+    def __init__(self, config: EngineConfig, *, admission: int, queue_deadline_s: float, step_s: float) -> None:
+        self.engine = Engine(HashModel(vocabulary_size=VOCABULARY, context_tokens=512), config)
+        info = BackendInfo(
+            model_id="hash",
+            context_tokens=self.engine.context_tokens,
+            vocabulary_size=VOCABULARY,
+            embedding_size=8,
+            system_fingerprint="fp_hash",
+            kernels="none",
+            admission_limit=admission,
+        )
+        limits = BackendLimits(admission=admission, queue_deadline_s=queue_deadline_s, heartbeat_stale_s=1e9)
+        super().__init__(self.engine, info, limits)
+        self.loop_mailbox = LoopMailbox(self._deliver)
+        self._mailbox = self.loop_mailbox
+        self._thread = EngineThread(self.engine, self._mailbox)
+        self.slots = config.max_num_seqs
+        self.requests: list[GenerationRequest] = []
+        self._step_s = step_s
+        self._held = trio.Event()
+        self._held.set()
+        self._is_broken = False
+        self.is_over = False
+
+    def generate(self, request: GenerationRequest):
+        """Serve `request`, and remember it."""
+        self.requests.append(request)
+        return super().generate(request)
+
+    # --- faults
+
+    def hold(self) -> None:
+        """Let no step begin."""
+        self._held = trio.Event()
+
+    def go_on(self) -> None:
+        """Let steps begin again."""
+        self._held.set()
+
+    def fail(self) -> None:
+        """Let the next step raise."""
+        self._is_broken = True
+        self.loop_mailbox.arrived.set()
+
+    # --- the loop
+
+    async def _run_engine(self) -> None:
+        try:
+            await self._loop()
+        finally:
+            self.is_over = True
+
+    async def _loop(self) -> None:
+        while True:
+            await self._wait_for_work()
+            report = self._thread.turn(self._mailbox.take(wait=False))
+            if self._is_broken:
+                raise EngineBroken("the simulated engine broke")
+            if report is None:
+                return
+            check_blocks(self.engine)
+            self._mailbox.post(report)
+
+    async def _wait_for_work(self) -> None:
+        """Wait for a command, or let the time of a step pass; a held engine does not go on."""
+        if self.engine.has_work:
+            await trio.sleep(self._step_s)
+        else:
+            await self.loop_mailbox.arrived.wait()
+        self.loop_mailbox.arrived = trio.Event()
+        await self._held.wait()

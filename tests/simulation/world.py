@@ -1,0 +1,232 @@
+"""One simulated run: the real server over memory streams, with clients, faults and signals, at virtual times.
+
+Real are the HTTP server, the API with its door, admission, the backend, the engine and its scheduler, the drain, and for a fleet
+the head, the nodes' services and their sessions. In their place stand only: sockets (memory streams), the engine's thread (a
+task), the model (a hash of all that it was given, read back through the KV blocks), the network of a fleet (calls that are
+delayed, lost, doubled or hung), and time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from contextlib import AsyncExitStack
+from typing import Any
+
+import attrs
+import trio
+
+from tests.kit.fleet.fake_node import FakeFleet, fake_fleet
+from tests.kit.http.memory_http import MemoryListener
+from tests.kit.virtual_time import run_seeded
+from tests.simulation.clients import Played, play
+from tests.simulation.loop_backend import VOCABULARY, LoopBackend
+from tests.simulation.plan import KEYS, Fault, Plan
+from tlserve.access.door import Door
+from tlserve.access.keys import ApiKey, KeyRing, digest_of
+from tlserve.chat.served_model import Served
+from tlserve.config.settings import EngineSettings, Settings
+from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.errors import EngineFailed
+from tlserve.fleet.head.backend import FleetBackend
+from tlserve.fleet.head.limits import FleetLimits
+from tlserve.fleet.head.overview import FleetModel
+from tlserve.generation import GenerationRequest
+from tlserve.http.server import Server
+from tlserve.lifecycle.drain import Drain
+from tlserve.programs.hosted_model import HostedModel
+from tlserve.programs.server import FAILURE_GRACE_S
+from tlserve.programs.server_end import ServerEnd
+from tlserve.programs.server_objects import Assembled, assemble
+from tlserve.telemetry.request_log import RequestRecord
+from tlserve.text.byte_tokenizer import ByteTokenizer
+
+LONGEST_S = 3_000.0
+"""Virtual seconds after which a run counts as hung."""
+
+
+@attrs.define
+class Run:
+    """What one run left behind, for the checks."""
+
+    plan: Plan
+    played: list[Played] = attrs.field(factory=list)
+    records: list[RequestRecord] = attrs.field(factory=list)
+    requests: list[GenerationRequest] = attrs.field(factory=list)
+    backends: list[LoopBackend] = attrs.field(factory=list)
+    admitted: Callable[[], int] = lambda: 0
+    exit_code: int | None = None
+    failed: bool = False
+    hung: bool = False
+    assembled: Assembled | None = None
+    server: Server | None = None
+    door: Door | None = None
+    stopped_at: float | None = None
+
+
+def simulate(plan: Plan) -> Run:
+    """Play `plan`; the same plan gives the same run."""
+    run = Run(plan)
+    run_seeded(_World(plan, run).play, seed=plan.seed)
+    return run
+
+
+class _World:
+    def __init__(self, plan: Plan, run: Run) -> None:
+        self._plan = plan
+        self._run = run
+        self._listener = MemoryListener()
+        self._fleet: FakeFleet | None = None
+        self._drain = Drain(plan.http.drain_timeout_ms / 1000)
+        self._all_answered = trio.Event()
+
+    async def play(self) -> None:
+        with trio.move_on_after(LONGEST_S) as patience:
+            async with AsyncExitStack() as stack:
+                await self._serve(await self._backend(stack))
+        self._run.hung = patience.cancelled_caught
+
+    # --- the server
+
+    async def _backend(self, stack: AsyncExitStack) -> LoopBackend | FleetBackend:
+        if not self._plan.nodes:
+            return self._loop_backend()
+        plan = self._plan
+        self._fleet = await stack.enter_async_context(
+            fake_fleet(
+                plan.nodes,
+                limits=FleetLimits(admission=plan.admission, moves=99),
+                model=FleetModel(model_id="hash", max_context=512, vocabulary_size=VOCABULARY, embedding_size=8),
+                make_backend=self._loop_backend,
+            )
+        )
+        self._run.admitted = lambda: 0
+        return self._fleet.backend
+
+    def _loop_backend(self) -> LoopBackend:
+        plan = self._plan
+        backend = LoopBackend(
+            plan.engine, admission=plan.admission, queue_deadline_s=plan.queue_deadline_s, step_s=plan.step_s
+        )
+        self._run.backends.append(backend)
+        return backend
+
+    async def _serve(self, backend: LoopBackend | FleetBackend) -> None:
+        server = self._server(backend)
+        async with trio.open_nursery() as nursery:
+            if isinstance(backend, LoopBackend):  # those of a fleet run already
+                await nursery.start(self._run_backend, backend, server)
+            await nursery.start(self._run_server, server)
+            nursery.start_soon(self._play_clients, nursery)
+            for fault in self._plan.faults:
+                nursery.start_soon(self._harm, fault)
+            for at in self._plan.stops:
+                nursery.start_soon(self._stop_at, at)
+            end = ServerEnd(server, [backend], None)
+            self._run.exit_code = await end.run(self._drain, self._all_answered.wait)
+            nursery.cancel_scope.cancel()
+
+    def _server(self, backend: LoopBackend | FleetBackend) -> Server:
+        served = Served(model_id="hash", backend=backend, tokenizer=ByteTokenizer(), eos_ids=frozenset({3}))
+        models = (HostedModel(served=served, backend=backend, description="the hash model"),)
+        ring = KeyRing(ApiKey(name=f"k{number}", digest=digest_of(key)) for number, key in enumerate(KEYS[1:]))
+        self._run.door = door = Door(ring if self._plan.has_keys else None)
+        assembled = assemble(Settings(engine=EngineSettings(), http=self._plan.http), models, door)
+        numbers = itertools.count(1)
+        api = attrs.evolve(
+            assembled.api,
+            settings=self._plan.http,
+            now_s=lambda: 1e9 + trio.current_time(),
+            new_id=lambda: f"own{next(numbers)}",
+            draw_seed=lambda: 7,
+            log=self._log(assembled.api.log),
+        )
+        self._run.assembled = assembled
+        self._run.server = server = Server(
+            self._plan.http, make_api_handler(api), make_fault_renderer(api.new_id, api.log)
+        )
+        return server
+
+    def _log(self, log: Callable[[RequestRecord], None]) -> Callable[[RequestRecord], None]:
+        def keep(record: RequestRecord) -> None:
+            self._run.records.append(record)
+            log(record)
+
+        return keep
+
+    async def _run_server(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
+        await server.serve([self._listener], task_status=task_status)
+        self._all_answered.set()
+
+    async def _run_backend(self, backend: LoopBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
+        try:
+            await backend.run(task_status=task_status)
+        except EngineFailed:
+            self._run.failed = True
+            server.cut(FAILURE_GRACE_S)
+            self._drain.stop()
+
+    # --- what happens to it
+
+    async def _stop_at(self, at: float) -> None:
+        await trio.sleep(at)
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._run.stopped_at is None:
+            self._run.stopped_at = trio.current_time()
+        self._drain.stop()
+
+    async def _play_clients(self, nursery: trio.Nursery) -> None:
+        """Play all clients; when they have gone the server is told to stop, if nobody did so before."""
+        async with trio.open_nursery() as clients:
+            for client in self._plan.clients:
+                clients.start_soon(self._play_client, client)
+        if self._run.stopped_at is None:
+            self._stop()
+
+    async def _play_client(self, client: Any) -> None:
+        await trio.sleep(client.at)
+        lockstep = client.manner == "slow_reader"
+        pair = trio.testing.lockstep_stream_pair() if lockstep else trio.testing.memory_stream_pair()
+        try:
+            stream = self._listener.connect(pair)
+        except trio.BrokenResourceError:  # the server has stopped listening
+            return
+        self._run.played.append(await play(client, stream))
+
+    async def _harm(self, fault: Fault) -> None:
+        await trio.sleep(fault.at)
+        if self._fleet is None:
+            await self._harm_engine(fault, self._run.backends[0])
+            return
+        node = self._fleet.nodes[f"n{fault.node}"]
+        if fault.kind == "kill_node" and sum(other.is_alive for other in self._fleet.nodes.values()) > 1:
+            node.kill()
+        elif fault.kind == "restart_node":
+            await node.restart()
+        elif fault.kind == "freeze_node":
+            node.freeze()
+            await trio.sleep(fault.lasts_s)
+            node.thaw()
+        elif fault.kind == "drain_node" and node.service is not None:
+            await node.service.drain()
+        elif fault.kind == "link":
+            getattr(node.faults, fault.link[0]).append(fault.link[1])
+        elif fault.kind in ("hold", "fail"):
+            backend = node.backend
+            assert isinstance(backend, LoopBackend)
+            await self._harm_engine(fault, backend)
+
+    async def _harm_engine(self, fault: Fault, backend: LoopBackend) -> None:
+        if fault.kind == "fail":
+            backend.fail()
+            return
+        backend.hold()
+        await trio.sleep(fault.lasts_s)
+        backend.go_on()
+
+
+def requests_of(run: Run) -> Iterable[GenerationRequest]:
+    """Return every request that reached an engine."""
+    return (request for backend in run.backends for request in backend.requests)
