@@ -63,19 +63,20 @@ def _open_exchange(api: ApiContext, request: Request, responder: Responder) -> A
     chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
     exchange = ApiExchange(request=request, responder=responder, id=chosen, started_s=trio.current_time())
     exchange.extra_headers.extend(api.cors.headers(request.headers))
-    _open_span(api, exchange)
+    parents = request.headers.get_all(TRACEPARENT)
+    if parents or api.tracer is not None:
+        _open_span(api, exchange, parents[0] if len(parents) == 1 else None)
     return exchange
 
 
-def _open_span(api: ApiContext, exchange: ApiExchange) -> None:
+def _open_span(api: ApiContext, exchange: ApiExchange, parent: str | None) -> None:
     """Begin the request's span, if there is a tracer; note its trace."""
-    headers = exchange.request.headers
-    given = headers.get(TRACEPARENT) if len(headers.get_all(TRACEPARENT)) == 1 else None
-    trace_id = trace_id_of(given)
-    if api.tracer is not None:
-        exchange.span = api.tracer.start(given, ",".join(headers.get_all(TRACESTATE)) or None, api.now_s())
-        trace_id = exchange.span.trace_id
-    exchange.figures.trace_id = trace_id
+    if api.tracer is None:
+        exchange.figures.trace_id = trace_id_of(parent)
+        return
+    states = exchange.request.headers.get_all(TRACESTATE)
+    exchange.span = api.tracer.start(parent, ",".join(states) or None, api.now_s())
+    exchange.figures.trace_id = exchange.span.trace_id
 
 
 async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
@@ -100,24 +101,22 @@ def _preflight(api: ApiContext, match: WrongMethod | UnknownPath, request: Reque
 @contextmanager
 def _inside(api: ApiContext, route: str, exchange: ApiExchange) -> Iterator[None]:
     """Let the request in through the door, or raise its refusal; the permit is given back however the block ends."""
-    exchange.entry = api.door.enter(_knock(api, route, exchange))
+    request = exchange.request
+    exchange.entry = api.door.enter(
+        Knock(
+            route=route,
+            generates=request.method == "POST",
+            headers=request.headers,
+            peer=request.peer,
+            now_s=trio.current_time(),
+            wall_s=api.now_s(),
+        )
+    )
     exchange.figures.key = exchange.entry.key_name
     try:
         yield
     finally:
         exchange.leave()
-
-
-def _knock(api: ApiContext, route: str, exchange: ApiExchange) -> Knock:
-    request = exchange.request
-    return Knock(
-        route=route,
-        generates=request.method == "POST",
-        headers=request.headers,
-        peer=request.peer,
-        now_s=trio.current_time(),
-        wall_s=api.now_s(),
-    )
 
 
 def make_fault_renderer(

@@ -114,24 +114,19 @@ def error_headers(answer: ErrorAnswer, error: Exception) -> tuple[tuple[str, str
 async def run_endpoint(exchange: ApiExchange, endpoint: Endpoint, log: Callable[[RequestRecord], None]) -> None:
     """Run `endpoint`; answer its error if nothing was sent yet; log the request, however it ended."""
     try:
-        await _answer(exchange, endpoint)
-    finally:
-        record = exchange.record()
-        log(record)
-        if exchange.span is not None:
-            exchange.span.end(record)
-
-
-async def _answer(exchange: ApiExchange, endpoint: Endpoint) -> None:
-    try:
         await endpoint(exchange)
-    except trio.BrokenResourceError:
+    except trio.BrokenResourceError:  # the client has disconnected
         raise
     except Exception as error:
         log_unforeseen(error, exchange)
         if exchange.responder.started:
             raise
         await exchange.send_error(error)
+    finally:
+        record = exchange.record()
+        log(record)
+        if exchange.span is not None:
+            exchange.span.end(record)
 
 
 def log_unforeseen(error: Exception, exchange: ApiExchange) -> None:

@@ -22,6 +22,7 @@ RETURN_SEED = "X-TL-Return-Seed"
 SPECIAL_TOKENS = "X-TL-Special-Tokens"
 STRICT = "X-TL-Strict"
 
+_PREFIX = "x-tl-"
 PRIORITIES = range(-100, 101)
 _INTEGER = re.compile(r"-?[0-9]{1,3}")
 _MILLISECONDS = re.compile(r"[1-9][0-9]{0,11}")
@@ -47,6 +48,8 @@ NO_HEADERS = GenerationHeaders()
 
 def read_generation_headers(headers: Headers) -> GenerationHeaders:
     """Return the headers of a generating request; raises ClientError for a value that cannot be honoured."""
+    if not any(name.lower().startswith(_PREFIX) for name, _ in headers.pairs):  # nearly all requests
+        return NO_HEADERS
     refuse_kv_handle(headers)
     return GenerationHeaders(
         priority=read_priority(headers),

@@ -107,9 +107,10 @@ class Connection:
         if self._has_begun():
             return True
         with self._state.idle(self._settings.idle_timeout_ms / 1000):
-            while not self._has_begun() and await self._wire.receive():
-                pass
-        return self._has_begun()
+            while await self._wire.receive():
+                if self._has_begun():
+                    return True
+        return False
 
     def _has_begun(self) -> bool:
         """Say whether a byte of a request has arrived; empty lines before it, or half of one, do not count."""

@@ -27,21 +27,24 @@ def _segments(pattern: str) -> Segments:
 
 @attrs.frozen
 class Route(Generic[Endpoint]):
-    """One row: `pattern` is a path with `{name}` for one segment, or `{name+}` at its end for one or more."""
+    """One row: `pattern` is a path with `{name}` for one segment, or `{name+}` at its end for one or more.
+
+    `name` is the row's name in settings, such as "GET /healthz".
+    """
 
     method: str
     pattern: str
     endpoint: Endpoint
+    name: str = attrs.field(init=False, repr=False)
     segments: Segments = attrs.field(init=False, repr=False)
+
+    @name.default
+    def _join(self) -> str:
+        return f"{self.method} {self.pattern}"
 
     @segments.default
     def _split(self) -> Segments:
         return _segments(self.pattern)
-
-    @property
-    def name(self) -> str:
-        """Return the row as settings and logs name it, such as "GET /healthz"."""
-        return f"{self.method} {self.pattern}"
 
     @property
     def is_fixed(self) -> bool:

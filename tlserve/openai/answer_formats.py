@@ -119,7 +119,7 @@ def read_format(given: Mapping[str, Any]) -> tuple[AnswerFormat | None, tuple[st
 
     Raises ClientError if it is wrong, or if more than one field asks for a format.
     """
-    inside, unknown = _structured(given.get("structured_outputs", {}))
+    inside, unknown = _structured(given["structured_outputs"]) if "structured_outputs" in given else ([], ())
     asked = [*_response_format(given.get("response_format")), *inside, *_older(given)]
     if len(asked) > 1:
         first, second = asked[0].field, asked[1].field

@@ -127,7 +127,10 @@ def read_fields(members: Members, table: Table, *, where: str = "") -> Values:
 
 
 def _read(raw: msgspec.Raw, field: Field, param: str) -> Any:
-    value = decode(raw, field, param)
+    try:
+        value = field.decode(raw)
+    except msgspec.DecodeError as fault:
+        raise _refusal(fault, raw, field, param) from None
     if field.kind is FieldKind.LATER and not field.is_noop(value):
         raise Refusal(f"{param} is not served with this value; {_remedy(field)}", param=param)
     return value if field.kind is FieldKind.SERVED else None
@@ -137,15 +140,12 @@ def _remedy(field: Field) -> str:
     return f"leave it out, or send {field.takes}" if field.takes else "leave it out"
 
 
-def decode(raw: msgspec.Raw, field: Field, param: str) -> Any:
-    """Decode one value by its field; the message of its ClientError names the place inside the field `param`."""
-    try:
-        return field.decode(raw)
-    except msgspec.DecodeError as fault:
-        words, _, path = str(fault).partition(" - at `$")
-        place = param + path.rstrip("`")
-        said = f"is {shown}" if not path and (shown := _show(raw)) else f"is wrong: {words[:1].lower()}{words[1:]}"
-        raise ClientError(f"{place} {said}; send {field.takes or 'another value'}", param=param) from None
+def _refusal(fault: msgspec.DecodeError, raw: msgspec.Raw, field: Field, param: str) -> ClientError:
+    """Return the error of a wrong value; its message names the place inside the field `param`."""
+    words, _, path = str(fault).partition(" - at `$")
+    place = param + path.rstrip("`")
+    said = f"is {shown}" if not path and (shown := _show(raw)) else f"is wrong: {words[:1].lower()}{words[1:]}"
+    return ClientError(f"{place} {said}; send {field.takes or 'another value'}", param=param)
 
 
 def _show(raw: msgspec.Raw) -> str:

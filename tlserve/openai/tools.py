@@ -106,14 +106,14 @@ NO_TOOLS = AskedTools()
 def read_tools(given: Mapping[str, Any]) -> AskedTools:
     """Return the tools of a body's fields; raises ClientError, or Refusal for a choice that is not served."""
     tools: Sequence[Mapping[str, Any]] = given.get("tools") or ()
-    functions = _functions(tools)
     choice = given.get("tool_choice", "auto")
+    if not tools and choice == "auto":
+        return NO_TOOLS
+    functions = _functions(tools)
     _check_choice(choice, functions)
     schemas = {name: function.parameters or {} for name, function in functions.items()}
     if choice == "none":
         return AskedTools(use=ToolUse(schemas=schemas, hidden=True))
-    if not tools:
-        return NO_TOOLS
     named = choice.function.name if isinstance(choice, NamedChoice) else None
     strict = frozenset(name for name, function in functions.items() if function.strict)
     use = ToolUse(
