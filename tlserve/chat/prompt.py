@@ -63,33 +63,53 @@ def encode_chat(
 ) -> Prompt:
     """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails."""
     turns, tools = _placed(template, turns, rendering)
-    variables = {**rendering.variables, **tools}
     turns = [_formed(turn, rendering.form) for turn in turns]
-    strings = {*_turn_strings(turns), *_strings(variables)}
+    variables = {**rendering.variables, **tools}
+    marks = _choose_marks({*_turn_strings(turns), *_strings(variables)}, template, tokenizer, rendering)
+    marked = turns
+    if marks.mark:
+        marked = [_marked_turn(turn, marks.insert) for turn in turns]
+        variables = _marked(variables, marks.insert)
+    messages = [_message(turn, rendering.form) for turn in _ended(marked, marks.end)]
+    own = {
+        "tools": None,
+        "add_generation_prompt": rendering.add_generation_prompt and not marks.end,
+        **_frame(tokenizer),
+    }
+    text = _rendered(template, {**own, **variables, "messages": messages}, clock, marks)
+    ids = with_bos(tokenizer, tokenizer.encode_with_specials(text, mark=marks.mark))
+    text = _without(text, marks.mark)
+    return Prompt(tuple(ids), text, _opening(text, turns, rendering))
+
+
+@attrs.frozen
+class _Marks:
+    """The marks of one prompt: `mark` goes to the `places` of each string, `end` to the end of a message to be continued."""
+
+    mark: str
+    end: str
+    places: Mapping[str, Sequence[int]]
+
+    def insert(self, text: str) -> str:
+        return insert_marks(text, self.places.get(text, ()), self.mark)
+
+
+def _choose_marks(strings: set[str], template: Template, tokenizer: Tokenizer, rendering: Rendering) -> _Marks:
     marker = marker_for(frozenset(tokenizer.special_tokens))
     places = {text: found for text in strings if (found := marker.places(text))}
     taken = [*strings, template.source, *tokenizer.special_tokens]
     mark = choose_mark(taken) if places else ""
-    marked = turns
-    if mark:
+    return _Marks(mark, choose_mark([*taken, mark]) if rendering.continue_final else "", places)
 
-        def with_marks(text: str) -> str:
-            return insert_marks(text, places.get(text, ()), mark)
 
-        marked = [_marked_turn(turn, with_marks) for turn in turns]
-        variables = _marked(variables, with_marks)
-    end = choose_mark([*taken, mark]) if rendering.continue_final else ""
-    messages = [_message(turn, rendering.form) for turn in _ended(marked, end)]
-    own = {"tools": None, "add_generation_prompt": rendering.add_generation_prompt and not end, **_frame(tokenizer)}
+def _rendered(template: Template, variables: Mapping[str, object], clock: Clock, marks: _Marks) -> str:
+    """Return the rendered text up to the end of a message to be continued; an error message has no marks in it."""
     try:
-        text = template.render({**own, **variables, "messages": messages}, clock=clock, mark=mark)
+        text = template.render(variables, clock=clock, mark=marks.mark)
     except ClientError as error:
-        words = _without(_without(error.message, mark), end)
+        words = _without(_without(error.message, marks.mark), marks.end)
         raise ClientError(words, param=error.param, code=error.code) from error
-    text = _cut(text, end)
-    ids = with_bos(tokenizer, tokenizer.encode_with_specials(text, mark=mark))
-    text = _without(text, mark)
-    return Prompt(tuple(ids), text, _opening(text, turns, rendering))
+    return _cut(text, marks.end)
 
 
 def _placed(

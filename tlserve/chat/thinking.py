@@ -65,15 +65,15 @@ def _effort(template: Template, thinking: Thinking) -> dict[str, Any]:
     if "reasoning_effort" in template.variables:
         return {"reasoning_effort": effort}
     if effort == "none":
-        return _switched(template, False, "reasoning_effort")
+        return _switched(template, "reasoning_effort", enabled=False)
     raise Refusal(f"reasoning_effort {effort!r} is not supported: {NO_LEVELS}; leave it out", param="reasoning_effort")
 
 
 def _switch(template: Template, thinking: Thinking) -> dict[str, Any]:
-    return {} if thinking.enabled is None else _switched(template, thinking.enabled, "enable_thinking")
+    return {} if thinking.enabled is None else _switched(template, "enable_thinking", enabled=thinking.enabled)
 
 
-def _switched(template: Template, enabled: bool, param: str) -> dict[str, Any]:
+def _switched(template: Template, param: str, *, enabled: bool) -> dict[str, Any]:
     if "enable_thinking" in template.variables:
         return {"enable_thinking": enabled}
     if enabled == _always_thinks(template):

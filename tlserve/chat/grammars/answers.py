@@ -15,7 +15,8 @@ from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
 from tlserve.chat.grammars.source import GrammarSource
 from tlserve.generation import Grammar
 
-_NO_RULES = CallRules(lines=(), schemas={})
+_ANY_CONTENT = AnswerFormat(field="tools", rule="")
+"""Stands for the format of an answer that has none: only its tools need a grammar."""
 
 
 def answer_grammar(
@@ -29,24 +30,29 @@ def answer_grammar(
 
     Required calls are the whole answer. Other calls can come instead of content in a format, or among free text.
     """
-    enforces = tools is not None and tools.enforced is not None
-    if answer_format is None and not enforces:
+    calls = _call_rules(answer_format, tools, dialect, special_tokens)
+    if answer_format is None and calls is None:
         return None
-    body, lines, calls = "", [], _NO_RULES
-    if tools is not None and enforces:
-        writer = CallGrammar(dialect.call_form(special_tokens), special_tokens, tools)
-        calls = writer.forced() if tools.required or answer_format is not None else writer.among_text()
-        body = "calls"
-    if answer_format is not None and not (tools is not None and tools.required):
-        body = f"({body} | content)" if body else "content"
-        lines.append(f"content: {answer_format.rule}")
+    form, calls = answer_format or _ANY_CONTENT, calls or CallRules(lines=(), schemas={})
+    content = (f"content: {form.rule}",) if form.rule and not (tools is not None and tools.required) else ()
+    body = "(calls | content)" if calls.lines and content else "calls" if calls.lines else "content"
     start, reasoning = _reasoning(dialect.reasoning, opening, special_tokens)
     return GrammarSource(
-        field="tools" if answer_format is None else answer_format.field,
-        rules="\n".join([f"start: {start} {body}", *reasoning, *lines, *calls.lines]),
-        larks={} if answer_format is None else answer_format.larks,
-        schemas={**calls.schemas, **({} if answer_format is None else answer_format.schemas)},
+        field=form.field,
+        rules="\n".join([f"start: {start} {body}", *reasoning, *content, *calls.lines]),
+        larks=form.larks,
+        schemas={**calls.schemas, **form.schemas},
     ).grammar()
+
+
+def _call_rules(
+    answer_format: AnswerFormat | None, tools: ToolUse | None, dialect: Dialect, special_tokens: Mapping[str, int]
+) -> CallRules | None:
+    """Return the rules for the calls of an answer, or None if the model is free in its calls."""
+    if tools is None or tools.enforced is None:
+        return None
+    writer = CallGrammar(dialect.call_form(special_tokens), special_tokens, tools)
+    return writer.forced() if tools.required or answer_format is not None else writer.among_text()
 
 
 def _reasoning(tags: Tags | None, opening: Opening, special_tokens: Mapping[str, int]) -> tuple[str, tuple[str, ...]]:
