@@ -10,10 +10,10 @@ from typing import Any
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import byte_level_bytes, literal_bytes
-from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
 from tlserve.text.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
 from tlserve.text.tokenizer import Tokenizer
-from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, is_steering, read_list, read_text, read_vocabulary
+from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, read_list, read_text, read_vocabulary
 
 
 def build(metadata: Mapping[str, object]) -> Tokenizer:
@@ -26,9 +26,9 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     return LibraryTokenizer(
         library,
         pieces=literal_bytes(vocabulary.tokens, list(map(byte_level_bytes, vocabulary.tokens)), controls | defined),
-        special=controls | {spelling: i for spelling, i in defined.items() if is_steering(spelling)},
+        special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
-        marks=Marks(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
     )
 
 
@@ -48,6 +48,5 @@ def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], pre: PreToke
 
     library = Library(models.BPE(vocab=vocabulary.ids(), merges=merges, ignore_merges=pre.whole_words))
     library.pre_tokenizer = library_pre_tokenizer(pre)
-    plain = [spelling for spelling in vocabulary.user_defined_tokens() if not is_steering(spelling)]
-    library.add_tokens([AddedToken(spelling, normalized=False) for spelling in plain])
+    library.add_tokens([AddedToken(spelling, normalized=False) for spelling in vocabulary.text_tokens()])
     return library

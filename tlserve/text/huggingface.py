@@ -14,7 +14,7 @@ from typing import Any
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import SPACE, byte_level_bytes, byte_value, sentencepiece_bytes
-from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
 from tlserve.text.normalizer_limits import check_growth
 from tlserve.text.tokenizer import HUGGINGFACE, Tokenizer
 from tlserve.text.vocabulary import MAX_TOKENS, is_steering, read_flag, read_token_id
@@ -44,7 +44,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         pieces=_pieces(whole.get_vocab(), added, spell, _rows(metadata)),
         special=special,
         hidden=frozenset(token["id"] for token in added if token["special"]),
-        marks=_marks(metadata, whole),
+        frame=_frame(metadata, whole),
         trims={token["id"]: str.lstrip for token in added if token["rstrip"]},
         inner=inner and build_in_library(HUGGINGFACE, lambda: _library(inner, text_tokens)),
         unknown=_unknown(document["model"]),
@@ -186,14 +186,14 @@ def _check_added(vocabulary: Mapping[str, int], added: list[dict[str, Any]]) -> 
             )
 
 
-def _marks(metadata: Mapping[str, object], whole: Any) -> Marks:
+def _frame(metadata: Mapping[str, object], whole: Any) -> TextFrame:
     size = 1 + max(whole.get_vocab().values(), default=-1)
     bos_id = read_token_id(metadata, "bos_token_id", size)
     framed = build_in_library(HUGGINGFACE, lambda: whole.encode("")).ids
     by_template = bos_id is not None and framed[:1] == [bos_id]
     add_bos = read_flag(metadata, "add_bos_token", default=by_template)
     eos_id = read_token_id(metadata, "eos_token_id", size)
-    return Marks(
+    return TextFrame(
         bos_id=bos_id,
         eos_id=eos_id,
         add_bos=add_bos and bos_id is not None,

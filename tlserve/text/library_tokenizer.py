@@ -21,7 +21,7 @@ LONG_CHARACTERS = 4096
 
 
 @attrs.frozen(kw_only=True)
-class Marks:
+class TextFrame:
     """The ids around a text. `add_bos`: a prompt begins with `bos_id`; `add_eos`: a text to embed ends with `eos_id`."""
 
     bos_id: int | None
@@ -46,7 +46,7 @@ class LibraryTokenizer:
         pieces: Sequence[bytes],
         special: Mapping[str, int],
         hidden: frozenset[int],
-        marks: Marks,
+        frame: TextFrame,
         trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
         inner: Any = None,
         unknown: int | None = None,
@@ -60,10 +60,10 @@ class LibraryTokenizer:
         self._trims = trims
         self.vocabulary_size = len(pieces)
         self.special_tokens: Mapping[str, int] = MappingProxyType(self._special.ids)
-        self.bos_id = marks.bos_id
-        self.eos_id = marks.eos_id
-        self.add_bos = marks.add_bos
-        self.add_eos = marks.add_eos
+        self.bos_id = frame.bos_id
+        self.eos_id = frame.eos_id
+        self.add_bos = frame.add_bos
+        self.add_eos = frame.add_eos
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of `text` as ordinary text."""

@@ -14,13 +14,12 @@ from typing import Any
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import SPACE, byte_value, literal_bytes, sentencepiece_bytes
-from tlserve.text.library_tokenizer import LibraryTokenizer, Marks, build_in_library
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import (
     MAX_TOKENS,
     TokenKind,
     Vocabulary,
-    is_steering,
     read_flag,
     read_list,
     read_vocabulary,
@@ -36,16 +35,16 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     merges = _merges(vocabulary, _scores(metadata, len(vocabulary.tokens)))
     prefix = read_flag(metadata, "add_space_prefix", default=True)
     library = build_in_library("the SentencePiece merges", lambda: _library(vocabulary, merges, prefix=prefix))
-    controls, defined = vocabulary.control_tokens(), vocabulary.user_defined_tokens()
+    controls = vocabulary.control_tokens()
     pieces = literal_bytes(vocabulary.tokens, list(map(sentencepiece_bytes, vocabulary.tokens)), controls)
     for token, byte in bytes_of.items():
         pieces[token] = bytes((byte,))
     return LibraryTokenizer(
         library,
         pieces=pieces,
-        special=controls | {spelling: i for spelling, i in defined.items() if is_steering(spelling)},
+        special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
-        marks=Marks(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
     )
 
 
@@ -85,6 +84,5 @@ def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], *, prefix: b
     library = Library(models.BPE(vocab=vocabulary.ids(), merges=merges, byte_fallback=True))
     spaces = normalizers.Replace(" ", SPACE)
     library.normalizer = normalizers.Sequence([normalizers.Prepend(SPACE), spaces]) if prefix else spaces
-    plain = [spelling for spelling in vocabulary.user_defined_tokens() if not is_steering(spelling)]
-    library.add_tokens([AddedToken(spelling, normalized=not prefix) for spelling in plain])
+    library.add_tokens([AddedToken(spelling, normalized=not prefix) for spelling in vocabulary.text_tokens()])
     return library

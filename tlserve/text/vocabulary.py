@@ -59,6 +59,15 @@ class Vocabulary:
         """Return the tokens that match their own spelling as a whole."""
         return self.of_kinds(frozenset({TokenKind.USER_DEFINED}))
 
+    def special_tokens(self) -> dict[str, int]:
+        """Return the tokens that steer the model: control tokens, and user-defined tokens such as `<tool_call>`."""
+        defined = self.user_defined_tokens().items()
+        return self.control_tokens() | {spelling: i for spelling, i in defined if is_steering(spelling)}
+
+    def text_tokens(self) -> list[str]:
+        """Return the user-defined tokens that are ordinary text."""
+        return [spelling for spelling in self.user_defined_tokens() if not is_steering(spelling)]
+
     def ids(self) -> dict[str, int]:
         """Return spelling -> id of all tokens."""
         return {token: i for i, token in enumerate(self.tokens) if token}
