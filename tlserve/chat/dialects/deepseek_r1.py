@@ -30,13 +30,8 @@ _CALLS = CallForm(
 )
 
 
-def _name_of(head: str) -> str:
-    found = _HEAD.fullmatch(head)
-    return found[1] if found else ""
-
-
 def _regions(tools: ToolUse) -> Mapping[str, OpenRegion]:
-    return {BEGIN: partial(NamedRegion, BEGIN, END, tools.schemas, _name_of)}
+    return {BEGIN: partial(NamedRegion, BEGIN, END, tools.schemas, _HEAD)}
 
 
 DEEPSEEK_R1: Dialect = MarkupDialect(

@@ -52,18 +52,13 @@ def short_id(call_id: str) -> str:
     return "".join(_LETTERS[number // len(_LETTERS) ** place % len(_LETTERS)] for place in range(9))
 
 
-def _name_of(head: str) -> str:
-    found = _HEAD.fullmatch(head)
-    return found[1] if found else ""
-
-
 def _choose(tools: ToolUse, text: str) -> Region | None:
     """Return the region for the form of `text`, or None while `text` is blank."""
     if not text:
         return None
     if text[0] in "[{":
         return JsonRegion(BEGIN, "", tools.schemas)
-    return NamedRegion(BEGIN, "", tools.schemas, _name_of)
+    return NamedRegion(BEGIN, "", tools.schemas, _HEAD)
 
 
 _FORM = TurnForm(call_id=short_id)

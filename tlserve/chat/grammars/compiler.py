@@ -14,16 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.recursion import subschemas
-from tlserve.chat.grammars.source import GrammarSource, parse_source
+from tlserve.chat.grammars.source import COMPACT, GrammarSource, parse_source
 from tlserve.errors import ClientError
 from tlserve.generation import Grammar
 from tlserve.text.tokenizer import SpelledTokens
 
 if TYPE_CHECKING:
     from tlserve.chat.grammars.masks import LlguidanceGrammar, MaskMaker
-
-COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
-"""The layout of JSON: one line, with at most one space after each comma and colon."""
 
 _MAX_PROBES = 64
 _OUR_LINE = re.compile(r"^(?:at )?[0-9]+\([0-9]+\): ")

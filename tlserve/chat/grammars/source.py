@@ -18,6 +18,9 @@ import attrs
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.generation import Grammar
 
+COMPACT = {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}
+"""The usual layout of JSON, as an option of the library: one line, with at most one space after each comma and colon."""
+
 
 @attrs.frozen(kw_only=True)
 class GrammarSource:

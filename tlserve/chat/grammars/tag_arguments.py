@@ -16,6 +16,7 @@ import attrs
 
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.lark import quoted
+from tlserve.chat.grammars.source import COMPACT
 from tlserve.errors import ClientError
 
 _END = "\n</parameter>\n"
@@ -79,7 +80,8 @@ def _member(name: str, key: str, own: Mapping[str, Any], root: Mapping[str, Any]
     head = quoted(f"<parameter={key}>\n")
     if own["type"] != "string":
         defs = {key: root[key] for key in ("$defs", "definitions") if key in root}
-        yield f"{name}: {head} %json {json.dumps({**own, **defs, **_COMPACT}, ensure_ascii=False)} {quoted(_END)}"
+        schema = json.dumps({**own, **defs, "x-guidance": COMPACT}, ensure_ascii=False)
+        yield f"{name}: {head} %json {schema} {quoted(_END)}"
     elif "enum" in own or "const" in own:
         texts = [text for text in own.get("enum", [own.get("const")]) if isinstance(text, str)]
         yield f"{name}: {head} ({' | '.join(map(quoted, texts))}) {quoted(_END)}"
@@ -89,6 +91,3 @@ def _member(name: str, key: str, own: Mapping[str, Any], root: Mapping[str, Any]
         yield f"{name}_text[lazy]: {name.upper()}_TEXT"
         inside = r"/((?s:.*)[^\n])?<\/parameter>(?s:.*)/"
         yield rf"{name.upper()}_TEXT: /(?s:.{{{least},{most}}})\n<\/parameter>\n/ & ~{inside}"
-
-
-_COMPACT = {"x-guidance": {"whitespace_flexible": False, "item_separator": ", ?", "key_separator": ": ?"}}

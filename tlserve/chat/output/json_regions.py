@@ -5,6 +5,7 @@ Does not know which family writes which form.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 from tlserve.chat.dialect import CallClosed, CallOpened, Piece
@@ -86,14 +87,14 @@ class JsonRegion(BaseRegion):
 class NamedRegion(BaseRegion):
     """A name, then from the first brace on its arguments as JSON, then `end` if it is not empty.
 
-    `name_of` finds the name in the text before the brace; it returns "" if there is none.
+    `head` matches the whole text before the brace; its first group is the name.
     """
 
-    def __init__(self, begin: str, end: str, schemas: Schemas, name_of: Callable[[str], str]) -> None:
+    def __init__(self, begin: str, end: str, schemas: Schemas, head: re.Pattern[str]) -> None:
         super().__init__(begin)
         self._end = end
         self._schemas = schemas
-        self._name_of = name_of
+        self._head_pattern = head
         self._scanner = ValueScanner()
         self._stream = ArgumentStream({})
         self._step: Callable[[str], Read] = self._head
@@ -117,14 +118,14 @@ class NamedRegion(BaseRegion):
         if not brace and len(head) <= MAX_HEAD_CHARS:
             self._raw = head
             return [], ""
-        name = self._name_of(head) if brace and len(head) <= MAX_HEAD_CHARS else ""
-        if not name:
+        found = self._head_pattern.fullmatch(head) if brace and len(head) <= MAX_HEAD_CHARS else None
+        if found is None:
             return self._fail(text)
         rest = text[len(head) - len(self._raw) :]
         self._commit()
-        self._stream = ArgumentStream(self._schemas.get(name, {}))
+        self._stream = ArgumentStream(self._schemas.get(found[1], {}))
         self._step = self._arguments
-        return [CallOpened(name)], rest
+        return [CallOpened(found[1])], rest
 
     def _arguments(self, text: str) -> Read:
         read, end = self._scanner.read(text)
