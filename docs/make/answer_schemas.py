@@ -1,7 +1,7 @@
 """The JSON schemas of every answer, and of the error document.
 
-Owns what a client may rely on in an answer: each object lists all its members, and all are there. The documents themselves are
-made in `tlserve.openai.documents` and `tlserve.openai.chunks`; tests and the checks over a live server hold both together.
+Owns what a client can rely on in an answer: the schema of each object lists all its members, and all of them are present. The
+documents themselves are made in `tlserve.openai.documents` and `tlserve.openai.chunks`; tests check them against these schemas.
 
 Source: the public API reference; JSON Schema 2020-12.
 """
@@ -35,7 +35,7 @@ def ref(name: str) -> Schema:
 
 
 def or_null(schema: Schema) -> Schema:
-    """Return the schema of a value that may be null."""
+    """Return the schema of a value that can be null."""
     return {"anyOf": [schema, NULL]}
 
 
@@ -45,7 +45,7 @@ def list_of(schema: Schema) -> Schema:
 
 
 def map_of(schema: Schema) -> Schema:
-    """Return the schema of an object whose members, whatever their names, are of one kind."""
+    """Return the schema of an object whose members have any names and the same schema."""
     return {"type": "object", "additionalProperties": schema}
 
 
@@ -55,7 +55,7 @@ def closed(**members: Schema) -> Schema:
 
 
 def with_optional(schema: Schema, **members: Schema) -> Schema:
-    """Return a closed object's schema with members that may be missing."""
+    """Return the schema of a closed object with additional members that are optional."""
     return {**schema, "properties": {**schema["properties"], **members}}
 
 

@@ -1,8 +1,8 @@
-"""Field tables -> the JSON schemas of request bodies.
+"""The JSON schemas of request bodies, made from the field tables.
 
-Owns the translation: a type becomes its schema, null is taken by every optional field, a field that is not served takes only the
-values that ask for nothing, and the parts that the tables leave undecoded (messages, and objects with a table of their own) get
-the schemas of those. Source: JSON Schema 2020-12, as OpenAPI 3.1 takes it.
+Owns the translation: a type becomes its schema, every optional field takes null, a field that is not served takes only the values
+without effect, and messages and inner objects get the schemas of their own tables. Source: JSON Schema 2020-12, as OpenAPI 3.1
+uses it.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tlserve.openai.fields import Field, FieldKind, Table
 
 
 def body_schema(table: Table) -> Schema:
-    """Return the schema of an object that is read by `table`; other members are taken, and ignored."""
+    """Return the schema of an object that is read with `table`; other members are allowed and ignored."""
     required = [name for name, field in table.items() if field.required]
     members = {name: _member(name, field) for name, field in table.items()}
     return {"type": "object", **({"required": required} if required else {}), "properties": members}
 
 
 def part_schemas() -> Mapping[str, Schema]:
-    """Return the named schemas that bodies refer to: a message of each role that is served."""
+    """Return the named schemas that bodies refer to: the messages of all served roles."""
     served = {role: table for role, table in messages.BY_ROLE.items() if table["role"].kind is FieldKind.SERVED}
     return {"Message": {"anyOf": [_message(role, table) for role, table in served.items()]}}
 
 
 def _message(role: str, table: Table) -> Schema:
-    """Return the schema of one role's message; its content is missing or null only beside tool calls."""
+    """Return the schema of a message of one role; its content can be missing or null only with tool calls."""
     schema = body_schema(table)
     members = {**schema["properties"], "role": {"type": "string", "const": role}}
     content = {**(table["content"].schema or {}), "description": table["content"].takes}
@@ -71,7 +71,7 @@ def _shape_schema(name: str, field: Field) -> Mapping[str, Any]:
 
 
 def _asking_nothing(field: Field) -> list[Any]:
-    """Return the values that a field which is not served takes, besides null."""
+    """Return the values, other than null, that a field without support takes."""
     if field.noops or not field.takes:
         return list(field.noops) or [None]
     return [msgspec.json.decode(field.takes)]
@@ -83,7 +83,7 @@ def _schema_of(shape: Any) -> Mapping[str, Any]:
 
 
 def field_words(field: Field) -> str:
-    """Say what is done with a field, and what it takes."""
+    """Return the description of a field: what it takes, and whether it is served."""
     if field.kind is FieldKind.LATER:
         return "not served: 422" + (f" for all but {field.takes}" if field.takes else "")
     return field.takes + (" (without effect)" if field.kind is FieldKind.INERT else "")

@@ -41,7 +41,7 @@ def _row(action: argparse.Action) -> str:
 
 
 def _value(action: argparse.Action) -> str:
-    """Return how the argument's value is written, nothing for a switch."""
+    """Return the placeholder of the argument's value, empty for a switch."""
     if action.nargs == 0:
         return ""
     choices = "|".join(map(str, action.choices)) if action.choices else action.dest.upper().replace("_", "-")

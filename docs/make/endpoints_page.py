@@ -79,7 +79,7 @@ def _answers() -> Iterator[str]:
 
 
 def _example(schema: Mapping[str, Any]) -> Any:
-    """Return a value of the schema that shows its members: a text says its type, a named schema its name."""
+    """Return an example of the schema: a value is shown as its type, a named schema as its name."""
     if "$ref" in schema:
         return schema["$ref"].rpartition("/")[2]
     if "anyOf" in schema:

@@ -8,7 +8,7 @@ from tlserve.telemetry.catalogue import METRICS, Metric
 
 
 def catalogue_yaml() -> str:
-    """Return the table as YAML; strings are written as JSON strings, which YAML reads."""
+    """Return the table as YAML, with strings as JSON strings, which are valid YAML."""
     return "metrics:\n" + "".join(_entry(metric) for metric in METRICS)
 
 

@@ -1,7 +1,7 @@
-"""What each route of the API takes and answers: the one table behind the OpenAPI document and the reference page.
+"""The body, the answer and the statuses of each route: the one table behind the OpenAPI document and the reference page.
 
-Owns the words and the statuses. Refuses to know how a route does its work: `tlserve.endpoints.api` owns which function that is,
-and a test holds both tables together.
+Owns the descriptions and the statuses. Does not know how a route works: `tlserve.endpoints.api` has the functions, and a test
+compares the two tables.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STATUSES: Mapping[int, str] = {
     200: "the answer",
     400: "a wrong value, shape, header or framing; `param` names the field",
     401: "no API key, or a wrong one",
-    403: "a key that may not do this",
+    403: "a key without access",
     404: "no such model, route or KV handle",
     408: "the request took too long to arrive",
     413: "the body is larger than max_body_bytes",
@@ -28,11 +28,11 @@ STATUSES: Mapping[int, str] = {
     429: "too many requests, or the queue is full; see Retry-After",
     431: "the headers are larger, or more, than the limits",
     500: "a fault of the server",
-    503: "no room before the queue's deadline, or shutting down; see Retry-After",
+    503: "no capacity before the queue's deadline, or shutting down; see Retry-After",
     504: "the request's deadline passed before its answer was complete",
 }
 RETRIED = (429, 503)
-"""The statuses that say when to try again."""
+"""The statuses whose answers say when to retry."""
 
 _READING = (200, 400, 401, 403, 413, 415, 417, 429, 431, 500, 503)
 _POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 500, 503)
@@ -41,7 +41,7 @@ _WORKING = (*_POSTING, 504)
 
 @attrs.frozen
 class Header:
-    """A request header of our own: its JSON schema, and what it does."""
+    """A request header: its JSON schema, and its effect."""
 
     schema: Mapping[str, Any]
     about: str
@@ -50,37 +50,39 @@ class Header:
 _SWITCH = {"type": "string", "enum": ["", "0", "1"]}
 
 HEADERS: Mapping[str, Header] = {
-    "X-Request-Id": Header({"type": "string"}, "echoed if it is printable ASCII of 1 to 128 characters, else replaced"),
-    "X-TL-Priority": Header(
-        {"type": "integer", "minimum": -100, "maximum": 100}, "who goes first in the queue; 0 if absent"
+    "X-Request-Id": Header(
+        {"type": "string"}, "returned if it is printable ASCII of 1 to 128 characters, else replaced"
     ),
-    "X-TL-Strict": Header(_SWITCH, "1: an unknown field is 400 instead of being ignored"),
-    "X-TL-Return-Seed": Header(_SWITCH, "1: the answer's X-TL-Seed repeats it as `seed`"),
+    "X-TL-Priority": Header(
+        {"type": "integer", "minimum": -100, "maximum": 100}, "priority in the queue; the default is 0"
+    ),
+    "X-TL-Strict": Header(_SWITCH, "1: an unknown field gets 400 instead of being ignored"),
+    "X-TL-Return-Seed": Header(_SWITCH, "1: the answer has its seed in X-TL-Seed, which repeats the answer as `seed`"),
     "X-TL-Deadline-Ms": Header(
         {"type": "integer", "minimum": 1, "maximum": 999_999_999_999},
-        "milliseconds from the request's arrival to the end of its answer; then 504, or an error event in a stream",
+        "milliseconds from the arrival of the request to the end of its answer; then 504, or an error event in a stream",
     ),
     "X-TL-Progress": Header(
         _SWITCH,
-        "1: a stream begins once it is admitted, and tells of the queue and the prompt in comments up to its first token; "
-        "what fails from then on is an error event",
+        "1: a stream begins when the request is admitted, with comments about the queue and the prompt up to the first token; "
+        "a later failure is an error event",
     ),
-    "X-TL-Special-Tokens": Header(_SWITCH, "1: the text may spell control tokens"),
+    "X-TL-Special-Tokens": Header(_SWITCH, "1: the text can contain control tokens"),
 }
 
 ANSWER_HEADERS: Mapping[str, str] = {
-    "X-Request-Id": "the request's id, or a fresh one",
-    "X-TL-Ignored": "the names of fields that are not known here",
-    "X-TL-Seed": "the seed of the answer, where X-TL-Return-Seed asked for it",
-    "Retry-After": "seconds to wait before trying again; with 429 and 503",
+    "X-Request-Id": "the id of the request, or a new one",
+    "X-TL-Ignored": "the names of unknown fields",
+    "X-TL-Seed": "the seed of the answer, if the request has X-TL-Return-Seed",
+    "Retry-After": "seconds to wait before a retry; with 429 and 503",
 }
 
 
 @attrs.frozen(kw_only=True)
 class Operation:
-    """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: it takes none.
+    """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: the route has no body.
 
-    `chunk` names the schema of what it streams with `stream` true.
+    `chunk` names the schema of the events with `stream` true.
     """
 
     summary: str
@@ -105,7 +107,7 @@ _GENERATING = (
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
-        summary="Continue a conversation by the assistant's next turn.",
+        summary="Continue a conversation with the assistant's next turn.",
         answer="ChatCompletion",
         body="ChatRequest",
         headers=_GENERATING,
@@ -128,30 +130,30 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         statuses=_WORKING,
     ),
     ("POST", "/v1/chat/completions/input_tokens"): Operation(
-        summary="Count the prompt tokens that the same chat would have.",
+        summary="Count the prompt tokens of a chat.",
         answer="InputTokens",
         body="ChatRequest",
         headers=("X-Request-Id", "X-TL-Strict"),
     ),
     ("POST", "/v1/tokenize"): Operation(
-        summary="Turn a text into token ids, as completions would read it.",
+        summary="Turn a text into token ids, as for a completion.",
         answer="Tokens",
         body="TokenizeRequest",
         headers=("X-Request-Id", "X-TL-Strict", "X-TL-Special-Tokens"),
     ),
     ("POST", "/v1/detokenize"): Operation(
-        summary="Write token ids as the text that they spell, control tokens too.",
+        summary="Turn token ids into their text, including control tokens.",
         answer="Text",
         body="DetokenizeRequest",
         headers=("X-Request-Id", "X-TL-Strict"),
     ),
     ("GET", "/v1/models"): Operation(
-        summary="List every model by every name that it has.", answer="Models", statuses=_READING
+        summary="List every model under each of its names.", answer="Models", statuses=_READING
     ),
     ("GET", "/v1/models/{id+}"): Operation(
-        summary="Show one model; its id may have slashes.", answer="Model", statuses=(*_READING, 404)
+        summary="Return one model; its id can have slashes.", answer="Model", statuses=(*_READING, 404)
     ),
     ("GET", "/healthz"): Operation(
-        summary="Say that the process lives, and with what arithmetic.", answer="Health", statuses=_READING
+        summary="Report that the process is alive, and its arithmetic.", answer="Health", statuses=_READING
     ),
 }

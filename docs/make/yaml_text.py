@@ -1,7 +1,6 @@
-"""A tree of mappings, lists and scalars as YAML that people can read.
+"""A tree of mappings, lists and scalars as readable YAML.
 
-Owns the layout: mappings in blocks, short lists and all scalars as JSON, which YAML reads. Source: YAML 1.2, of which JSON is a
-part.
+Owns the layout: mappings as blocks, short lists and all scalars as JSON. Source: YAML 1.2, which includes JSON.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ def yaml_text(value: Mapping[str, Any]) -> str:
 
 
 def _lines(value: Any) -> Iterator[str]:
-    """Yield the lines of a value that is not written on one."""
+    """Yield the lines of a value that does not fit on one line."""
     if isinstance(value, Mapping):
         for key, member in value.items():
             yield from _entry(f"{_key(key)}:", member)

@@ -1,10 +1,10 @@
-"""One request to a target: sent, read event by event, timed.
+"""One request to a target: sent, read event by event, and timed.
 
-Owns the connection of one request (each has its own, as separate users do), the reading of chunks, and the names of faults.
-Refuses to know how many requests there are and when they are sent.
+Owns the connection of one request (each has its own, as separate users do), the reading of chunks, and the kinds of failures.
+Does not know how many requests there are and when they are sent.
 
-Where the server reports no usage, the pieces of text are counted: a server that sends several tokens in a piece then looks
-slower than it is, and the figures say so.
+If the server reports no usage, the pieces of text are counted: a server that sends several tokens in a piece then looks slower
+than it is, and the figures say so.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _MESSAGE_CHARS = 300
 
 @attrs.define
 class _AnswerReading:
-    """What was read of one answer so far."""
+    """The part of one answer that has been read."""
 
     first_s: float | None = None
     last_s: float = 0.0
@@ -39,7 +39,7 @@ class _AnswerReading:
     error: str | None = None
 
     def feed(self, line: bytes, now_s: float) -> None:
-        """Take one line of the stream; raises `msgspec.DecodeError` for what is not JSON."""
+        """Read one line of the stream; raises `msgspec.DecodeError` for data that is not JSON."""
         payload = line[len(_DATA) :].strip() if line.startswith(_DATA) else b""
         if not payload or payload == _DONE:
             return
@@ -66,9 +66,9 @@ async def ask(
     due_s: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Outcome:
-    """Send `body` and return what came of it, whatever that is; give up `limit_s` after sending."""
+    """Send `body` and return the sample or the failure; give up after `limit_s`."""
     due_s = clock() if due_s is None else due_s
-    kind, message = TIMEOUT, f"no whole answer within {limit_s:g} s"
+    kind, message = TIMEOUT, f"no complete answer within {limit_s:g} s"
     try:
         with trio.move_on_after(limit_s):
             return await _ask(target, body, due_s, clock)

@@ -1,7 +1,7 @@
-"""Many runs become one line each, and two servers one ratio.
+"""The summary of runs, and the comparison of two servers.
 
-Owns medians, spreads and ratios. Refuses to know how runs are made. A ratio is of medians; its range is that of the ratios of
-the runs that were neighbours, A1/B1, A2/B2, ..., so that it shows how far the machine's moods go.
+Owns medians, spreads and ratios. Does not know how runs are made. A ratio is of medians; its range is that of the ratios of
+neighbouring runs, A1/B1, A2/B2, ..., which shows how much the machine itself varies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ MEASURES: dict[str, Callable[[Figures], float | None]] = {
     "per_token_p50_ms": lambda run: run.per_token_ms.p50 if run.per_token_ms else None,
     "whole_p50_ms": lambda run: run.whole_ms.p50 if run.whole_ms else None,
 }
-"""What is compared, by the name under which it is reported."""
+"""The measures that are compared, by the names in reports."""
 
 
 @attrs.frozen(kw_only=True)
 class LoadRun:
-    """One run: which target, under what load, the how manieth, and what it measured."""
+    """One run: its target, its load, its number from 0, and its figures."""
 
     target: str
     load: Load
@@ -35,7 +35,7 @@ class LoadRun:
 
 @attrs.frozen(kw_only=True)
 class Spread:
-    """The median of some values, and their ends."""
+    """The median, the lowest and the highest of some values."""
 
     median: float
     low: float
@@ -44,7 +44,7 @@ class Spread:
 
 @attrs.frozen(kw_only=True)
 class Ratio:
-    """One measure of the first target over that of the second, under one load."""
+    """One measure of the first target over that of the second under one load."""
 
     load: Load
     measure: str
@@ -52,12 +52,12 @@ class Ratio:
 
 
 def spread_of(values: Sequence[float]) -> Spread:
-    """Return the median and the ends of at least one value."""
+    """Return the median, the lowest and the highest of at least one value."""
     return Spread(median=statistics.median(values), low=min(values), high=max(values))
 
 
 def spread_of_runs(runs: Sequence[LoadRun], measure: Callable[[Figures], float | None]) -> Spread | None:
-    """Return the spread of a measure over runs; None where no run has it."""
+    """Return the spread of a measure over runs; None if no run has it."""
     values = [value for run in runs if (value := measure(run.figures)) is not None]
     return spread_of(values) if values else None
 
@@ -73,7 +73,7 @@ def select(runs: Sequence[LoadRun], target: str, load: Load) -> list[LoadRun]:
 
 
 def ratios(runs: Sequence[LoadRun], first: str, second: str) -> list[Ratio]:
-    """Return every measure of `first` over that of `second`; a measure that a run lacks is left out."""
+    """Return every measure of `first` over that of `second`; a measure that is missing in a run is left out."""
     return [
         Ratio(load=load, measure=name, spread=spread)
         for load in loads_of(runs)
@@ -91,7 +91,7 @@ def _ratio(
 
 
 def ratio_of(pairs: Sequence[tuple[float, float]]) -> Spread:
-    """Return the ratio of the medians of both sides of at least one pair, with the ends of the pairs' own ratios."""
+    """Return the ratio of the medians of both sides of at least one pair, with the lowest and highest ratio of a pair."""
     median = statistics.median(a for a, _ in pairs) / statistics.median(b for _, b in pairs)
     each = [a / b for a, b in pairs]
     return Spread(median=median, low=min(each), high=max(each))

@@ -1,7 +1,4 @@
-"""What a target says of itself: the model it serves, asked for where the user named none.
-
-Owns the question. Refuses to know what the model is then asked.
-"""
+"""The model of a target, read from the server if the user named none."""
 
 from __future__ import annotations
 

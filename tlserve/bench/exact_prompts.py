@@ -1,7 +1,7 @@
-"""Prompts of an exact number of tokens, by asking a server how many a text has.
+"""Prompts of an exact number of tokens, found with a server that counts the tokens of a text.
 
-Owns the search: whole words as long as they fit, then what is short. Refuses to know how tokens are counted. The number
-is of the prompt's own text; what a chat template puts around it comes on top and is the same for every prompt.
+Owns the search: whole words as long as they fit, then the rest. Does not know how tokens are counted. The number is that of the
+prompt's text; the tokens of a chat template are added to it and are the same for every prompt.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ async def exact_prompt(source: random.Random, tokens: int, count: Count) -> str:
 
 
 async def _most_words(words: Sequence[str], tokens: int, count: Count) -> tuple[int, int]:
-    """Return how many words have at most `tokens` tokens together, and how many tokens those have."""
+    """Return the largest number of words that have at most `tokens` tokens, and the number of their tokens."""
     kept, found, too_many = 0, 0, tokens + 1
     while kept + 1 < too_many:
         middle = (kept + too_many) // 2
@@ -53,7 +53,7 @@ async def _most_words(words: Sequence[str], tokens: int, count: Count) -> tuple[
 
 
 def _longer(words: Sequence[str], kept: int, missing: int) -> Iterator[str]:
-    """Yield texts that may have `missing` tokens more: by fillers, by letters, by the beginning of the next word."""
+    """Yield texts that can have `missing` more tokens: with fillers, with letters, with the beginning of the next word."""
     text, following = " ".join(words[:kept]), words[kept]
     yield (text + FILLER * missing).strip()
     yield text + ENDING * missing
@@ -62,7 +62,7 @@ def _longer(words: Sequence[str], kept: int, missing: int) -> Iterator[str]:
 
 
 async def count_tokens(target: TargetServer, text: str) -> int:
-    """Return how many tokens `text` has for the target's model; raises OperatorError where the server does not tell."""
+    """Return the number of tokens of `text` for the target's model; raises OperatorError if the server cannot count."""
     body = json.dumps({"model": target.model, "text": text, "add_special_tokens": False}).encode()
     try:
         async with await connect(target.address.host, target.address.port) as client:

@@ -1,6 +1,6 @@
-"""Outcomes become figures: rates over the whole run, percentiles over its requests.
+"""The figures of one run: rates over the whole run, percentiles over its requests.
 
-Owns the arithmetic of one run. Refuses to know where outcomes come from, what they are compared with and how they are shown.
+Owns the arithmetic. Does not know where outcomes come from and how figures are shown.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Percentiles:
 
 @attrs.frozen(kw_only=True)
 class Figures:
-    """What one run measured; times in milliseconds, None where nothing was answered (or no answer had a second token).
+    """The figures of one run; times are in milliseconds, None if no request was answered (or no answer had a second token).
 
-    `errors` counts the failed requests by kind. `counted` is false where pieces were counted instead of tokens.
-    `prefill_tokens_per_s` is of the prompts of a run of its own, whose answers had one token; None where there was none.
-    `outside_forward` is the share of the engine's steps that was not the forward pass, where the engine is at hand.
+    `errors` counts the failed requests by kind. `counted` is false if pieces were counted instead of tokens.
+    `prefill_tokens_per_s` is that of the prompts of a prefill run, whose answers had one token; None without such a run.
+    `outside_forward` is the share of the engine's steps outside the forward pass, if the engine is in this process.
     """
 
     requests: int
@@ -56,7 +56,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 
 
 def percentiles_ms(seconds: Sequence[float]) -> Percentiles | None:
-    """Return the percentiles of times in seconds, in milliseconds; None of none."""
+    """Return the percentiles of times in seconds, in milliseconds; None for an empty list."""
     if not seconds:
         return None
     p50, p90, p99 = (percentile(seconds, share) * 1000 for share in (0.5, 0.9, 0.99))
@@ -64,7 +64,7 @@ def percentiles_ms(seconds: Sequence[float]) -> Percentiles | None:
 
 
 def prefill_rate(outcomes: Sequence[Outcome]) -> float | None:
-    """Return prompt tokens per second, from the first start to the last first token; None where nothing was answered."""
+    """Return prompt tokens per second, from the first start to the last first token; None if no request was answered."""
     samples = [outcome for outcome in outcomes if isinstance(outcome, Sample)]
     if not samples:
         return None

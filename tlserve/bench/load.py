@@ -1,8 +1,9 @@
 """Two kinds of load: a closed loop of clients, and an open loop of arrivals.
 
-Owns when requests are sent. In a closed loop each client sends its next request when its last one has ended, so that a slow
-server is asked less often: it shows what a server can do. In an open loop requests come when they come, at exponential
-distances (a Poisson process): it shows what users wait for, and times count from the arrival. Refuses to know what is asked.
+Owns the times at which requests are sent. In a closed loop each client sends its next request when its last one has ended, so
+that a slow server gets fewer requests: it shows the throughput of a server. In an open loop requests arrive independently of the
+server, at exponential intervals (a Poisson process): it shows the wait of users, and times count from the arrival. Does not know
+the content of requests.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import trio
 from tlserve.bench.samples import Outcome
 
 Send = Callable[[bytes, float], Awaitable[Outcome]]
-"""Send a body that is due at a time of this process's clock."""
+"""Sends a body that is due at a time of this process's clock."""
 
 
 @attrs.frozen
@@ -47,7 +48,7 @@ Load = Closed | Open
 
 
 def arrivals(load: Open, count: int) -> Iterator[float]:
-    """Yield the seconds after the start at which `count` requests come, the first one at 0."""
+    """Yield the seconds after the start at which `count` requests arrive, the first one at 0."""
     source = random.Random(load.seed)
     at_s = 0.0
     for _ in range(count):
@@ -56,7 +57,7 @@ def arrivals(load: Open, count: int) -> Iterator[float]:
 
 
 async def run_load(load: Load, bodies: Sequence[bytes], send: Send, done: Callable[[], None]) -> list[Outcome]:
-    """Send all `bodies` as `load` says and return what came of each, in the order of their ends."""
+    """Send all `bodies` under `load` and return their outcomes in the order in which they ended."""
     if isinstance(load, Closed):
         return await _run_closed(load, bodies, send, done)
     return await _run_open(load, bodies, send, done)

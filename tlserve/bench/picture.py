@@ -1,6 +1,6 @@
-"""Runs as a picture: output tokens per second, time to first token, time per token, against the load.
+"""Runs as a picture: output tokens per second, time to first token and time per token against the load.
 
-Owns which measures are drawn, and what they and the loads are called. Refuses to know how anything is drawn.
+Owns the choice of measures and the titles. Does not draw.
 """
 
 from __future__ import annotations

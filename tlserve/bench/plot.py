@@ -1,8 +1,8 @@
 """Throughput and latency against the load, as one SVG: three panels, one line for each target.
 
-Owns the drawing. Refuses to know how figures came about: it is given points. The picture paints its own ground and follows the
-reader's light or dark scheme, so that it can be put into a README as it is. Every point says its value to a mouse and to a
-screen reader. Source: SVG 1.1; `prefers-color-scheme` of CSS Media Queries 5.
+Owns the drawing; points are its input. The picture has its own background and follows the light or dark scheme of the reader, so
+that it can be used in a README as it is. A mouse and a screen reader get the value of every point. Source: SVG 1.1;
+`prefers-color-scheme` of CSS Media Queries 5.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _STYLE = """
 
 @attrs.frozen
 class Point:
-    """One value with the ends of its range, at the load of the same place."""
+    """One value with the ends of its range, at the load with the same index."""
 
     value: float
     low: float
@@ -38,7 +38,7 @@ class Point:
 
 @attrs.frozen
 class Panel:
-    """One measure: `lines` has a list of points for each target, None where a target has no value."""
+    """One measure: `lines` has a list of points for each target, None for a missing value."""
 
     title: str
     lines: Sequence[Sequence[Point | None]]
@@ -46,7 +46,7 @@ class Panel:
 
 @attrs.frozen
 class Picture:
-    """What is drawn: the loads by name, from left to right, what they are, and the targets by name."""
+    """The content of a plot: the names of the loads from left to right, their title, the names of the targets, the panels."""
 
     load_names: Sequence[str]
     load_title: str
@@ -55,7 +55,7 @@ class Picture:
 
 
 def draw(picture: Picture) -> str:
-    """Return the SVG document, at most three panels and two targets."""
+    """Return the SVG document of at most three panels and two targets."""
     inside = [*_legend(picture.target_names)]
     for number, panel in enumerate(picture.panels):
         inside += [f'<g transform="translate({number * _PANEL_WIDTH} 0)">', *_panel(panel, picture), "</g>"]

@@ -1,6 +1,6 @@
 """A bench as one JSON document, for other programs and for later.
 
-Owns the shape of the document and its version: `docs/how-to/measure.md` explains every field. Within a version fields are only
+Owns the fields of the document and its version: `docs/how-to/measure.md` explains every field. Within a version fields are only
 added. Does not measure.
 """
 

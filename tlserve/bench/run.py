@@ -1,7 +1,7 @@
-"""One bench: every load on every target in turn, again and again, each run after a warm-up.
+"""One bench: every load on every target in turn, repeatedly, each run after a warm-up.
 
-Owns the order of the runs (A B A B ...), the prompts that they share, and the server's own step times around them. Refuses to
-print. Within a repeat both targets get the same prompts; no prompt is ever sent twice to the same target.
+Owns the order of the runs (A B A B ...), their prompts, and the engine's step times during a run. Does not print. Within a repeat
+both targets get the same prompts; no prompt is sent twice to the same target.
 """
 
 from __future__ import annotations
@@ -33,8 +33,9 @@ _SEEDS_APART = 1_000_003
 class LoadPlan:
     """What is measured. `rounds`: requests of each client in a closed loop; `requests`: arrivals in an open loop.
 
-    `prefill_words`: before each closed loop, every client sends one prompt of so many words and reads one token; 0: no such run.
-    `pause_s` is waited before every run, so that one server is at rest when the other is measured; `limit_s` bounds a request.
+    `prefill_words`: before each closed loop, every client sends one prompt of this many words and reads one token; 0: no such
+    run. `pause_s`: the rest before every run, in which the other server comes to an idle state. `limit_s`: the limit of a
+    request.
     """
 
     loads: Sequence[Load] = (Closed(1), Closed(8), Closed(32))
@@ -49,16 +50,16 @@ class LoadPlan:
     pause_s: float = 0.0
 
     def count(self, load: Load) -> int:
-        """Return how many requests a run of `load` measures."""
+        """Return the number of requests that a run of `load` measures."""
         return load.streams * self.rounds if isinstance(load, Closed) else self.requests
 
     def total(self, targets: int) -> int:
-        """Return how many requests the whole bench sends, warm-ups included."""
+        """Return the number of requests of the whole bench, including warm-ups."""
         counts = (self.count(load) + self.warm_up + self.prefills(load) for load in self.loads)
         return targets * self.repeats * sum(counts)
 
     def prefills(self, load: Load) -> int:
-        """Return how many requests the run of prefills before `load` has."""
+        """Return the number of requests in the prefill run before `load`."""
         return load.streams if self.prefill_words and isinstance(load, Closed) else 0
 
 
@@ -78,8 +79,8 @@ async def run_bench(
 ) -> list[LoadRun]:
     """Run `plan` against `targets` in turn; `done` is called after each request.
 
-    `statistics` gives the engine's own figures of a target by name, where the engine is at hand. Raises ServerFault if a
-    warm-up fails, for then nothing can be measured.
+    `statistics` returns the engine's own figures of a target by name, if the engine is in this process. Raises ServerFault if a
+    warm-up fails, because then nothing can be measured.
     """
     runs = []
     for repeat, load, seed in _order(plan):
@@ -94,7 +95,7 @@ async def run_bench(
 
 
 def _order(plan: LoadPlan) -> Iterator[tuple[int, Load, int]]:
-    """Yield (repeat, load, seed of the prompts): a whole sweep, then the next one."""
+    """Yield (repeat, load, seed of the prompts): all loads once, then all loads again."""
     for repeat in range(plan.repeats):
         for number, load in enumerate(plan.loads):
             yield repeat, load, plan.seed * _SEEDS_APART + repeat * len(plan.loads) + number
@@ -144,7 +145,7 @@ def _check_warm_up(target: TargetServer, outcomes: Sequence[Outcome]) -> None:
 
 
 def outside_forward(before: EngineStatistics, after: EngineStatistics) -> float:
-    """Return the share of the engine's step time that was not spent in the forward pass."""
+    """Return the share of the engine's step time outside the forward pass."""
     step_s = after.step_seconds_total - before.step_seconds_total
     forward_s = after.forward_seconds_total - before.forward_seconds_total
     return 1 - forward_s / step_s if step_s > 0 else 0.0

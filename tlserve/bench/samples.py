@@ -1,4 +1,4 @@
-"""What came of one request, as its client met it: a sample, or a failure of a named kind.
+"""The outcome of one request for its client: a sample, or a failure of a named kind.
 
 Owns the two types. All times are in seconds of this process's clock.
 """
@@ -10,10 +10,11 @@ import attrs
 
 @attrs.frozen(kw_only=True)
 class Sample:
-    """One answer that arrived whole.
+    """One complete answer.
 
-    `due_s` is when the request should have been sent: in a closed loop the moment it was, in an open loop its arrival, so that
-    waiting for a free client counts. `counted` says whether the server's usage gave the tokens; else pieces were counted.
+    `due_s` is the time at which the request should have been sent: in a closed loop the time at which it was sent, in an open
+    loop its arrival, so that the wait for a free client counts. `counted`: the tokens are those of the server's usage; else
+    pieces were counted.
     """
 
     due_s: float
@@ -31,7 +32,7 @@ class Sample:
 
     @property
     def time_per_token_s(self) -> float | None:
-        """Seconds between tokens after the first; None where there is only one."""
+        """Seconds between tokens after the first; None if there is only one."""
         if self.output_tokens < 2:
             return None
         return (self.last_token_s - self.first_token_s) / (self.output_tokens - 1)
@@ -44,7 +45,7 @@ class Sample:
 
 @attrs.frozen(kw_only=True)
 class Failure:
-    """One request without a whole answer. `kind` is short and the same for the same fault; `message` is one example's."""
+    """One request without a complete answer. `kind` is short and the same for the same fault; `message` has details."""
 
     kind: str
     message: str

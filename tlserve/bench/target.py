@@ -1,6 +1,6 @@
-"""What is measured: the address of an OpenAI-compatible server, the path before its `/v1`, a model's name, a key.
+"""A server that is measured: its address, the path before its `/v1`, the name of a model, an API key.
 
-Owns the reading of URLs and the headers and paths that follow from them. Refuses to know what is asked.
+Owns the reading of URLs, and the headers and paths of requests. Does not know what requests contain.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ API = "/v1"
 
 @attrs.frozen(kw_only=True)
 class TargetServer:
-    """One server. `prefix` stands before `/v1` in every path; an empty `model` is still to be asked for."""
+    """One server. `prefix` comes before `/v1` in every path; an empty `model` is not known yet."""
 
     name: str
     address: Address
@@ -27,12 +27,12 @@ class TargetServer:
 
     @property
     def url(self) -> str:
-        """Return the address as a person writes it."""
+        """Return the address as a URL."""
         return f"http://{self.address}{self.prefix}"
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
-        """Return what every request carries."""
+        """Return the headers of every request."""
         key = (("Authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
         return (("Content-Type", "application/json"), ("Accept", "text/event-stream, application/json"), *key)
 
@@ -42,7 +42,7 @@ class TargetServer:
 
 
 def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> TargetServer:
-    """Return the target at `url`, with or without `/v1` at its end; raises OperatorError for what cannot be measured."""
+    """Return the target at `url`, with or without `/v1` at its end; raises OperatorError for other URLs."""
     try:
         parts = urlsplit(url)
         host, port = parts.hostname, parts.port or 80
@@ -56,5 +56,5 @@ def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> 
 
 def _unreadable(url: str) -> OperatorError:
     return OperatorError(
-        f"{url!r} cannot be measured: give an address like http://127.0.0.1:8000, or with a path after it"
+        f"{url!r} cannot be measured: give an address such as http://127.0.0.1:8000, with or without a path"
     )

@@ -1,6 +1,6 @@
-"""What a bench sends: prompts of a given length that no cache has seen, and the request bodies around them.
+"""The requests of a bench: prompts of a given length that no cache has seen, and the request bodies around them.
 
-Owns the words and the randomness. Refuses to know connections.
+Owns the words and the randomness. Knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SHARED_SEED = 0
 
 @attrs.frozen(kw_only=True)
 class Workload:
-    """The requests of one bench: greedy answers of `output_tokens` tokens, past any end token.
+    """The requests of one bench: greedy answers of `output_tokens` tokens, also past an end token.
 
     A prompt has `prompt_words` random words, or exactly `prompt_tokens` tokens if that is not 0. With `shared_words` every
-    request begins with the same system prompt of so many words, which a prefix cache can keep.
+    request begins with the same system prompt of this many words, which a prefix cache can keep.
     """
 
     prompt_words: int = 64
@@ -34,7 +34,7 @@ class Workload:
     output_tokens: int = 64
 
     def prompts(self, seed: int, count: int) -> list[str]:
-        """Return `count` prompts by words, the same ones for the same `seed`."""
+        """Return `count` prompts of random words, the same ones for the same `seed`."""
         source = random.Random(seed)
         return [random_words(source, self.prompt_words) for _ in range(count)]
 
@@ -58,5 +58,5 @@ class Workload:
 
 
 def random_words(source: random.Random, count: int) -> str:
-    """Return `count` words of the list, drawn from `source`."""
+    """Return `count` words of the list, chosen with `source`."""
     return " ".join(source.choices(WORDS, k=count))

@@ -30,9 +30,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (TlserveError, KeyboardInterrupt, BaseExceptionGroup) as error:
         cause = single_cause(error)
         if isinstance(cause, KeyboardInterrupt):
-            return _tell(("interrupted",), exit_codes.INTERRUPTED)
+            return _report(("interrupted",), exit_codes.INTERRUPTED)
         if isinstance(cause, TlserveError):
-            return _tell(exit_codes.fault_lines(cause), exit_codes.exit_code_of(cause))
+            return _report(exit_codes.fault_lines(cause), exit_codes.exit_code_of(cause))
         raise
 
 
@@ -40,7 +40,7 @@ def trio_run(argv: Sequence[str] | None = None) -> int:
     """Run `trio-run tlserve ARGUMENTS`, which is the same as `tlserve ARGUMENTS`."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if arguments[:1] != ["tlserve"]:
-        return _tell(("trio-run runs only one program: write `trio-run tlserve ...`",), exit_codes.USAGE)
+        return _report(("trio-run runs only one program: write `trio-run tlserve ...`",), exit_codes.USAGE)
     return main(arguments[1:])
 
 
@@ -51,7 +51,7 @@ def _dispatch(arguments: list[str]) -> int:
     if first in COMMANDS:
         return _run(first, arguments[1:])
     if first and not first.startswith("-"):
-        return _tell((_unknown(first),), exit_codes.USAGE)
+        return _report((_unknown(first),), exit_codes.USAGE)
     return _run(DEFAULT_COMMAND, arguments)
 
 
@@ -84,7 +84,7 @@ def _leave_pipe() -> int:
     return exit_codes.PIPE_CLOSED
 
 
-def _tell(lines: tuple[str, ...], code: int) -> int:
+def _report(lines: tuple[str, ...], code: int) -> int:
     for line in lines:
         print(f"tlserve: {line}", file=sys.stderr)
     return code

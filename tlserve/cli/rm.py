@@ -27,7 +27,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Remove the model and return 0, or 1 if the answer was no; raises `ModelMissing`."""
+    """Remove the model and return 0, or 1 if the user declined; raises `ModelMissing`."""
     cache = model_cache_dir()
     models = _named(arguments.name, cache)
     folders = [_folder_of(model, cache) for model in models]

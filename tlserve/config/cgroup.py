@@ -1,6 +1,7 @@
 """The limits of the control groups that this process is in: memory and CPU, version 1 and version 2, nested ones included.
 
-Owns reading the kernel's files. `proc` and `root` are arguments, so that a test can show any tree. A missing file is no limit.
+Owns reading the kernel's files. `proc` and `root` are arguments, so that a test can show any tree. Without a file there is no
+limit.
 
 Source: Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst of Linux; cgroups(7).
 """

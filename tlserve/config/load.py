@@ -25,7 +25,7 @@ from tlserve.config.declared import (
     declared_settings,
     evolved,
 )
-from tlserve.config.models import model_beside, model_refusals
+from tlserve.config.models import additional_model, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.config.toml_file import read_toml
 from tlserve.errors import SettingsError
@@ -86,7 +86,7 @@ def _settings(values: Mapping[str, Mapping[str, Any]]) -> Settings:
     }
     models = [given for table, given in values.items() if table.startswith(f"{MODELS}[")]
     engine = tables.get("engine", defaults.engine)
-    return attrs.evolve(defaults, **tables, models=tuple(model_beside(engine, given) for given in models))
+    return attrs.evolve(defaults, **tables, models=tuple(additional_model(engine, given) for given in models))
 
 
 def _take(item: Given, values: dict[str, dict[str, object]], sources: dict[str, str], refusals: list[str]) -> None:
@@ -182,15 +182,15 @@ def _outside_a_table(key: str) -> str:
 def _toml_reader(path: Path, value: object) -> Callable[[Declared], object]:
     def read(row: Declared) -> object:
         typed = checked_toml(row, value)
-        return _beside(path, str(typed)) if row.is_path else typed
+        return _from_folder_of(path, str(typed)) if row.is_path else typed
 
     return read
 
 
-def _beside(file: Path, given: str) -> str:
+def _from_folder_of(file: Path, given: str) -> str:
     """Return a path relative to the file's folder if it exists; else it is a name, or relative to the working directory."""
-    beside = file.parent / Path(given).expanduser()
-    return str(beside) if given and os.path.exists(beside) else given
+    place = file.parent / Path(given).expanduser()
+    return str(place) if given and os.path.exists(place) else given
 
 
 # --- the environment and the command line --------------------------------------------------------------------------------

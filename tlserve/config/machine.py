@@ -23,7 +23,7 @@ def available_memory_bytes(proc: Path = cgroup.PROC, root: Path = cgroup.ROOT) -
 
 
 def usable_cores(proc: Path = cgroup.PROC, root: Path = cgroup.ROOT) -> int:
-    """Return how many threads can compute at the same time: the cores this process may use, within its CPU quota.
+    """Return how many threads can compute at the same time: the cores that this process can use, within its CPU quota.
 
     A quota of 2.5 cores gives 2: a thread beyond the quota makes the kernel stop all of them for a part of each period.
     """

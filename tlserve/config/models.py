@@ -16,15 +16,15 @@ from tlserve.config.model_id import served_model_id
 from tlserve.config.settings import OWN_KEYS, SERVER_KEYS, EngineSettings, Settings
 
 
-def model_beside(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
+def additional_model(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
     """Return the settings of another model: `given`, and else those of [engine] except its name and sizes."""
     inherited = {
         field.name: getattr(engine, field.name)
         for field in attrs.fields(EngineSettings)
         if field.name not in OWN_KEYS | SERVER_KEYS
     }
-    beside: EngineSettings = evolved(EngineSettings(**inherited), given)
-    return beside
+    model: EngineSettings = evolved(EngineSettings(**inherited), given)
+    return model
 
 
 def served_names(model: EngineSettings) -> tuple[str, ...]:

@@ -85,8 +85,8 @@ def find_model(name: str, environ: Mapping[str, str] | None = None) -> Path | No
     try:
         cache = model_cache_dir(environ)
         found = versions_of(cache, name if hub_name is None else hub_name.folder)
-        wanted = (m for m in found if not (hub_name and hub_name.revision) or m.is_of(hub_name.revision))
-        return next((model.path for model in wanted), None)
+        matching = (m for m in found if not (hub_name and hub_name.revision) or m.is_of(hub_name.revision))
+        return next((model.path for model in matching), None)
     except (OSError, OperatorError):
         return None
 

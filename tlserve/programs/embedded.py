@@ -15,7 +15,7 @@ import attrs
 import trio
 
 from tlserve.config.load import load_settings
-from tlserve.config.models import model_beside, model_refusals
+from tlserve.config.models import additional_model, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.errors import SettingsError, TlserveError, single_cause
 from tlserve.model.load import LoadedModel
@@ -81,7 +81,7 @@ def embedded_settings(
         **settings,
     }
     loaded = load_settings(None, {}, [(name, _spelled(value)) for name, value in own.items()])
-    several = attrs.evolve(loaded, models=tuple(model_beside(loaded.engine, table) for table in models))
+    several = attrs.evolve(loaded, models=tuple(additional_model(loaded.engine, table) for table in models))
     if refusals := model_refusals(several):
         raise SettingsError(tuple(refusals))
     return several

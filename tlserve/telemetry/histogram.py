@@ -1,4 +1,4 @@
-"""Counting values by size, cheaply enough for every step of the engine.
+"""Counts of values by size, cheap enough for every step of the engine.
 
 Owns the counting: one list of whole numbers, one search per value, no locks. The observer is the only writer; a snapshot is an
 immutable value.

@@ -16,7 +16,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"}
 
 
 class RequestCounts:
-    """Counts of requests that ended. `routes` are paths; a last `{name}` stands for one segment, `{name+}` for one or more."""
+    """Counts of requests that ended. `routes` are paths; a last `{name}` matches one segment, `{name+}` one or more."""
 
     def __init__(self, routes: Iterable[str]) -> None:
         self._routes = {route: _pattern(route) for route in routes}

@@ -49,7 +49,7 @@ class Hub:
 
     def describe(self, name: HubName) -> HubRepository:
         """Return the repository `name`; raises `DownloadFailed`."""
-        with _told(name, self.endpoint):
+        with _clear_errors(name, self.endpoint):
             api = self._package.HfApi(endpoint=self.endpoint)
             info = api.model_info(name.repository, revision=name.revision or None, files_metadata=True)
             if not _COMMIT.fullmatch(str(info.sha)):
@@ -66,7 +66,11 @@ class Hub:
         if held > file.size_bytes:
             target.unlink()
             held = 0
-        with _told(name, self.endpoint), target.open("ab", buffering=0) as raw, _Target(raw, report) as content:
+        with (
+            _clear_errors(name, self.endpoint),
+            target.open("ab", buffering=0) as raw,
+            _CountedFile(raw, report) as content,
+        ):
             self._package.file_download.http_get(
                 url,
                 content,
@@ -76,7 +80,7 @@ class Hub:
             )
 
 
-class _Target(io.BufferedWriter):
+class _CountedFile(io.BufferedWriter):
     """A file that reports its size."""
 
     def __init__(self, raw: Any, report: Callable[[int], None]) -> None:
@@ -102,7 +106,7 @@ def _file(sibling: Any) -> HubFile:
 
 
 @contextmanager
-def _told(name: HubName, endpoint: str) -> Iterator[None]:
+def _clear_errors(name: HubName, endpoint: str) -> Iterator[None]:
     """Turn the package's errors into one message that says what to do."""
     from huggingface_hub import errors
 

@@ -64,78 +64,78 @@ def pull_from_hub(hub: HubLike, name: HubName, gguf: str, cache: Path, report: R
     `gguf`: the GGUF file to fetch, if the repository has several.
     """
     repository = hub.describe(name)
-    wanted = _CommitFiles(name, repository.commit, choose_files(repository.files, name.repository, gguf))
+    chosen = _CommitFiles(name, repository.commit, choose_files(repository.files, name.repository, gguf))
     try:
-        return _found(wanted, cache) or _pull_locked(hub, wanted, cache, report)
+        return _found(chosen, cache) or _pull_locked(hub, chosen, cache, report)
     except OSError as error:
         raise DownloadFailed(f"cannot put {name} into {cache}: {error.strerror or error}") from error
 
 
-def _found(wanted: _CommitFiles, cache: Path) -> Path | None:
+def _found(chosen: _CommitFiles, cache: Path) -> Path | None:
     """Return the version that has these files, if there is one."""
-    hashes = {file.path: file.hash for file in wanted.files}
-    found = versions_of(cache, wanted.name.folder)
+    hashes = {file.path: file.hash for file in chosen.files}
+    found = versions_of(cache, chosen.name.folder)
     return next(
-        (m.path for m in found if m.source.get("commit") == wanted.commit and m.source.get("files") == hashes), None
+        (m.path for m in found if m.source.get("commit") == chosen.commit and m.source.get("files") == hashes), None
     )
 
 
-def _pull_locked(hub: HubLike, wanted: _CommitFiles, cache: Path, report: Report) -> Path:
-    work = cache / ".downloads" / wanted.name.folder
+def _pull_locked(hub: HubLike, chosen: _CommitFiles, cache: Path, report: Report) -> Path:
+    work = cache / ".downloads" / chosen.name.folder
     work.mkdir(parents=True, exist_ok=True)
     with locked(work / "lock", report):
-        found = _found(wanted, cache)  # another pull can have fetched it while this one waited
+        found = _found(chosen, cache)  # another pull can have fetched it while this one waited
         if found is None:
-            staged = _staging_folder(work, wanted)
-            _fetch_all(hub, wanted, staged, report)
-            found = _put_in_place(hub, wanted, staged, cache)
+            staged = _staging_folder(work, chosen)
+            _fetch_all(hub, chosen, staged, report)
+            found = _put_in_place(hub, chosen, staged, cache)
         shutil.rmtree(work / "commits", ignore_errors=True)
     return found
 
 
-def _staging_folder(work: Path, wanted: _CommitFiles) -> Path:
+def _staging_folder(work: Path, chosen: _CommitFiles) -> Path:
     """Return the folder of the commit; the folders of other commits are removed."""
     commits = work / "commits"
     commits.mkdir(exist_ok=True)
     for other in commits.iterdir():
-        if other.name != wanted.commit:
+        if other.name != chosen.commit:
             shutil.rmtree(other)
-    staged = commits / wanted.commit
+    staged = commits / chosen.commit
     staged.mkdir(exist_ok=True)
     return staged
 
 
-def _fetch_all(hub: HubLike, wanted: _CommitFiles, staged: Path, report: Report) -> None:
+def _fetch_all(hub: HubLike, chosen: _CommitFiles, staged: Path, report: Report) -> None:
     """Fetch and check every missing file, small ones first, so that an error comes early."""
-    total = sum(file.size_bytes for file in wanted.files)
-    missing = [file for file in sorted(wanted.files, key=lambda f: f.size_bytes) if not (staged / file.path).is_file()]
-    check_space(str(wanted.name), sum(file.size_bytes for file in missing), staged)
+    total = sum(file.size_bytes for file in chosen.files)
+    missing = [file for file in sorted(chosen.files, key=lambda f: f.size_bytes) if not (staged / file.path).is_file()]
+    check_space(str(chosen.name), sum(file.size_bytes for file in missing), staged)
     done = total - sum(file.size_bytes for file in missing)
     for file in missing:
-        _fetch(hub, wanted, file, staged / file.path, lambda held, before=done: report(FETCH, before + held, total))
+        _fetch(hub, chosen, file, staged / file.path, lambda held, before=done: report(FETCH, before + held, total))
         done += file.size_bytes
     report(FETCH, total, total)
 
 
-def _fetch(hub: HubLike, wanted: _CommitFiles, file: HubFile, place: Path, count: _Count) -> None:
+def _fetch(hub: HubLike, chosen: _CommitFiles, file: HubFile, place: Path, count: _Count) -> None:
     """Put one file into its place; the part of an interrupted download stays next to it for the next pull."""
     place.parent.mkdir(parents=True, exist_ok=True)
     partial = place.with_name(place.name + ".partial")
-    hub.fetch(wanted.name, wanted.commit, file, partial, count)
+    hub.fetch(chosen.name, chosen.commit, file, partial, count)
     if not is_expected(partial, file):
         partial.unlink(missing_ok=True)
         raise DownloadFailed(
-            f"the file fetched for {file.path} of {wanted.name} is not the expected one (its hash differs)"
+            f"the file fetched for {file.path} of {chosen.name} is not the expected one (its hash differs)"
         )
     partial.replace(place)
 
 
-def _put_in_place(hub: HubLike, wanted: _CommitFiles, staged: Path, cache: Path) -> Path:
+def _put_in_place(hub: HubLike, chosen: _CommitFiles, staged: Path, cache: Path) -> Path:
     """Make the model appear by one rename."""
-    version = next_version(cache, wanted.name.folder)
-    source = json.dumps(wanted.described(version, hub.endpoint), indent=2) + "\n"
+    version = next_version(cache, chosen.name.folder)
+    source = json.dumps(chosen.described(version, hub.endpoint), indent=2) + "\n"
     (staged / SOURCE).write_text(source, encoding="utf-8")
-    place = cache / wanted.name.folder / version
+    place = cache / chosen.name.folder / version
     place.parent.mkdir(exist_ok=True)
     for folder in (staged, *(path for path in staged.rglob("*") if path.is_dir())):
         sync_folder(folder)
