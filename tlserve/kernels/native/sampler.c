@@ -5,11 +5,13 @@
    sum; whole shares in top-p; Philox4x64-10.
    A `field` is what is still in: its ids, their logits and weights, ids ascending. */
 #include "sampler.h"
+#include "sampler_draw_math.h"
+#include "sampler_keys.h"
 #include "sampler_math.h"
 
 #include <stdlib.h>
 
-enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32, LOG_TERMS = 12 };
+enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32 };
 
 /* Room of one thread. V: vocabulary. */
 typedef struct {
@@ -39,26 +41,7 @@ typedef struct {
   long n;
 } field;
 
-/* ---- sums, as in fixed_math ---- */
-
-/* The first of n weights, `stride` apart, whose running sum passes the target, or the last that is not zero; *target becomes the rest. */
-static long pick(const double *weights, long n, long stride, double *target) {
-  double before = 0, sum = 0;
-  long last = 0;
-  for (long i = 0; i < n && !(sum > *target); i++) {
-    double weight = weights[i * stride];
-    if (weight != 0) last = i, before = sum;
-    sum += weight;
-  }
-  *target -= before;
-  return last;
-}
-
-static double sum_lanes_up(const double *lanes, long used) {
-  double sum = 0;
-  for (long i = 0; i < used; i++) sum += lanes[i];
-  return sum;
-}
+/* ---- sums ---- */
 
 static double total(const sampler *s, const double *weights, long n, double *lanes) {
   return sum_lanes_up(lanes, s->loops.lane_sums(weights, n, lanes));
@@ -71,82 +54,7 @@ static long inverse_cdf(const sampler *s, const double *weights, long n, double 
   return lane + LANES * pick(weights + lane, (n - lane + LANES - 1) / LANES, LANES, &target);
 }
 
-static double natural_log(double x, const exp_table *t) {
-  static const double TERMS[LOG_TERMS] = {1.0 / 25, 1.0 / 23, 1.0 / 21, 1.0 / 19, 1.0 / 17, 1.0 / 15,
-                                          1.0 / 13, 1.0 / 11, 1.0 / 9,  1.0 / 7,  1.0 / 5,  1.0 / 3};
-  uint64_t bits;
-  memcpy(&bits, &x, 8); /* a positive normal number: mantissa in 0.5 .. 1 times a power of two */
-  long exponent = (long)(bits >> 52) - 1022;
-  bits = (bits & 0xfffffffffffff) | (uint64_t)1022 << 52;
-  double mantissa, series = 0;
-  memcpy(&mantissa, &bits, 8);
-  if (mantissa < 0x1.6a09e667f3bcdp-1) mantissa *= 2, exponent--; /* below the root of a half */
-  double s = (mantissa - 1) / (mantissa + 1), square = s * s;
-  for (int i = 0; i < LOG_TERMS; i++) series = (series + TERMS[i]) * square;
-  double high = t->step_high * EXP_STEPS, low = t->step_low * EXP_STEPS;
-  return (double)exponent * high + (2 * s + (2 * s * series + (double)exponent * low));
-}
-
-/* ---- the random number ---- */
-
-static void multiply_wide(uint64_t a, uint64_t b, uint64_t *high, uint64_t *low) {
-  unsigned __int128 product = (unsigned __int128)a * b;
-  *high = (uint64_t)(product >> 64);
-  *low = (uint64_t)product;
-}
-
-/* Philox4x64-10, the first number of the block after `index`, as numpy counts; its upper 53 bits as a fraction. */
-static double uniform(uint64_t seed, uint64_t choice, uint64_t index) {
-  uint64_t c0 = index + 1, c1 = c0 == 0, c2 = 0, c3 = 0;
-  for (int i = 0; i < 10; i++) {
-    uint64_t a_high, a_low, b_high, b_low;
-    multiply_wide(0xD2E7470EE14C6C93, c0, &a_high, &a_low);
-    multiply_wide(0xCA5A826395121157, c2, &b_high, &b_low);
-    c0 = b_high ^ c1 ^ seed;
-    c1 = b_low;
-    c2 = a_high ^ c3 ^ choice;
-    c3 = a_low;
-    seed += 0x9E3779B97F4A7C15;
-    choice += 0xBB67AE8584CAA73B;
-  }
-  return (double)(c0 >> 11) * 0x1p-53;
-}
-
 /* ---- the best ---- */
-
-/* Ascending keys are descending values, and ascending places among equal ones. */
-static uint64_t key_of(float value, long place) {
-  uint32_t bits;
-  value += 0.0f; /* minus zero is zero */
-  memcpy(&bits, &value, 4);
-  bits = bits >> 31 ? bits : ~bits & 0x7fffffff;
-  return (uint64_t)bits << 32 | (uint64_t)place;
-}
-
-static float value_of(uint64_t key) {
-  uint32_t bits = (uint32_t)(key >> 32);
-  float value;
-  bits = bits >> 31 ? bits : ~bits & 0x7fffffff;
-  memcpy(&value, &bits, 4);
-  return value;
-}
-
-/* Sort n keys, byte by byte; a byte that is the same in all is passed over. `other` has room for n. */
-static void sort_keys(uint64_t *keys, long n, uint64_t *other) {
-  uint64_t *from = keys, *to = other, differing = 0;
-  for (long i = 1; i < n; i++) differing |= keys[i] ^ keys[0];
-  for (int shift = 0; shift < 64; shift += 8) {
-    if ((differing >> shift & 255) == 0) continue;
-    long starts[257] = {0};
-    for (long i = 0; i < n; i++) starts[(from[i] >> shift & 255) + 1]++;
-    for (int b = 1; b < 256; b++) starts[b] += starts[b - 1];
-    for (long i = 0; i < n; i++) to[starts[from[i] >> shift & 255]++] = from[i];
-    uint64_t *swapped = from;
-    from = to;
-    to = swapped;
-  }
-  if (from != keys) memcpy(keys, from, (size_t)n * sizeof *keys);
-}
 
 /* Put the keys of the `count` best, best first, to the beginning of the room's keys: fill up to twice as many, sort, keep half, and
    from then on let in only what is better. */
