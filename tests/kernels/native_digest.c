@@ -4,7 +4,7 @@
    By hand, from the top of the checkout; for aarch64 the cross compiler and the emulator are Debian's gcc-aarch64-linux-gnu and
    qemu-user-static:
      flags="-O3 -std=gnu11 -ffp-contract=off -fno-math-errno -Wno-unknown-pragmas -pthread -static -Itlserve/kernels/native"
-     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,pack,super_blocks,weight_row,threads,isa_*}.c)"
+     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,step_work,pack,super_blocks,weight_row,threads,isa_*}.c)"
      gcc $flags $files -lm -o /tmp/digest && /tmp/digest
      aarch64-linux-gnu-gcc $flags $files -lm -o /tmp/digest-arm && qemu-aarch64-static /tmp/digest-arm
    With `-cpu cortex-a53` the emulated processor has no sdot. */

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from tests.kit.engine.step_batches import Rows, run_whole, step_batch
 from tests.kit.model.native_models import F32, ISAS, Q4_1, Q8_0, block_shape, native, stored
 from tlserve.kernels.native import load_native
+from tlserve.model.llama import native as llama_native
 from tlserve.model.llama.kv_precision import PositionStore
 from tlserve.model.llama.native import NativeKvStore
 
@@ -168,6 +169,34 @@ def test_sizes_that_do_not_fit_the_weights_are_refused(change):
     tensors = stored(SHAPE)
     with pytest.raises((ValueError, ZeroDivisionError)):
         native(attrs.evolve(SHAPE, **change), tensors)
+
+
+LAYER_CHANGES = {
+    "without a matrix": lambda layer: layer.pop("gate"),
+    "without a bias, not even None": lambda layer: layer.pop("q_bias"),
+    "without a window": lambda layer: layer.pop("window"),
+    "with a part of another name": lambda layer: layer.update(gate_bias=None),
+    "with a norm that is None": lambda layer: layer.update(ffn_norm=None),
+    "with an array as a matrix": lambda layer: layer.update(up=np.zeros((96, 64), np.float32)),
+    "with the matrix of another part": lambda layer: layer.update(down=layer["up"]),
+    "with a negative window": lambda layer: layer.update(window=-1),
+    "with words as a window": lambda layer: layer.update(window="all"),
+}
+
+
+@pytest.mark.spec("KER-13")
+@pytest.mark.parametrize("name", LAYER_CHANGES)
+def test_a_layer_with_wrong_parts_is_refused(name, monkeypatch):
+    whole = llama_native._layers
+
+    def changed(*arguments):
+        layers = whole(*arguments)
+        LAYER_CHANGES[name](layers[0])
+        return layers
+
+    monkeypatch.setattr(llama_native, "_layers", changed)
+    with pytest.raises((ValueError, TypeError, BufferError)):
+        native(SHAPE, stored(SHAPE))
 
 
 def test_threads_beyond_the_bound_and_unknown_instruction_sets_are_refused():

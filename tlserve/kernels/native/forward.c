@@ -4,65 +4,32 @@
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
    Per layer: norm, quantise | queries, keys, values | turn keys, store | turn queries, attention, quantise | output + residual |
    norm, quantise | gate, up, silu, quantise | down + residual. Where every sequence has one row, attention stores it too.
-   At the end: final norm | logits of the wanted rows.
-   Of the last layer all rows need their keys and values stored, and only the rows whose logits or hidden states are wanted need
-   anything else: where these are fewer, they are moved together after the store and go on alone. */
-#include "forward.h"
+   At the end: final norm | logits of the requested rows.
+   In the last layer all rows need their keys and values stored, and only the rows whose logits or hidden states are requested
+   (`wanted`) need anything else: where these are fewer, they are moved together after the store and continue alone. */
+#include "step_work.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8, ATTENTION_ROWS = 16, PHASES_PER_LAYER = 9, PHASES_BESIDE = 7 };
+enum { ROWS_PER_UNIT = 128, NORM_ROWS = 8 };
 
-/* Activations that enter a product: f32, and quantised where some matrix wants it. */
-typedef struct {
-  float *f32; /* [R][ld] */
-  long ld;
-  quantised_rows int8;
-} activations;
-
-/* Rows [row, row + rows) of a selection: consecutive ones of a sequence, from `position` on. */
-typedef struct {
-  int32_t row, rows, sequence, position;
-} attention_unit;
-
-/* Rows that go through a phase: all of the step in their places, or some of them moved together. */
-typedef struct {
-  long count;
-  const int32_t *rows; /* [count] of the step; NULL: all */
-  attention_unit *units;
-  long unit_count;
-} selection;
-
-typedef struct {
-  const model *m;
-  const step *s;
-  float *x;                     /* [R][ld_hidden] the residual */
-  activations normed, mixed, gated;
-  float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
-  long ld_hidden, ld_q, ld_kv;
-  selection all, wanted;
-  int32_t *wanted_rows, *logit_places, *hidden_places; /* the last two: where the wanted rows are after the last layer */
-  float *scratch;
-  long scratch_floats; /* of one thread */
-  phase *phases;
-} work;
-
+/* One thread in a step. While phases are counted, none are reserved yet. */
 typedef struct {
   work *w;
-  int phase;
+  long phase; /* the number of the next one */
   float *scratch;
 } worker;
 
 /* ---- units of work ---- */
 
-/* Run unit(me, i, argument) for all i below total, together with the other threads; goes on when all are done. */
+/* Run unit(me, i, argument) for all i below total, together with the other threads; return when all are done. */
 typedef void (*unit_work)(worker *me, long unit, const void *argument);
 
 static void run_units(worker *me, long total, unit_work unit, const void *argument) {
   pool *threads = me->w->m->threads;
-  phase *f = &me->w->phases[me->phase++];
-  long first, end;
+  long number = me->phase++, first, end;
+  if (!me->w->phases) return;
+  phase *f = &me->w->phases[number];
   while (phase_take(threads, f, total, &first, &end)) {
     for (long i = first; i < end; i++) unit(me, i, argument);
     phase_finish(threads, f, total, end - first);
@@ -82,16 +49,13 @@ static part part_of(long index, long rows, long most) {
   return (part){row, rows - row < most ? rows - row : most};
 }
 
-static long pad(long n) { return (n + PAIR - 1) / PAIR * PAIR; }
-long padded_head(long head_size) { return (head_size + KEY_TILE - 1) / KEY_TILE * KEY_TILE; }
-
-static int wants_int8(const model *m, const matrix *w) { return m->int8_activations && is_quantised(w); }
+static int takes_int8(const model *m, const matrix *w) { return m->int8_activations && is_quantised(w); }
 
 /* ---- products ---- */
 
 static void product(worker *me, const matrix *w, long pair, const activations *x, long row, long rows, float *out, long ld, int add) {
   const model *m = me->w->m;
-  if (wants_int8(m, w))
+  if (takes_int8(m, w))
     m->cpu->linear_int8(w, pair, &x->int8, row, rows, out, ld, add);
   else
     m->cpu->linear_f32(w, pair, x->f32, x->ld, row, rows, out, ld, add, me->scratch);
@@ -168,16 +132,6 @@ static void norm(worker *me, const float *weight, const float *bias, const int32
   run_units(me, part_count(count, NORM_ROWS), norm_unit, &(norms){weight, bias, rows, count});
 }
 
-static long sequence_of(const step *s, long row) {
-  long low = 0, high = s->sequences - 1;
-  while (low < high) {
-    long middle = (low + high + 1) / 2;
-    if (s->row_starts[middle] <= row) low = middle;
-    else high = middle - 1;
-  }
-  return low;
-}
-
 static kv_layer kv_of(const work *w, long index) {
   const model *m = w->m;
   long padded = padded_head(m->head_size), slots = w->s->block_size * m->kv_heads;
@@ -199,7 +153,7 @@ typedef struct {
   kv_layer kv;
 } layer_work;
 
-/* What happens to heads between their product and attention: bias, norm of each head, rotation, scale; each where it is wanted. */
+/* What happens to heads between their product and attention: bias, norm of each head, rotation, scale; each where the layer has it. */
 typedef struct {
   const float *bias, *norm; /* [heads][head_size], [head_size]; NULL: none */
   float scale;
@@ -246,7 +200,7 @@ static void store_row(worker *me, long r, const void *argument) {
   for (long head = 0; head < me->w->m->kv_heads; head++) store_head(me, lw, r, table, head);
 }
 
-/* Where every sequence has one row, nobody else needs its new keys: the unit that attends stores them. */
+/* Where every sequence has one row, no other unit needs its new keys: the unit that attends stores them. */
 static int stores_while_attending(const work *w, const selection *live) { return w->s->rows == w->s->sequences && !live->rows; }
 
 /* A key head's share of a row is whole blocks: then the unit that made it can quantise it. */
@@ -275,7 +229,7 @@ static void quantise_mixed(worker *me, long row, const void *argument) {
 static void attend_rows(worker *me, const layer_work *lw) {
   const model *m = me->w->m;
   run_units(me, lw->live->unit_count * m->kv_heads, attend_unit, lw);
-  if (wants_int8(m, lw->l->output) && !share_is_blocks(m)) run_units(me, lw->live->count, quantise_mixed, NULL);
+  if (takes_int8(m, lw->l->output) && !share_is_blocks(m)) run_units(me, lw->live->count, quantise_mixed, NULL);
 }
 
 static void gate_and_up(worker *me, long unit, const void *argument) {
@@ -284,8 +238,8 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   const model *m = w->m;
   long rows = ((const layer_work *)argument)->live->count, parts = part_count(rows, ROWS_PER_UNIT), pair = unit / parts;
   part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
-  int int8 = wants_int8(m, l->down);
-  float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* what is quantised at once is needed nowhere else */
+  int int8 = takes_int8(m, l->down);
+  float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* quantised at once, and needed nowhere else */
   float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
   long ld = int8 ? PAIR : w->gated.ld;
   product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, ld, 0);
@@ -334,7 +288,7 @@ static void run_layer(worker *me, long index) {
   linear(me, &w->gated, live->count, &(target){l->down, w->x, w->ld_hidden}, 1, 1);
 }
 
-/* Write the logits of one pair of panels: directly, or the last one by a copy of what is wanted of it. */
+/* Write the logits of one pair of panels: directly, or the last one by a copy of the columns that the vocabulary has. */
 static void logits_of_pair(worker *me, long pair, long row, long rows) {
   const work *w = me->w;
   long vocabulary = w->m->vocabulary, left = vocabulary - pair * PAIR;
@@ -361,135 +315,35 @@ static void hidden_unit(worker *me, long i, const void *argument) {
                       w->s->hidden + i * w->m->hidden, me->scratch);
 }
 
+/* All phases of a step, in order. Which ones there are depends on the shapes of the model and of the step only, never on numbers that a
+   unit computes. */
+static void run_phases(worker *me) {
+  const work *w = me->w;
+  const model *m = w->m;
+  long logit_rows = w->s->logit_count;
+  run_units(me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
+  for (long index = 0; index < m->layers; index++) run_layer(me, index);
+  run_units(me, w->s->hidden_count, hidden_unit, NULL);
+  norm(me, m->norm, NULL, w->logit_places, logit_rows);
+  run_units(me, m->head->pairs * part_count(logit_rows, ROWS_PER_UNIT), logits_unit, NULL);
+}
+
 static void run_worker(void *argument, int thread) {
   work *w = argument;
-  const model *m = w->m;
-  long wanted = w->s->logit_count;
-  worker me = {w, 0, w->scratch + w->scratch_floats * thread};
-  run_units(&me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
-  for (long index = 0; index < m->layers; index++) run_layer(&me, index);
-  run_units(&me, w->s->hidden_count, hidden_unit, NULL);
-  norm(&me, m->norm, NULL, w->logit_places, wanted);
-  run_units(&me, m->head->pairs * part_count(wanted, ROWS_PER_UNIT), logits_unit, NULL);
+  run_phases(&(worker){w, 0, w->scratch + w->scratch_floats * thread});
 }
 
-/* ---- memory of a step ---- */
-
-typedef struct {
-  char *base; /* NULL while measuring */
-  size_t used;
-} arena;
-
-static void *reserve(arena *a, size_t bytes) {
-  size_t at = a->used;
-  a->used += (bytes + 63) / 64 * 64;
-  return a->base ? a->base + at : NULL;
-}
-
-static activations reserve_rows(arena *a, const model *m, long rows, long inputs) {
-  activations x = {.ld = pad(inputs), .int8 = {.inputs = inputs, .blocks = inputs / BLOCK}};
-  size_t r = (size_t)rows;
-  x.f32 = reserve(a, r * (size_t)x.ld * sizeof(float));
-  if (!m->int8_activations) return x;
-  x.int8.q = reserve(a, r * (size_t)inputs);
-  x.int8.d = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
-  x.int8.d_sum = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
-  x.int8.minus_sums = reserve(a, r * (size_t)x.int8.blocks * 2 * sizeof(int32_t));
-  return x;
-}
-
-static long most(long a, long b) { return a > b ? a : b; }
-
-static long longest_sequence(const step *s) {
-  long longest = 0;
-  for (long r = 0; r < s->rows; r++) longest = most(longest, s->positions[r] + 1L);
-  return longest;
-}
-
-static void lay_out(work *w, arena *a) {
-  const model *m = w->m;
-  size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
-  long attention_width = m->heads * m->head_size;
-  w->ld_hidden = pad(m->hidden);
-  w->ld_q = pad(attention_width);
-  w->ld_kv = pad(m->kv_heads * m->head_size);
-  w->x = reserve(a, rows * (size_t)w->ld_hidden * sizeof(float));
-  w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
-  w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
-  w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
-  w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
-  w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
-  w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
-  size_t units = rows / ATTENTION_ROWS + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
-  w->all.units = reserve(a, units * sizeof(attention_unit));
-  w->wanted.units = reserve(a, some * sizeof(attention_unit));
-  w->wanted_rows = reserve(a, some * sizeof(int32_t));
-  w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
-  w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
-  w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
-                           attend_scratch(longest_sequence(w->s), m->head_size));
-  w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
-  w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
-  w->phases = reserve(a, (size_t)(m->layers * PHASES_PER_LAYER + PHASES_BESIDE) * sizeof(phase));
-}
-
-static void cut_attention(work *w) {
-  const step *s = w->s;
-  w->all.count = s->rows;
-  for (int32_t q = 0; q < s->sequences; q++)
-    for (int32_t row = s->row_starts[q]; row < s->row_starts[q + 1]; row += ATTENTION_ROWS) {
-      int32_t left = s->row_starts[q + 1] - row;
-      w->all.units[w->all.unit_count++] = (attention_unit){row, left < ATTENTION_ROWS ? left : ATTENTION_ROWS, q, s->positions[row]};
-    }
-}
-
-/* Merge the two ascending lists of rows that are wanted, and note the place of each. */
-static void merge_wanted(work *w) {
-  const step *s = w->s;
-  long l = 0, h = 0, count = 0;
-  for (; l < s->logit_count || h < s->hidden_count; count++) {
-    int32_t a = l < s->logit_count ? s->logit_rows[l] : INT32_MAX, b = h < s->hidden_count ? s->hidden_rows[h] : INT32_MAX;
-    int32_t row = a < b ? a : b;
-    if (a == row) w->logit_places[l++] = (int32_t)count;
-    if (b == row) w->hidden_places[h++] = (int32_t)count;
-    w->wanted_rows[count] = row;
-  }
-  w->wanted.count = count;
-}
-
-/* Cut the wanted rows where the sequence changes, a row is left out, or a unit is full. */
-static void choose_wanted(work *w) {
-  selection *to = &w->wanted;
-  merge_wanted(w);
-  if (to->count == w->s->rows) {
-    *to = w->all;
-    return;
-  }
-  to->rows = w->wanted_rows;
-  attention_unit *u = NULL;
-  for (int32_t i = 0; i < to->count; i++) {
-    int32_t row = to->rows[i], sequence = (int32_t)sequence_of(w->s, row);
-    if (u && u->sequence == sequence && u->rows < ATTENTION_ROWS && row == to->rows[i - 1] + 1) {
-      u->rows++;
-      continue;
-    }
-    u = &to->units[to->unit_count++];
-    *u = (attention_unit){i, 1, sequence, w->s->positions[row]};
-  }
+/* Run the order of the phases without threads and without units, only to count them. */
+static long count_phases(work *w) {
+  worker counter = {w, 0, NULL};
+  run_phases(&counter);
+  return counter.phase;
 }
 
 int forward(const model *m, const step *s) {
-  work w = {.m = m, .s = s};
-  arena a = {NULL, 0};
-  lay_out(&w, &a);
-  size_t bytes = a.used;
-  a = (arena){aligned_alloc(64, bytes), 0};
-  if (!a.base) return -1;
-  lay_out(&w, &a);
-  memset(w.phases, 0, bytes - (size_t)((char *)w.phases - a.base));
-  cut_attention(&w);
-  choose_wanted(&w);
-  pool_run(m->threads, run_worker, &w);
-  free(a.base);
-  return 0;
+  work w;
+  int failed = work_open(&w, m, s) < 0 || work_reserve_phases(&w, count_phases(&w)) < 0;
+  if (!failed) pool_run(m->threads, run_worker, &w);
+  work_close(&w);
+  return failed ? -1 : 0;
 }

@@ -11,6 +11,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,7 +20,7 @@ from tlserve.kernels.thread_pool import ThreadPool, Unit
 from tlserve.model.llama.kv_precision import PRECISIONS, Stored
 from tlserve.model.llama.numerics import Numerics, llama_spec, rotation_tables
 from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LlamaTensors, StoredMatrix
+from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
 Ints = NDArray[np.int32]
 _KEY_TILE = 16
@@ -178,20 +179,14 @@ def _pack(native: ModuleType, tensors: LlamaTensors, pool: ThreadPool) -> dict[i
     return packed
 
 
-_LAYER_PARTS = (
-    *("attention_norm", "q", "k", "v", "output", "ffn_norm", "gate", "up", "down"),
-    *("q_bias", "k_bias", "v_bias", "output_bias", "query_norm", "key_norm"),
-)
+def _layers(shape: LlamaShape, tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[dict[str, Any], ...]:
+    """Return each layer as the native model takes it: its parts by the names of `LayerTensors`, `window` and `unrotated`."""
 
-
-def _layers(shape: LlamaShape, tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[tuple[Any, ...], ...]:
-    """Return each layer as the native model takes it: its parts, its window, and whether nothing turns in it."""
-
-    def by_name(layer: Any, name: str) -> Any:
-        value = getattr(layer, name)
-        return packed[id(value)] if isinstance(value, StoredMatrix) else value
+    def parts(layer: LayerTensors) -> dict[str, Any]:
+        given = attrs.asdict(layer, recurse=False)
+        return {name: packed[id(part)] if isinstance(part, StoredMatrix) else part for name, part in given.items()}
 
     return tuple(
-        (*(by_name(layer, name) for name in _LAYER_PARTS), shape.window(index), index in shape.unrotated_layers)
+        parts(layer) | {"window": shape.window(index), "unrotated": index in shape.unrotated_layers}
         for index, layer in enumerate(tensors.layers)
     )

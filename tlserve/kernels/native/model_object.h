@@ -1,0 +1,9 @@
+/* The Python type of a llama on the native kernels. */
+#ifndef TL_MODEL_OBJECT_H
+#define TL_MODEL_OBJECT_H
+
+#include "buffers.h"
+
+extern PyTypeObject ModelType;
+
+#endif

@@ -1,0 +1,146 @@
+#include "step_work.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { ATTENTION_ROWS = 16 };
+
+long sequence_of(const step *s, long row) {
+  long low = 0, high = s->sequences - 1;
+  while (low < high) {
+    long middle = (low + high + 1) / 2;
+    if (s->row_starts[middle] <= row) low = middle;
+    else high = middle - 1;
+  }
+  return low;
+}
+
+long padded_head(long head_size) { return (head_size + KEY_TILE - 1) / KEY_TILE * KEY_TILE; }
+
+typedef struct {
+  char *base; /* NULL while measuring */
+  size_t used;
+} arena;
+
+static void *reserve(arena *a, size_t bytes) {
+  size_t at = a->used;
+  a->used += (bytes + 63) / 64 * 64;
+  return a->base ? a->base + at : NULL;
+}
+
+static activations reserve_rows(arena *a, const model *m, long rows, long inputs) {
+  activations x = {.ld = pad(inputs), .int8 = {.inputs = inputs, .blocks = inputs / BLOCK}};
+  size_t r = (size_t)rows;
+  x.f32 = reserve(a, r * (size_t)x.ld * sizeof(float));
+  if (!m->int8_activations) return x;
+  x.int8.q = reserve(a, r * (size_t)inputs);
+  x.int8.d = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
+  x.int8.d_sum = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
+  x.int8.minus_sums = reserve(a, r * (size_t)x.int8.blocks * 2 * sizeof(int32_t));
+  return x;
+}
+
+static long most(long a, long b) { return a > b ? a : b; }
+
+static long longest_sequence(const step *s) {
+  long longest = 0;
+  for (long r = 0; r < s->rows; r++) longest = most(longest, s->positions[r] + 1L);
+  return longest;
+}
+
+static void lay_out(work *w, arena *a) {
+  const model *m = w->m;
+  size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
+  long attention_width = m->heads * m->head_size;
+  w->ld_hidden = pad(m->hidden);
+  w->ld_q = pad(attention_width);
+  w->ld_kv = pad(m->kv_heads * m->head_size);
+  w->x = reserve(a, rows * (size_t)w->ld_hidden * sizeof(float));
+  w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
+  w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
+  w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
+  w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
+  w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
+  w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
+  size_t units = rows / ATTENTION_ROWS + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
+  w->all.units = reserve(a, units * sizeof(attention_unit));
+  w->wanted.units = reserve(a, some * sizeof(attention_unit));
+  w->wanted_rows = reserve(a, some * sizeof(int32_t));
+  w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
+  w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
+  w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
+                           attend_scratch(longest_sequence(w->s), m->head_size));
+  w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
+  w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
+}
+
+static void divide_attention(work *w) {
+  const step *s = w->s;
+  w->all.count = s->rows;
+  for (int32_t q = 0; q < s->sequences; q++)
+    for (int32_t row = s->row_starts[q]; row < s->row_starts[q + 1]; row += ATTENTION_ROWS) {
+      int32_t left = s->row_starts[q + 1] - row;
+      w->all.units[w->all.unit_count++] = (attention_unit){row, left < ATTENTION_ROWS ? left : ATTENTION_ROWS, q, s->positions[row]};
+    }
+}
+
+/* Merge the two ascending lists of rows with requested outputs, and note the place of each. */
+static void merge_wanted(work *w) {
+  const step *s = w->s;
+  long l = 0, h = 0, count = 0;
+  for (; l < s->logit_count || h < s->hidden_count; count++) {
+    int32_t a = l < s->logit_count ? s->logit_rows[l] : INT32_MAX, b = h < s->hidden_count ? s->hidden_rows[h] : INT32_MAX;
+    int32_t row = a < b ? a : b;
+    if (a == row) w->logit_places[l++] = (int32_t)count;
+    if (b == row) w->hidden_places[h++] = (int32_t)count;
+    w->wanted_rows[count] = row;
+  }
+  w->wanted.count = count;
+}
+
+/* Divide the wanted rows where the sequence changes, a row is left out, or a unit is full. */
+static void choose_wanted(work *w) {
+  selection *to = &w->wanted;
+  merge_wanted(w);
+  if (to->count == w->s->rows) {
+    *to = w->all;
+    return;
+  }
+  to->rows = w->wanted_rows;
+  attention_unit *u = NULL;
+  for (int32_t i = 0; i < to->count; i++) {
+    int32_t row = to->rows[i], sequence = (int32_t)sequence_of(w->s, row);
+    if (u && u->sequence == sequence && u->rows < ATTENTION_ROWS && row == to->rows[i - 1] + 1) {
+      u->rows++;
+      continue;
+    }
+    u = &to->units[to->unit_count++];
+    *u = (attention_unit){i, 1, sequence, w->s->positions[row]};
+  }
+}
+
+int work_open(work *w, const model *m, const step *s) {
+  arena a = {NULL, 0};
+  *w = (work){.m = m, .s = s};
+  lay_out(w, &a);
+  w->memory = aligned_alloc(64, a.used);
+  if (!w->memory) return -1;
+  a = (arena){w->memory, 0};
+  lay_out(w, &a);
+  divide_attention(w);
+  choose_wanted(w);
+  return 0;
+}
+
+int work_reserve_phases(work *w, long count) {
+  size_t bytes = (size_t)count * sizeof(phase);
+  w->phases = aligned_alloc(64, bytes);
+  if (!w->phases) return -1;
+  memset(w->phases, 0, bytes);
+  return 0;
+}
+
+void work_close(work *w) {
+  free(w->phases);
+  free(w->memory);
+}
