@@ -1,8 +1,8 @@
-"""The contract between the front (HTTP, OpenAI documents, text) and whatever produces tokens.
+"""The contract between the front (HTTP, OpenAI documents, text) and the producers of tokens.
 
 Owns the request, the events, and the protocols of backends, constraints and compilers of grammars. The engine thread
-(`tlserve.worker`) and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Refuses to
-know text, HTTP, threads and trio: token ids in, token ids out.
+(`tlserve.worker`) and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Knows
+nothing of text, HTTP, threads and trio: token ids in, token ids out.
 
 The exactness contract is stated over these types: for one `BackendInfo.system_fingerprint`, the tokens and the bits of the
 logprobs of an answer depend on the fields `prompt`, `emitted`, `sampling`, `seed`, `choice`, `max_tokens`,

@@ -65,7 +65,7 @@ def test_a_node_that_ends_is_started_again(head) -> None:
     head.wait_line(" API +")
     victim = head.children()[0]
     os.kill(victim, signal.SIGKILL)
-    head.wait_line("has ended: exit code -9; it is started again")
+    head.wait_line("has ended: exit code -9; starting it again")
     wait_until(lambda: [node["state"] for node in nodes_of(head)] == ["ready", "ready"])
     assert len(head.children()) == 2
     assert victim not in head.children()

@@ -1,12 +1,12 @@
-"""The seam between a fleet's head and its nodes: what a node is asked, what it answers, and who is there.
+"""The interface between a fleet's head and its nodes: the calls, their answers, and the directory of nodes.
 
 Owns the types and the protocols `NodeLink` and `NodeDirectory`. The links (in memory, HTTP, Ray) and the node's side
-(`tlserve.fleet.node.service`) implement them. Refuses to know placement and transports.
+(`tlserve.fleet.node.service`) implement them. Knows nothing of placement and transports.
 
-A session is one request on one node. Its events are kept by the node and read by a cursor: a poll never takes them away, so
-that an answer that is lost on its way costs nothing. An acknowledgement says how many the head has; only then the node forgets
-them. It says, too, how many more are wanted: a client that reads slowly pauses its own session. `epoch` grows with every
-placement of a session: what an earlier one still says is not listened to.
+A session is one request on one node. The node keeps its events, and a head reads them by position: a poll never removes them,
+so a reply that is lost on its way costs nothing. An acknowledgement says how many events the head has; only then the node
+forgets them. It also says how many more the node may make: a client that reads slowly pauses its own session. `epoch` grows
+with every placement of a session; events of an earlier placement are ignored.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from tlserve.errors import TlserveError, Unavailable
 from tlserve.generation import BackendInfo, EmbeddingRequest, EngineStatistics, GenerationEvent, GenerationRequest
 
 WINDOW = 64
-"""Events of one session that a node makes ahead of what the client of the head has taken."""
+"""Events of one session that a node makes ahead of those that the client of the head has taken."""
 
 
 class NodeLost(Unavailable):
-    """The node is gone, does not answer in time, or has become another one under the same name."""
+    """The node is gone, does not answer in time, or is another one under the same name now."""
 
 
 class NoNode(Unavailable):
@@ -34,12 +34,12 @@ class NoNode(Unavailable):
 
 
 class StalePlacement(NodeLost):
-    """The node will not have this placement: it knows a newer one of the same session, or has ended this one."""
+    """The node refuses this placement: it knows a newer one of the same session, or this one has ended."""
 
 
 @attrs.frozen(order=True)
 class SessionKey:
-    """Which placement of which session of which head; unique for ever."""
+    """Which placement of which session of which head; never used again."""
 
     head: str
     session: int
@@ -48,10 +48,10 @@ class SessionKey:
 
 @attrs.frozen(kw_only=True)
 class NodeInfo:
-    """What a node says of itself. `incarnation` is drawn when it starts: another one has none of the old one's sessions.
+    """A node's description of itself. It draws `incarnation` when it starts: a new one has no sessions of the old one.
 
-    `backend` describes what it serves; `refusals` says in words, by feature name, what this node cannot do. `slots`: requests
-    that run side by side. `draining`: it takes nothing new.
+    `backend` describes what it serves; `refusals` has a message for each feature that this node does not support. `slots`:
+    requests that run at once. `draining`: it admits nothing more.
     """
 
     node: str
@@ -70,11 +70,11 @@ class NodeInfo:
 
 @attrs.frozen
 class Ack:
-    """How far a head is in a session: it has the events below `have`, and wants none from `until` on for now.
+    """The position of a head in a session: it has the events below `have`, and takes none from `until` on for now.
 
-    The node forgets the former; at the latter it pauses the session, and only it, until a later ack moves `until`. Both count
-    the events of this placement from 0, and a session that no ack has named yet may make `WINDOW` of them. An error that ends
-    a session counts as one more event. Until all of it is acknowledged, or it is cancelled, every poll returns the rest.
+    The node forgets the former; at `until` it pauses this session, until a later ack moves `until`. Both count the events of
+    this placement from 0, and a session that no ack has named yet may make `WINDOW` of them. An error that ends a session
+    counts as one more event. Until all events are acknowledged, or the session is cancelled, every poll returns the rest.
     """
 
     key: SessionKey
@@ -84,7 +84,7 @@ class Ack:
 
 @attrs.frozen(kw_only=True)
 class SessionEvents:
-    """What a session has from event `start` on, in order.
+    """The events of a session from `start` on, in order.
 
     `error` follows the last of them and ends the session; to an ack's `have` it counts as one more event.
     """
@@ -97,9 +97,9 @@ class SessionEvents:
 
 @attrs.frozen(kw_only=True)
 class PollReply:
-    """All that a head's sessions have beyond what it acknowledged, and how the node is.
+    """All events of a head's sessions that it has not acknowledged, and the node's state.
 
-    `unknown`: sessions that were acknowledged and that the node does not have (it restarted, or their lease ran out).
+    `unknown`: sessions that were acknowledged but that the node does not have (it restarted, or their lease ended).
     """
 
     incarnation: str
@@ -110,24 +110,24 @@ class PollReply:
 
 
 class NodeLink(Protocol):
-    """One node, as a head reaches it. Every method raises `NodeLost` when the node cannot be reached."""
+    """One node, as a head calls it. Every method raises `NodeLost` if the node cannot be reached."""
 
     async def hello(self) -> NodeInfo:
-        """Ask the node what it is."""
+        """Return the node's description of itself."""
 
     async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
         """Start a session, at most `wall_s` long. Raises what the node's backend raises at admission.
 
-        Placing a key again that is there changes nothing. A newer epoch ends the older placement. Raises `StalePlacement` for
-        an epoch that is older than the session's newest, and for a placement that has ended here.
+        Placing the same key again changes nothing. A newer epoch ends the older placement. Raises `StalePlacement` for an epoch
+        that is older than the session's newest, and for a placement that has ended here.
         """
 
     async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
-        """Acknowledge events and return what is there; wait up to `wait_s` while there is nothing.
+        """Acknowledge events and return the new ones; wait up to `wait_s` while there are none.
 
-        What is there: of each session of `head` the events from its `have` on; of one that was placed since, and that no ack
-        names yet, all from the first. It also renews the lease of the sessions in `acks`. Abandoning the call loses nothing.
-        An ack of the last event lets the node forget the session.
+        The reply has the events of each session of `head` from its `have` on, or from the first if no ack names the session
+        yet. A poll also renews the lease of the sessions in `acks`. Abandoning the call loses nothing. An ack of the last event
+        lets the node forget the session.
         """
 
     async def cancel(self, keys: Sequence[SessionKey]) -> None:
@@ -137,12 +137,12 @@ class NodeLink(Protocol):
         """Encode on this node; raises as `Backend.embed` does."""
 
     async def drain(self) -> None:
-        """Let the node take nothing new; its sessions go on."""
+        """Let the node admit nothing more; its sessions continue."""
 
 
 @attrs.frozen
 class NodeUp:
-    """A node is there and can be asked; the same name again: its link is made anew."""
+    """A node has joined; the same name again replaces its link."""
 
     node: str
     link: NodeLink
@@ -150,7 +150,7 @@ class NodeUp:
 
 @attrs.frozen
 class NodeGone:
-    """A node is no more."""
+    """A node has left."""
 
     node: str
     reason: str
@@ -160,7 +160,7 @@ NodeChange = NodeUp | NodeGone
 
 
 class NodeDirectory(Protocol):
-    """Who is in the fleet: a static list, names in the DNS, the actors of a cluster."""
+    """The nodes of a fleet: a static list, names in the DNS, or the actors of a cluster."""
 
     def changes(self) -> AsyncIterator[NodeChange]:
-        """Return the changes as they are seen, first those that are there already; ends only with the directory."""
+        """Yield the changes as they happen, beginning with the nodes that exist already; ends only with the directory."""

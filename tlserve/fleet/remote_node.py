@@ -1,7 +1,7 @@
-"""One node's calls as bytes, on both sides: what a link has to carry is a name and a body, and a body back.
+"""A node's calls as bytes, on both sides: a link only carries a name and a body, and a body back.
 
-Owns the table of calls, how long each may take, and that whatever goes wrong on the way is `NodeLost`. Refuses to know what
-carries the bytes: an HTTP connection, an actor of a cluster, a function in a test.
+Owns the table of calls, how long each may take, and the rule that every failure on the way is `NodeLost`. Does not know what
+carries the bytes: an HTTP connection, an actor of a cluster, or a function in a test.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tlserve.fleet.link import Ack, NodeInfo, NodeLink, NodeLost, PollReply, Ses
 from tlserve.generation import EmbeddingRequest, GenerationRequest
 
 Carry = Callable[[str, bytes], Awaitable[bytes]]
-"""Take a call's name and body to the node and bring its answer; raises `NodeLost`. It is cancelled when it takes too long."""
+"""Send a call's name and body to the node and return its answer; raises `NodeLost`. It is cancelled if it takes too long."""
 
 
 @attrs.frozen(kw_only=True)
 class CallTimes:
-    """How long each call may take, in seconds; a poll may take `poll_margin_s` longer than it was asked to wait."""
+    """How long each call may take, in seconds; a poll may take `poll_margin_s` longer than its `wait_s`."""
 
     hello_s: float = 2.0
     place_s: float = 10.0
@@ -79,13 +79,13 @@ CALLS: Mapping[str, _Call] = {
     "embed": _Call(EmbeddingRequest, _embed),
     "drain": _Call(wire.Hello, _drain),
 }
-"""The calls by name: what is asked, and how it is asked of the node."""
+"""The calls by name: the type of the arguments, and the method of the node."""
 
 
 async def answer_call(node: NodeLink, name: str, body: bytes) -> bytes:
-    """Return the answer to the call `name` of `CALLS`, also where the node raises one of our errors.
+    """Return the answer to the call `name` of `CALLS`, even if the node raises one of our errors.
 
-    Raises `WireRefused` for a body that cannot be read: then nothing was asked.
+    Raises `WireRefused` for a body that cannot be read: then the node was not called.
     """
     call = CALLS[name]
     arguments: object = wire.read(body, call.arguments)
@@ -100,9 +100,9 @@ async def answer_call(node: NodeLink, name: str, body: bytes) -> bytes:
 
 
 class RemoteNode:
-    """A `NodeLink` whose calls are carried by `carry`; `node` is what it is called in errors.
+    """A `NodeLink` whose calls are carried by `carry`; `node` is its name in errors.
 
-    `is_lost`: the last call that had the time for an answer got none.
+    `is_lost`: the last call that had enough time for an answer got none.
     """
 
     def __init__(self, node: str, carry: Carry, times: CallTimes = USUAL_TIMES) -> None:
@@ -112,15 +112,15 @@ class RemoteNode:
         self._times = times
 
     async def hello(self) -> NodeInfo:
-        """Ask the node what it is."""
+        """Return the node's description of itself."""
         return await self._ask("hello", wire.Hello(), NodeInfo, self._times.hello_s)
 
     async def place(self, key: SessionKey, request: GenerationRequest, wall_s: float) -> None:
-        """Start a session; raises what the node refuses it with."""
+        """Start a session; raises the node's refusal."""
         await self._ask("place", wire.Place(key, request, wall_s), type(None), self._times.place_s)
 
     async def poll(self, head: str, acks: Sequence[Ack], wait_s: float) -> PollReply:
-        """Acknowledge events and return what is there."""
+        """Acknowledge events and return the new ones."""
         asked, within_s = wire.Poll(head, tuple(acks), wait_s), wait_s + self._times.poll_margin_s
         answer = await self._ask("poll", asked, wire.PollAnswer, within_s, max(wait_s, within_s / 2))
         return wire.poll_reply_of(answer)
@@ -134,15 +134,15 @@ class RemoteNode:
         return wire.vectors_of(await self._ask("embed", request, list[bytes], self._times.embed_s))
 
     async def drain(self) -> None:
-        """Let the node take nothing new."""
+        """Let the node admit nothing more."""
         await self._ask("drain", wire.Hello(), type(None), self._times.drain_s)
 
     async def _ask(
         self, name: str, arguments: object, kind: type[wire.T], within_s: float, due_s: float | None = None
     ) -> wire.T:
-        """Ask and return the answer; raises `NodeLost` if there is none within `within_s`, or the error that it is.
+        """Call the node and return its answer; raises `NodeLost` if there is none within `within_s`, or the node's own error.
 
-        A call that is abandoned has had its time after `due_s`, by default half of `within_s`.
+        A call that is abandoned after `due_s`, by default half of `within_s`, had enough time for an answer.
         """
         answer = await self._carried(name, wire.write(arguments), within_s, within_s / 2 if due_s is None else due_s)
         return wire.result_of(wire.read(answer, wire.Reply), kind)

@@ -1,11 +1,11 @@
-"""What a head and a node say to each other, as bytes: one byte of version, then MessagePack.
+"""The messages between a head and a node, as bytes: one byte of version, then MessagePack.
 
-Owns the form of every message of `tlserve.fleet.link` and of what its types are made of, to the bit: floats are the 64 bits of
-MessagePack, vectors the 32 bits of each number, little-endian. Refuses to know what carries the bytes and what they lead to.
+Owns the form of every message of `tlserve.fleet.link` and of the types in it, to the bit: floats are the 64 bits of
+MessagePack, vectors the 32 bits of each number, little-endian. Does not know what carries the bytes and what they cause.
 
-Types whose fields are plain data are written by their fields, so that a new field is on the wire as soon as it is declared;
-`VERSION` must change with them, for a node that does not know a field must refuse the message, not read past it. Only what the
-library cannot tell apart by itself has a form of its own here: events (a number for the class), errors and vectors.
+Types whose fields are plain data are written by their fields, so that a new field is on the wire as soon as it is declared.
+`VERSION` must change with them, because a node that does not know a field must refuse the message, not skip the field. Only
+what the library cannot distinguish by itself has a form of its own here: events (a number for the class), errors and vectors.
 Source: the MessagePack specification.
 """
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class WireRefused(link.NodeLost):
-    """Bytes that cannot be read: the other side has another version, or does not speak this at all."""
+    """Bytes that cannot be read: the other side has another version, or does not use this protocol at all."""
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -45,13 +45,13 @@ def read(data: bytes, kind: type[T]) -> T:
     try:
         return _decoder(kind).decode(memoryview(data)[1:])
     except msgspec.MsgspecError as error:
-        raise WireRefused(f"a message of the fleet cannot be read: {error}") from None
+        raise WireRefused(f"a fleet message cannot be read: {error}") from None
 
 
 def _other_version(data: bytes) -> str:
     if not data:
-        return "a message of the fleet is empty"
-    return f"the other side speaks version {data[0]} of the fleet's wire, and this is version {VERSION}; run one tlserve on both"
+        return "a fleet message is empty"
+    return f"the other side uses wire format {data[0]}, this side {VERSION}; run the same version of tlserve on both"
 
 
 _decoders: dict[Any, msgspec.msgpack.Decoder[Any]] = {}
@@ -63,11 +63,11 @@ def _decoder(kind: type[T]) -> msgspec.msgpack.Decoder[T]:
     return _decoders[kind]
 
 
-# --- what is asked --------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------
 
 
 class Hello(msgspec.Struct, array_like=True, frozen=True):
-    """The arguments of `NodeLink.hello`, and of every other call that has none."""
+    """The arguments of `NodeLink.hello`, and of every other call without arguments."""
 
 
 class Place(msgspec.Struct, array_like=True, frozen=True):
@@ -116,7 +116,7 @@ CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     errors.EngineFailed: (),
     errors.DrainCut: (),
 }
-"""The errors that cross, and the fields that each is made of beside its message; another one crosses as its nearest base."""
+"""The errors on the wire, and the fields of each besides its message; any other error is sent as its nearest base."""
 
 _BY_NAME = {kind.__name__: kind for kind in CARRIED}
 
@@ -136,36 +136,36 @@ def fault_of(error: errors.TlserveError) -> Fault:
 
 
 def error_of(fault: Fault) -> errors.TlserveError:
-    """Return the error again; raises `WireRefused` for one that is not known here."""
+    """Return the error of a fault; raises `WireRefused` for one that is not known here."""
     kind = _BY_NAME.get(fault.kind)
     if kind is None or set(fault.fields) != set(CARRIED[kind]):
-        raise WireRefused(f"the node failed with an error that is not known here, {fault.kind}: {fault.message}")
+        raise WireRefused(f"the node failed with an unknown error, {fault.kind}: {fault.message}")
     return kind(fault.message, **fault.fields)
 
 
-# --- what is answered -----------------------------------------------------------------------------------------------
+# --- answers -----------------------------------------------------------------------------------------------
 
 
 class Reply(msgspec.Struct, array_like=True, frozen=True):
-    """The answer to any call: what it returned, or what it raised."""
+    """The answer to any call: its result, or its error."""
 
     result: msgspec.Raw = msgspec.Raw(b"\xc0")
     fault: Fault | None = None
 
 
 def reply_of(result: object) -> Reply:
-    """Return what a call returned, in its form on the wire."""
+    """Return the result of a call in its form on the wire."""
     return Reply(msgspec.Raw(_encoder.encode(result)))
 
 
 def result_of(reply: Reply, kind: type[T]) -> T:
-    """Return the result again; raises the error that the call raised, or `WireRefused`."""
+    """Return the result in a reply; raises the call's error, or `WireRefused`."""
     if reply.fault is not None:
         raise error_of(reply.fault)
     try:
         return _decoder(kind).decode(reply.result)
     except msgspec.MsgspecError as error:
-        raise WireRefused(f"an answer of the fleet cannot be read: {error}") from None
+        raise WireRefused(f"a fleet answer cannot be read: {error}") from None
 
 
 EVENTS: tuple[type[generation.GenerationEvent], ...] = (
@@ -174,7 +174,7 @@ EVENTS: tuple[type[generation.GenerationEvent], ...] = (
     generation.Progress,
     generation.TokenEvent,
 )
-"""The classes of events; the place of each is its number on the wire."""
+"""The classes of events; the position of each is its number on the wire."""
 
 _CLASSES = dict(enumerate(EVENTS))
 _NUMBERS = {kind: number for number, kind in _CLASSES.items()}
@@ -211,11 +211,11 @@ def _events_of(session: link.SessionEvents) -> tuple[object, ...]:
 
 
 def poll_reply_of(answer: PollAnswer) -> link.PollReply:
-    """Return the reply again; raises `WireRefused`."""
+    """Return the reply of an answer; raises `WireRefused`."""
     try:
         sessions = tuple(_session_of(events) for events in answer.sessions)
     except (msgspec.MsgspecError, KeyError) as error:
-        raise WireRefused(f"an event of the fleet cannot be read: {error}") from None
+        raise WireRefused(f"a fleet event cannot be read: {error}") from None
     return link.PollReply(
         incarnation=answer.incarnation,
         sessions=sessions,
@@ -240,7 +240,7 @@ def vectors_to_bytes(vectors: tuple[NDArray[np.float32], ...]) -> list[bytes]:
 
 
 def vectors_of(data: list[bytes]) -> tuple[NDArray[np.float32], ...]:
-    """Return the vectors again: (n,) float32; raises `WireRefused`."""
+    """Return the vectors of the bytes: (n,) float32; raises `WireRefused`."""
     if any(len(vector) % 4 for vector in data):
-        raise WireRefused("a vector of the fleet does not have 4 bytes a number")
+        raise WireRefused("the length of a vector is not a multiple of 4 bytes")
     return tuple(np.frombuffer(vector, "<f4").astype(np.float32) for vector in data)

@@ -1,4 +1,4 @@
-"""A model as a server hosts it: the backend that makes its tokens, and how requests and answers are put into words.
+"""A model as a server hosts it: the backend that makes its tokens, and how text becomes its requests and answers.
 
 Owns the type, the protocols, and what the model's own files say: template, dialect, sampling. The tokens come from an engine in
 this process (`tlserve.programs.local_models`) or from the nodes of a fleet (`tlserve.programs.fleet_head`). Knows no engine.

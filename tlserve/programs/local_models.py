@@ -35,7 +35,7 @@ MIB = 1 << 20
 
 
 def load(settings: EngineSettings) -> LoadedModel:
-    """Load the model that the settings name; slow. What its files ask for and is not supported goes to the log."""
+    """Load the model that the settings name; slow. Features of its files that are not supported go to the log."""
     loaded = load_model(
         find_model_path(settings.model_dir),
         context_tokens=settings.context_tokens,
@@ -131,7 +131,7 @@ def _fingerprint(numerics: str) -> str:
     return "fp_" + hashlib.blake2b(everything.encode(), digest_size=8).hexdigest()
 
 
-# --- what is said of a model at the start
+# --- the description of a model at the start
 
 
 def _lines(settings: EngineSettings, loaded: LoadedModel, engine: Engine, info: BackendInfo) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""The end of a server: what is told to close when the drain begins, what is waited for, and what is cut at its limit.
+"""The end of a server: what closes when the drain begins, what is waited for, and what is cut at its limit.
 
 Owns the order of the end, and the two extra steps of a server that is also a node of a fleet: heads fetch the rest of their
 sessions by new requests, so the HTTP server accepts requests until they have done so. When to cut is decided by

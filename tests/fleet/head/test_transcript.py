@@ -87,7 +87,7 @@ def test_a_request_with_emitted_tokens_continues_from_them():
 def test_a_token_in_the_wrong_place_is_a_node_fault(index):
     transcript = Transcript(REQUEST)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), TokenEvent(0, 5)])
-    with pytest.raises(BrokenAnswer, match=f"token {index} came in the place of token 1"):
+    with pytest.raises(BrokenAnswer, match=f"token {index} came instead of token 1"):
         transcript.take(TokenEvent(index, 5))
 
 
@@ -112,11 +112,11 @@ def test_missing_prompt_logprobs_are_a_node_fault():
     with pytest.raises(BrokenAnswer, match="prefill"):
         transcript.take(first)
     transcript.take(PrefillStarted())
-    with pytest.raises(BrokenAnswer, match="prompt token 4 came in the place of prompt token 1"):
+    with pytest.raises(BrokenAnswer, match="prompt token 4 came instead of prompt token 1"):
         transcript.take(second)
     transcript.take(first)
-    with pytest.raises(BrokenAnswer, match="prompt token 7 came in the place of prompt token 4"):
+    with pytest.raises(BrokenAnswer, match="prompt token 7 came instead of prompt token 4"):
         transcript.take(third)
     transcript.take(second)
-    with pytest.raises(BrokenAnswer, match="a token came in the place of prompt token 7"):
+    with pytest.raises(BrokenAnswer, match="a token came instead of prompt token 7"):
         transcript.take(TokenEvent(0, 5))

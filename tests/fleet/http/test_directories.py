@@ -120,7 +120,7 @@ async def test_a_failing_name_server_ends_no_node_and_is_reported_once(autojump_
         names.known["nodes"] = nothing
         names.known["others"] = ["10.0.0.2", "10.0.0.3"]
         assert await watch.after(60) == [(NodeUp, "http://10.0.0.3:8000")]
-        assert caplog.text.count("no node is found by the name nodes") == 1
+        assert caplog.text.count("the name nodes has no nodes") == 1
         nursery.cancel_scope.cancel()
 
 

@@ -276,7 +276,7 @@ async def test_a_head_of_another_version_gets_a_clear_refusal(autojump_clock, mo
         link = at.link()
         written = wire.write
         monkeypatch.setattr(wire, "write", lambda message: b"\x09" + written(message)[1:])
-        with pytest.raises(NodeLost, match="400, the other side speaks version 9"):
+        with pytest.raises(NodeLost, match="400, the other side uses wire format 9"):
             await link.hello()
 
 

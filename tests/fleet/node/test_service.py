@@ -187,7 +187,7 @@ async def test_an_answer_that_ends_without_a_reason_is_an_error(autojump_clock):
     node = NodeService(Silent(), node="n", slots=1)
     async with trio.open_nursery() as nursery:
         await nursery.start(node.run)
-        with pytest.raises(EngineFailed, match="without saying why"):
+        with pytest.raises(EngineFailed, match="without a reason"):
             await follow(node, REQUEST)
         nursery.cancel_scope.cancel()
 

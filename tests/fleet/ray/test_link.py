@@ -268,14 +268,14 @@ async def test_joining_keeps_our_signal_handlers(cluster, capfd):
 @pytest.mark.spec("RAY-10")
 async def test_a_second_cluster_is_refused_while_this_process_is_in_one(cluster):
     async with joined(cluster):
-        with pytest.raises(ClusterRefused, match="in one only"):
+        with pytest.raises(ClusterRefused, match="already in a cluster"):
             async with join_cluster(cluster.settings, cluster.address):
                 pass
 
 
 @pytest.mark.spec("RAY-12")
 async def test_an_address_without_a_cluster_is_reported(cluster):
-    with pytest.raises(ClusterRefused, match="nothing answers"):
+    with pytest.raises(ClusterRefused, match="no cluster answers"):
         async with join_cluster(cluster.settings, "127.0.0.1:1"):
             pass
 
@@ -283,7 +283,7 @@ async def test_an_address_without_a_cluster_is_reported(cluster):
 @pytest.mark.spec("RAY-8")
 def test_a_process_with_a_wrong_or_missing_token_cannot_join(outsiders):
     of_another, of_none = outsiders()
-    assert "has it the token of" in of_another
+    assert "does it use the token of" in of_another
     assert of_none in {"AuthenticationError", "ConnectionError", "RuntimeError"}
 
 

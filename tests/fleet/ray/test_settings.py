@@ -27,9 +27,9 @@ def test_a_token_is_made_once_and_readable_by_its_owner_only(token):
 @pytest.mark.parametrize(
     ("node_ip", "reason"),
     [
-        ("127.0.0.2", "keeps its sockets on 127.0.0.1 only"),
-        ("::1", "keeps its sockets on 127.0.0.1 only"),
-        ("0.0.0.0", "names no machine"),
+        ("127.0.0.2", "supports no loopback address but 127.0.0.1"),
+        ("::1", "supports no loopback address but 127.0.0.1"),
+        ("0.0.0.0", "is not one machine's"),
         ("here", "is not an IP address"),
     ],
 )
@@ -76,7 +76,7 @@ def test_only_on_the_loopback_address_ray_runs_as_a_single_machine(token, node_i
 
 
 def test_on_the_loopback_address_no_second_machine_takes_part(token):
-    with pytest.raises(ClusterRefused, match="one machine's"):
+    with pytest.raises(ClusterRefused, match="on one machine only"):
         start_member(RaySettings(token_file=token), "127.0.0.1:6379", "a")
 
 

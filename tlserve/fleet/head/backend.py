@@ -1,9 +1,9 @@
 """The `Backend` that answers from the nodes of a fleet.
 
-Owns the way of one request through the head: the permit, its placing, its stream, its end. Refuses to know links and transports.
+Owns the way of one request through the head: permit, placement, stream, end. Knows nothing of links and transports.
 
-A stream is read by its client's task: a node that is lost is replaced when the client asks for the next event. What the client
-has got already never comes again.
+The client's task reads the stream: a node that is lost is replaced when the client needs the next event. Events that the client
+has had never come again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class FleetBackend:
         *,
         head_id: str | None = None,
     ) -> None:
-        """`head_id` must be another one each time that a head starts; None draws it."""
+        """`head_id` must differ each time that a head starts; None draws it."""
         self._model = model
         self._limits = limits
         self._head = Head(directory, model, limits, head_id)
@@ -58,7 +58,7 @@ class FleetBackend:
     # --- generation.Backend
 
     def info(self) -> BackendInfo:
-        """Say what the ready nodes serve, or why there are none."""
+        """Describe what the ready nodes serve, or why there are none."""
         info = describe(self._model, tuple(self._head.members.values()), self._limits.admission)
         return (
             info
@@ -71,7 +71,7 @@ class FleetBackend:
         return total(self._head.retired, self._head.members.values())
 
     def figures(self) -> FleetFigures:
-        """Return the nodes by their states, and what has happened to them."""
+        """Return the number of nodes in each state, and of losses and moves."""
         draining = [member for member in self.members if member.is_draining]
         ready = [member for member in self.members if not member.why_not(self._model.model_id)]
         return FleetFigures(
@@ -89,11 +89,11 @@ class FleetBackend:
 
     @property
     def members(self) -> tuple[Member, ...]:
-        """Return the nodes as this head knows them."""
+        """Return the nodes that the directory lists."""
         return tuple(member for member in self._head.members.values() if not member.is_gone)
 
     def node_of(self, request_id: str) -> str:
-        """Return the node that has an open request of this id, "" while none has."""
+        """Return the node that has the open request with this id, or "" if none has."""
         placements = (
             session.placement
             for session in self._head.sessions.values()
@@ -114,25 +114,25 @@ class FleetBackend:
                 await self._head.close_session(session)
 
     def _fit(self, request: GenerationRequest) -> GenerationRequest:
-        """Bound the answer by the context that every node has: it must not depend on the node that ends it."""
+        """Limit the answer to the context that every node has: it must not depend on the node that ends it."""
         info = self.info()
         room = info.context_tokens - len(request.prompt)
         if room < 1 and info.ready:
             raise ContextLengthExceeded(
-                f"the input has {len(request.prompt)} tokens, and this model's context holds {info.context_tokens}, the "
-                "answer included",
+                f"the input has {len(request.prompt)} tokens, but this model's context holds {info.context_tokens}, "
+                "including the answer",
                 param="messages",
             )
         return attrs.evolve(request, max_tokens=min(request.max_tokens, room)) if info.ready else request
 
     def _remember(self, session: Session) -> None:
-        """Note that the answer, too, is in the cache of the node that has it: the next turn begins with it."""
+        """Note that the node's cache also has the answer: the next turn of the conversation begins with it."""
         if session.index is not None:
             request = session.transcript.request
             session.index.insert(chain_of((*request.prompt, *session.transcript.emitted), request.cache_salt))
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
-        """Encode on the least loaded node; on another one if it is lost."""
+        """Encode on the least loaded node; on another one if that node is lost."""
         with self._admission.permit():
             with trio.move_on_after(self._limits.wall_s):
                 return await self._embed(request)
@@ -155,18 +155,18 @@ class FleetBackend:
             member.embeddings -= 1
 
     async def drain(self) -> None:
-        """Admit nothing more and return when all that was admitted has ended. The nodes go on."""
+        """Admit nothing more, and return when every admitted request has ended. The nodes continue."""
         self.close()
         await self._admission.wait_empty()
 
     def close(self) -> None:
-        """Admit nothing more: new requests raise `Draining`; those inside go on."""
+        """Admit nothing more: new requests raise `Draining`; open requests continue."""
         self._admission.close(Draining)
 
     # --- its life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Watch the nodes until `stop` or cancellation; whatever is open then ends with an error."""
+        """Watch the nodes until `stop` or cancellation; open requests then end with an error."""
         with self._scope:
             try:
                 await self._head.run(task_status=task_status)

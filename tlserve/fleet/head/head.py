@@ -1,14 +1,14 @@
-"""The head of a fleet: who its nodes are, which sessions are open, and what happens to them when a node goes.
+"""The head of a fleet: its nodes, the open sessions, and what happens to them when a node leaves.
 
-Owns the nursery, the membership and the endings: of a node (its sessions are placed anew), of a session that took too long, of a
-stay on a node that drains. Refuses to choose nodes (`tlserve.fleet.head.placer`) and to know clients.
+Owns the nursery, the membership, and three endings: of a node (its sessions are placed again), of a session that took too long,
+and of a session's time on a draining node. `tlserve.fleet.head.placer` chooses the nodes. Knows no clients.
 
 The nursery of `run`:
 
     run
     |- _watch_directory          nodes come and go
-    |- NodeWatch.run, one a node ends: the node is gone, or its link is made anew
-    |- _cancel, now and then     tells a node to end what it should not have; a second at most
+    |- NodeWatch.run, one a node ends: the node is gone, or its link is replaced
+    |- _cancel, sometimes        ends sessions on a node that should not have them; takes a second at most
     `- _watch_time               the body: wall limits, stalls, drains
 """
 
@@ -35,11 +35,11 @@ from tlserve.generation import EngineStatistics, GenerationRequest
 log = logging.getLogger("tlserve.fleet")
 
 REMEMBERED_NODES = 256
-"""Nodes that are no more, of which the counters are kept apart in case they come back."""
+"""Nodes that have left whose counters are kept separately, in case they come back."""
 
 
 class Head:
-    """The sessions of one process over the nodes of `directory`. `head_id` is unique for ever; None draws it."""
+    """The sessions of one process over the nodes of `directory`. `head_id` is never used again; None draws it."""
 
     def __init__(
         self, directory: NodeDirectory, model: FleetModel, limits: FleetLimits, head_id: str | None = None
@@ -59,7 +59,7 @@ class Head:
 
     @property
     def is_running(self) -> bool:
-        """Say whether nodes are watched."""
+        """Return whether it watches its nodes."""
         return self._nursery is not None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -83,7 +83,7 @@ class Head:
                 self._add(change)
 
     def _add(self, change: NodeUp) -> None:
-        """Meet a node, or meet it again over a new link: if it is the same one still, its sessions go on."""
+        """Add a node, or give it a new link: if its incarnation is the same, its sessions continue."""
         if self._nursery is None:
             return
         self._end_watch(change.node)
@@ -97,7 +97,7 @@ class Head:
             self.id,
             member,
             on_hello=lambda info: self._meet(member, info),
-            on_reply=lambda acks, reply: self._settle(member, acks, reply),
+            on_reply=lambda acks, reply: self._apply_reply(member, acks, reply),
             on_loss=lambda reason: self.lose(member, reason),
         )
         with scope:
@@ -126,14 +126,14 @@ class Head:
 
     def _meet(self, member: Member, info: NodeInfo) -> None:
         if member.info is not None and member.info.incarnation != info.incarnation:
-            self.lose(member, "has started anew")
+            self.lose(member, "has restarted")
             self._retire(member)
         if member.absence:
-            log.info("node %s is there: %s, numerics %s", member.node, info.backend.model_id, info.numerics)
+            log.info("node %s has joined: %s, numerics %s", member.node, info.backend.model_id, info.numerics)
         member.meet(info, trio.current_time())
         self.placer.announce_change()
 
-    def _settle(self, member: Member, acks: Sequence[Ack], reply: PollReply) -> None:
+    def _apply_reply(self, member: Member, acks: Sequence[Ack], reply: PollReply) -> None:
         was_out = bool(member.why_not(self._model.model_id))
         strays = apply_reply(member, acks, reply, trio.current_time())
         if strays:
@@ -142,12 +142,12 @@ class Head:
             self.placer.announce_change()
 
     def lose(self, member: Member, reason: str) -> None:
-        """Note that a node is out of reach: all that it had is to be placed anew."""
+        """Note that a node cannot be reached: its sessions have to be placed again."""
         if not member.absence:
             log.warning("node %s is lost: %s", member.node, reason)
             self.losses += 1
         member.absence = reason
-        member.farewells.clear()  # if it comes back it says the events again, and is told to end the session
+        member.farewells.clear()  # if it comes back, it sends the events again, and its session is cancelled
         self._take_off(member, list(member.placements.values()), f"node {member.node} was lost: {reason}")
         for scope in member.calls.values():
             scope.cancel()
@@ -157,7 +157,7 @@ class Head:
     ) -> None:
         for placement in placements:
             del member.placements[placement.key]
-            if placement.confirmed:  # else whoever places it hears of it
+            if placement.confirmed:  # otherwise the task that places it gets the error
                 placement.lose(reason, is_fault=is_fault)
 
     # --- sessions
@@ -169,7 +169,7 @@ class Head:
         return session
 
     async def close_session(self, session: Session) -> None:
-        """Let its node forget it, and wait for that, a second at most."""
+        """Let its node forget it, and wait a second at most for that."""
         del self.sessions[session.number]
         placement = session.placement
         if placement is not None:
@@ -179,7 +179,7 @@ class Head:
                 await self._cancel(placement.member, [placement.key])
 
     def end(self, session: Session, error: TlserveError) -> None:
-        """End it with `error`, wherever it is."""
+        """End it with `error`, on whatever node it is."""
         placement = session.placement
         session.fail(error)
         if placement is not None:
@@ -187,7 +187,7 @@ class Head:
             self.cancel_soon(placement.member, placement.key)
 
     def cancel_soon(self, member: Member, key: SessionKey) -> None:
-        """Let a node end what it may have of a session, without waiting for it."""
+        """Let a node end a session that it may have, without waiting for it."""
         self._cancel_soon(member, [key])
 
     def _cancel_soon(self, member: Member, keys: Sequence[SessionKey]) -> None:
@@ -195,12 +195,14 @@ class Head:
             self._nursery.start_soon(self._cancel, member, keys)
 
     async def _cancel(self, member: Member, keys: Sequence[SessionKey]) -> None:
-        """Tell a node to end sessions; if it does not hear, their leases end there."""
+        """Let a node end sessions; if the call does not arrive, their leases end there."""
         with trio.move_on_after(self._limits.cancel_s):
             try:
                 await member.link.cancel(keys)
             except Exception as error:
-                log.debug("node %s was not told to end %d sessions: %s", member.node, len(keys), error)
+                log.debug(
+                    "the call to end sessions did not reach node %s (%d of them): %s", member.node, len(keys), error
+                )
 
     # --- time
 
@@ -226,13 +228,13 @@ class Head:
     def _leave(
         self, member: Member, placements: Sequence[PlacedSession], reason: str, *, is_fault: bool = True
     ) -> None:
-        """Take sessions off a node that could still go on with them."""
+        """Take sessions off a node that could still continue them."""
         if placements:
             self._take_off(member, placements, reason, is_fault=is_fault)
             self._cancel_soon(member, [placement.key for placement in placements])
 
     def _leave_draining(self, member: Member) -> None:
-        """Move what has stayed for the grace, if others of its kind can have it; else it stays to the end."""
+        """Move sessions that have stayed for the grace, if other nodes with the same numerics can take them; else they stay."""
         numerics = member.info.numerics if member.info else ""
         if group_of(self._model, self.members.values(), numerics):
             staying = [placement for placement in member.placements.values() if placement.confirmed]

@@ -1,6 +1,6 @@
-"""What a fleet's head bounds and waits for, in one place.
+"""The limits and times of a fleet's head, in one place.
 
-Owns the figures and the reasons for their defaults. Refuses to know settings: the composition root fills them in.
+Owns the figures and the reasons for their defaults. Knows no settings: `tlserve.programs.fleet_head` fills them in.
 """
 
 from __future__ import annotations
@@ -14,8 +14,9 @@ from tlserve.fleet.link import WINDOW
 class PlacementWeights:
     """How a node is chosen; loads count sequences, scaled to a node of `SLOTS` slots.
 
-    `load_tokens`: matched tokens that one more sequence on a node outweighs. `home_tokens`: what a conversation's home is worth,
-    so that heads that know nothing of each other meet. Beyond `skip_load` more than the least loaded one no match counts.
+    `load_tokens`: one more sequence on a node weighs as much as this many matched tokens. `home_tokens`: the weight of a
+    conversation's home, so that heads that know nothing of each other choose the same node. Matches on a node whose load is more
+    than `skip_load` above the least loaded one do not count.
     """
 
     load_tokens: float = 32.0
@@ -27,15 +28,15 @@ class PlacementWeights:
 class FleetLimits:
     """The bounds of a head; times in seconds.
 
-    `admission`: requests inside at once. `wall_s`: the longest that an answer takes, moves included. `moves`: nodes that may fail
-    under one answer; leaving a draining node is not counted. An answer under way waits `node_wait_s` for a node that can take
-    it over, and `room_wait_s` for room on one that is full. `drain_grace_s`: how long sessions stay on a draining node when
-    others could have them. `window_events`: what a node makes ahead of the client. `indexed_blocks`: prompt blocks remembered
-    of each node.
+    `admission`: requests admitted at once. `wall_s`: the longest time of an answer, including moves. `moves`: nodes that may
+    fail during one answer; leaving a draining node is not counted. An unfinished answer waits `node_wait_s` for a node that can
+    continue it, and `room_wait_s` for capacity on a full one. `drain_grace_s`: how long sessions stay on a draining node while
+    others could take them. `window_events`: events that a node makes ahead of the client. `indexed_blocks`: prompt blocks
+    remembered for each node.
 
-    A node that hangs is noticed within `poll_wait_s + poll_margin_s + retry_s`: its poll is not answered, nor one asked at once
-    after it (the head may have slept, not the node). `stall_s`: the same for an engine that hangs behind a node that answers;
-    `prefill_s_per_token` lengthens it while prompts are read.
+    A node that hangs is noticed within `poll_wait_s + poll_margin_s + retry_s`: it answers neither its poll nor a second one
+    right after it (the head may have been suspended, not the node). `stall_s` is the same for an engine that hangs while its node
+    answers; `prefill_s_per_token` lengthens it while prompts are read.
     """
 
     admission: int = 1024

@@ -1,7 +1,7 @@
-"""Which node gets a request: filter, score, pick. Pure functions over what a head knows.
+"""The order of nodes for a request. Pure functions over what a head knows.
 
-Owns the order. Refuses to know links and sessions. The score weighs prompt tokens that a node has already against the load
-that it has; what is equal is decided by the conversation's home, which every head computes alike.
+Knows nothing of links and sessions. The score weighs the prompt tokens that a node has cached against its load; ties are decided
+by the conversation's home, which every head computes in the same way.
 
 Source: rendezvous hashing (Thaler and Ravishankar, 1998).
 """
@@ -17,12 +17,12 @@ from tlserve.fleet.head.limits import PlacementWeights
 from tlserve.generation import GenerationRequest
 
 SLOTS = 32
-"""The slots of the node that loads are scaled to."""
+"""Loads are scaled to a node with this many slots."""
 
 
 @attrs.frozen
 class Candidate:
-    """A node that could have the request: `load` in sequences, scaled to `SLOTS`; `matched_tokens` of the prompt it has."""
+    """A node that could take the request: `load` in sequences, scaled to `SLOTS`; `matched_tokens` of the prompt are cached."""
 
     node: str
     load: float = 0.0
@@ -50,7 +50,7 @@ def _rendezvous(home: bytes, node: str) -> bytes:
 
 
 def needs_of(request: GenerationRequest) -> frozenset[str]:
-    """Return the features that `request` uses, by the names under which a node may refuse them; no-op values use none."""
+    """Return the features that `request` uses, by the names under which a node refuses them; no-op values use none."""
     sampling = request.sampling
     used = {
         "penalties": (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty) != (1, 0, 0),

@@ -1,7 +1,7 @@
-"""Asks one node for what it has, again and again, until it is gone; one poll at a time.
+"""The watch over one node: it polls the node, one poll at a time, until the node is gone.
 
-Owns the deadlines that tell a hung node from a slow one, the second question before a node counts as lost, and coming back.
-Refuses to know what becomes of a reply.
+Owns the deadlines that distinguish a hung node from a slow one, the second poll before a node counts as lost, and its return.
+Does not know what becomes of a reply.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tlserve.fleet.link import Ack, NodeInfo, NodeLost, PollReply
 log = logging.getLogger("tlserve.fleet")
 
 SHORT_WAIT_S = 0.1
-"""How long a poll waits while a session is paused: its client may open the window meanwhile."""
+"""How long a poll waits while a session is paused: its client may open the window soon."""
 
 REST_S = 0.05
-"""The pause after a reply that said nothing and came too soon: no node makes a head spin."""
+"""The pause after an empty reply that came too soon, so that no node keeps a head busy."""
 
 
 class NodeWatch:
-    """Watch `member` for `head`; what it learns goes to the three functions, each called on the event loop."""
+    """Watch `member` for `head`, and report to the three functions, which are called on the event loop."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class NodeWatch:
                 await self._poll_on()
             except TlserveError as error:
                 self._on_loss(error.message)
-            except Exception as error:  # whatever a link does, it is the node's loss, never the head's
+            except Exception as error:  # an error of a link means a lost node, never a failed head
                 log.exception("the link to node %s failed", self._member.node)
                 self._on_loss(f"its link failed: {type(error).__name__}")
             await trio.sleep(pause_s)
@@ -64,7 +64,7 @@ class NodeWatch:
         with trio.move_on_after(self._limits.hello_s):
             self._on_hello(await self._member.link.hello())
             return
-        raise NodeLost(f"no greeting came within {self._limits.hello_s:g} s")
+        raise NodeLost(f"it did not answer within {self._limits.hello_s:g} s")
 
     async def _poll_on(self) -> None:
         met = trio.current_time()
@@ -84,7 +84,7 @@ class NodeWatch:
         return self._limits.refresh_s if info is not None and info.backend.ready else self._limits.poll_wait_s
 
     async def _ask_twice(self) -> tuple[Sequence[Ack], PollReply]:
-        """Ask, and once more if that fails: an answer that was lost on its way is still there."""
+        """Poll, and once more if that fails: events of a lost reply are still at the node."""
         limits = self._limits
         try:
             acks = acks_of(self._member)
@@ -98,6 +98,6 @@ class NodeWatch:
         with trio.move_on_after(within_s):
             reply = await self._member.link.poll(self._head, acks, wait_s)
             if reply.incarnation != self._member.identity[1]:
-                raise NodeLost("it has started anew and lost its sessions")
+                raise NodeLost("it has restarted and lost its sessions")
             return reply
         raise NodeLost(f"it did not answer within {within_s:g} s")

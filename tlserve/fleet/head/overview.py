@@ -1,6 +1,6 @@
-"""What a fleet is as a whole: which numerics it answers with, what it serves, and the sums of its nodes' figures.
+"""A fleet as a whole: the numerics it answers with, what it serves, and the sums of its nodes' figures.
 
-Owns the choice among groups of nodes and the words for a fleet that has none. Refuses to place anything. Pure.
+Owns the choice among groups of nodes, and the message for a fleet without nodes. Places nothing. Pure.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from tlserve.fleet.head.member import Member
 from tlserve.generation import BackendInfo, Distribution, EngineStatistics
 
 GAUGES = ("kv_used", "kv_cached", "kv_free", "queue_depth", "active_sequences", "batch_tokens")
-"""The figures of now: those of a node that is away do not count."""
+"""Figures of the current moment: those of a node that cannot be reached do not count."""
 
 
 @attrs.frozen(kw_only=True)
 class FleetModel:
-    """The model that a head serves. The sizes and `max_context` hold while no node is ready.
+    """The model that a head serves. The sizes and `max_context` apply while no node is ready.
 
-    `numerics`: the fingerprint of the nodes that may answer; "": that of most of the ready ones.
+    `numerics`: the fingerprint of the nodes that may answer; "": that of most ready nodes.
     """
 
     model_id: str
@@ -33,7 +33,7 @@ class FleetModel:
 
 
 def chosen_numerics(model: FleetModel, members: Iterable[Member]) -> str:
-    """Return the fingerprint that new requests are answered with; every head that sees the same nodes chooses the same."""
+    """Return the numerics for new requests; every head that sees the same nodes chooses the same."""
     if model.numerics:
         return model.numerics
     ready = Counter(member.info.numerics for member in members if member.info and not member.why_not(model.model_id))
@@ -41,7 +41,7 @@ def chosen_numerics(model: FleetModel, members: Iterable[Member]) -> str:
 
 
 def group_of(model: FleetModel, members: Iterable[Member], numerics: str) -> list[Member]:
-    """Return the nodes that may have something new of `numerics`."""
+    """Return the nodes with `numerics` that can get a new session."""
     return [
         member
         for member in members
@@ -50,7 +50,7 @@ def group_of(model: FleetModel, members: Iterable[Member], numerics: str) -> lis
 
 
 def describe(model: FleetModel, members: Sequence[Member], admission: int) -> BackendInfo:
-    """Return what the fleet serves: the context is the smallest among its nodes, so that an answer may move anywhere."""
+    """Return what the fleet serves: the context is the smallest among its nodes, so that an answer can move to any of them."""
     numerics = chosen_numerics(model, members)
     nodes = [member.info.backend for member in group_of(model, members, numerics) if member.info]
     if not nodes:
@@ -74,7 +74,7 @@ def describe(model: FleetModel, members: Sequence[Member], admission: int) -> Ba
 
 
 def why_none(model: FleetModel, members: Iterable[Member]) -> str:
-    """Return why no node can have a request now, node by node."""
+    """Return why no node can get a request now, node by node."""
     known = "; ".join(
         f"{member.node} {member.why_not(model.model_id) or 'has other numerics'}"
         for member in members
@@ -103,7 +103,7 @@ def without_gauges(statistics: EngineStatistics) -> EngineStatistics:
 
 
 def total(retired: EngineStatistics, members: Iterable[Member]) -> EngineStatistics:
-    """Return the sums over the nodes; `retired` are the counters of those that are no more, for counters never fall."""
+    """Return the sums over the nodes and `retired`, the counters of nodes that have left: counters never fall."""
     for member in members:
         retired = add(retired, without_gauges(member.statistics) if member.absence else member.statistics)
     return retired

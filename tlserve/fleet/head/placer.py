@@ -1,7 +1,7 @@
-"""Places sessions on nodes, and again when a node is lost.
+"""The placing of sessions on nodes, and again when a node is lost.
 
-Owns the order of attempts, what a refusal of one node means for the others, how long an answer under way waits, and the one error
-that ends it. Which node is best is decided in `tlserve.fleet.head.node_ranking`. Refuses to read answers.
+Owns the order of attempts, what a refusal of one node means for the others, how long an unfinished answer waits, and the error
+that ends it. `tlserve.fleet.head.node_ranking` decides which node is best. Reads no answers.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from tlserve.fleet.link import NodeLost, NoNode, SessionKey
 Answer = TypeVar("Answer")
 
 TRY_ANOTHER = (Unavailable, EngineFailed)
-"""What one node says and another may not."""
+"""Errors of one node that another node may not have."""
 
 ASK_AGAIN_S = 0.25
-"""How long an answer under way waits before it asks full nodes again."""
+"""How long an unfinished answer waits before it tries full nodes again."""
 
 
 class Placer:
-    """Place the sessions of `head` on `members`; `abandon` is told of placements that a node may have and should not."""
+    """Place the sessions of `head` on `members`; `abandon` gets placements that a node may have but should not."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Placer:
         self._changed = trio.Event()
 
     def announce_change(self) -> None:
-        """Let what waits for a node look again."""
+        """Wake the sessions that wait for a node."""
         self._changed.set()
         self._changed = trio.Event()
 
@@ -68,7 +68,7 @@ class Placer:
     # --- placing
 
     async def place(self, session: Session) -> None:
-        """Place it for the first time; raises what its client is to be told. Nothing waits: a full fleet is full."""
+        """Place it for the first time; raises the error for its client. Nothing waits: a full fleet refuses."""
         session.numerics = chosen_numerics(self._model, self._members.values())
         with trio.move_on_at(session.deadline):
             await self._try_all(session)
@@ -76,9 +76,9 @@ class Placer:
         raise wall_passed(self._limits.wall_s)
 
     async def replace(self, session: Session) -> None:
-        """Let another node of the same numerics go on with it; raises the error that ends it."""
+        """Let another node with the same numerics continue it; raises the error that ends it."""
         if session.failures > self._limits.moves:
-            raise NodeLost(f"{session.failures} nodes failed under this answer; the last one: {session.loss}")
+            raise NodeLost(f"{session.failures} nodes failed during this answer; the last one: {session.loss}")
         waits_since: float | None = None
         while not session.is_over and session.placement is None:
             refusal = await self._try_until_wall(session)
@@ -91,11 +91,11 @@ class Placer:
             if now >= session.deadline:
                 raise wall_passed(self._limits.wall_s)
             if now >= until:
-                raise NodeLost(f"{session.loss}; no other node could go on: {refusal.message}")
+                raise NodeLost(f"{session.loss}; no other node could continue: {refusal.message}")
             await self._wait_a_little(min(until, session.deadline))
 
     async def _try_until_wall(self, session: Session) -> TlserveError | None:
-        """Return None, or why no node took it now; raises what no waiting mends."""
+        """Return None, or why no node took it now; raises errors that waiting does not fix."""
         with trio.move_on_at(session.deadline):
             try:
                 await self._try_all(session)
@@ -105,7 +105,7 @@ class Placer:
         raise wall_passed(self._limits.wall_s)
 
     def _wait_s(self, refusal: TlserveError) -> float:
-        """For room an answer waits as a request in a queue does; for a node it waits less."""
+        """Return how long to wait: for capacity as long as a request in a queue, for a node less."""
         is_full = isinstance(refusal, Overloaded | NoCapacity)
         return self._limits.room_wait_s if is_full else self._limits.node_wait_s
 
@@ -120,7 +120,7 @@ class Placer:
                 await self._try_one(session, member)
                 return
             except TRY_ANOTHER as refusal:
-                if session.is_over:  # it ended while the answer to its placing was lost
+                if session.is_over:  # it ended while the reply to its placement was lost
                     return
                 self._note_refusal(member, refusal)
                 refusals.append(refusal)
@@ -131,7 +131,7 @@ class Placer:
         is_refused = False
         try:
             await self._ask_twice(placement)
-            if member.placements.get(placement.key) is not placement:  # lost while its answer was on the way
+            if member.placements.get(placement.key) is not placement:  # lost while the reply was on its way
                 raise NodeLost(session.loss or f"node {member.node} {member.absence}")
             placement.confirmed = True
         except TlserveError as error:
@@ -142,7 +142,7 @@ class Placer:
                 self._close(placement, may_be_there=not is_refused)
 
     async def _ask_twice(self, placement: Placement) -> None:
-        """Ask, and once more if no answer came: placing the same key again changes nothing."""
+        """Call the node, and once more without an answer: placing the same key again changes nothing."""
         member, request = placement.member, placement.session.transcript.continuation()
 
         async def ask() -> None:
@@ -158,7 +158,7 @@ class Placer:
                 await ask()
 
     def _open(self, session: Session, member: Member) -> Placement:
-        """Stand ready for its events: they may come before the answer to its placing."""
+        """Enter the placement: its events may come before the reply to the call."""
         session.epoch += 1
         transcript = session.transcript
         placement = Placement(
@@ -175,7 +175,7 @@ class Placer:
         return placement
 
     def _close(self, placement: Placement, *, may_be_there: bool) -> None:
-        """Take back what was not admitted, or perhaps was."""
+        """Remove a placement that was refused, or whose reply was lost."""
         placement.member.placements.pop(placement.key, None)
         if placement.session.placement is placement:
             placement.session.placement = None
@@ -191,18 +191,17 @@ class Placer:
     # --- choosing
 
     def _ranked(self, session: Session) -> list[Member]:
-        """Return the nodes that can have it, best first; raises `NoNode`, or the `Refusal` of a feature that none has."""
+        """Return the nodes that can take it, best first; raises `NoNode`, or the `Refusal` of a feature that no node supports."""
         request = session.transcript.request
         able = self._group(session.numerics or "")
         willing = self._willing(able, needs_of(request))
         room = len(request.prompt) + request.max_tokens
         roomy = [member for member in willing if member.info and member.info.backend.context_tokens >= room]
         if not roomy:
-            raise NoNode(f"no node that is there now holds the {room} tokens of this request")
+            raise NoNode(f"no available node has a context of the {room} tokens of this request")
         fresh = [member for member in roomy if member.identity not in session.excluded]
-        again = [
-            member for member in roomy if member.identity in session.excluded
-        ]  # they have recovered: better than none
+        # nodes that lost it before and have recovered: better than none
+        again = [member for member in roomy if member.identity in session.excluded]
         return self._rank(fresh, session.chain) + self._rank(again, session.chain)
 
     def ranked_for_embedding(self) -> list[Member]:
@@ -231,7 +230,7 @@ class Placer:
 
 
 async def call(member: Member, ask: Callable[[], Awaitable[Answer]], within_s: float) -> Answer:
-    """Await an answer of `member`'s link; raises `NodeLost` when the time is up or the node is lost meanwhile."""
+    """Await an answer of `member`'s link; raises `NodeLost` if the time is up or the node is lost meanwhile."""
     with trio.move_on_after(within_s) as scope:
         member.calls[id(scope)] = scope
         try:
@@ -242,10 +241,10 @@ async def call(member: Member, ask: Callable[[], Awaitable[Answer]], within_s: f
 
 
 def worst(refusals: Sequence[TlserveError]) -> TlserveError:
-    """Return what to tell of several nodes that refused: that they are full, if any is; else what the last one said."""
+    """Return the error for several refusals: that the nodes are full, if any is; otherwise the last one."""
     full = [refusal for refusal in refusals if isinstance(refusal, Overloaded)]
     if full:
         wait_s = min(refusal.retry_after_s for refusal in full)
         return Overloaded(f"all nodes are full; retry in {wait_s} s", retry_after_s=wait_s)
     last = refusals[-1]
-    return NoNode(f"no node takes anything new: {last.message}") if isinstance(last, Draining) else last
+    return NoNode(f"no node takes new requests: {last.message}") if isinstance(last, Draining) else last

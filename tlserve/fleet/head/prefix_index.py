@@ -1,7 +1,7 @@
-"""Which beginnings of prompts a node has probably cached, from what was sent to it.
+"""Which beginnings of prompts a node has probably cached, judged by the prompts that were sent to it.
 
-Owns the names of prompt blocks and the bounded memory of them, one per node and incarnation. Refuses to know nodes and loads.
-Pure, and the same in every process: two heads name a block alike.
+Owns the names of prompt blocks, and a bounded index of them, one per node and incarnation. Knows nothing of nodes and loads.
+Pure, and the same in every process: two heads give a block the same name.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections import OrderedDict
 from collections.abc import Sequence
 
 BLOCK_TOKENS = 16
-"""Tokens in one block; a node's own blocks may be of another length."""
+"""Tokens in one block; a node's own blocks may have another length."""
 
 LONGEST_CHAIN = 2048
-"""Blocks named of one prompt: what lies beyond decides nothing."""
+"""The largest number of named blocks of one prompt; later blocks make no difference."""
 
 HOME_BLOCKS = 4
-"""The blocks that name a conversation: enough to tell most from each other, and few enough to be there in its first turn."""
+"""The blocks that name a conversation: enough to distinguish most, and few enough for its first turn to have them."""
 
 Chain = tuple[bytes, ...]
 """The names of a sequence's whole blocks: each is a hash of its tokens, of all before them, and of the cache salt."""
@@ -37,7 +37,7 @@ def chain_of(tokens: Sequence[int], salt: str = "") -> Chain:
 
 
 def home_key(chain: Chain) -> bytes:
-    """Return what names the conversation that begins like this; the same for all its turns if the first is long enough."""
+    """Return the name of the conversation that begins like this; all its turns have the same if the first is long enough."""
     return chain[min(len(chain), HOME_BLOCKS) - 1] if chain else b""
 
 
@@ -46,7 +46,7 @@ def _name(data: bytes) -> bytes:
 
 
 class PrefixIndex:
-    """The block names that one node got, the least recently used forgotten beyond `capacity`."""
+    """The names of the blocks sent to one node; beyond `capacity` the least recently used are forgotten."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -56,21 +56,21 @@ class PrefixIndex:
         return len(self._names)
 
     def matched_tokens(self, chain: Chain) -> int:
-        """Return how many tokens at the beginning of `chain` the node should have."""
+        """Return the number of tokens at the beginning of `chain` that the node should have cached."""
         for count, name in enumerate(chain):
             if name not in self._names:
                 return count * BLOCK_TOKENS
         return len(chain) * BLOCK_TOKENS
 
     def insert(self, chain: Chain) -> None:
-        """Remember `chain`; its beginning is forgotten last, as without it the rest is no use."""
+        """Remember `chain`; its beginning is forgotten last, because the rest is useless without it."""
         for name in reversed(chain):
             self._names[name] = None
             self._names.move_to_end(name)
         self._forget(len(self._names) - self._capacity)
 
     def correct(self, expected_tokens: int, cached_tokens: int) -> None:
-        """Forget as many of the oldest blocks as the node had less of a prompt than it should have had."""
+        """Forget as many of the oldest blocks as the node had fewer of a prompt than expected."""
         self._forget((expected_tokens - cached_tokens) // BLOCK_TOKENS)
 
     def _forget(self, count: int) -> None:

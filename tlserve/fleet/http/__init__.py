@@ -1,1 +1,1 @@
-"""The link between head and nodes over HTTP, and where the nodes' addresses come from."""
+"""The link between head and nodes over HTTP, and the directories of the nodes' addresses."""

@@ -1,8 +1,8 @@
-"""The nodes behind names of the DNS: each address that a name has is a node, such as the pods of a headless Service.
+"""The nodes behind DNS names: each address of a name is a node, such as the pods of a headless Service.
 
-Owns asking again and again, and what is made of the difference. An address that is no more listed stays until its link fails as
-well: a name server that answers less than the truth for a moment must not end sessions that are well. Refuses to know what a
-node serves. Source: RFC 1035 (several A records of one name), the headless Services of Kubernetes.
+Owns the repeated lookups, and the changes that follow from them. An address that is no longer listed stays until its link also
+fails: a name server that leaves out an address for a moment must not end its sessions. Does not know what a node serves.
+Source: RFC 1035 (several A records of one name), the headless Services of Kubernetes.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tlserve.http.client.pool import Origin, parse_origin
 log = logging.getLogger("tlserve.fleet")
 
 Resolve = Callable[[str, int], Awaitable[frozenset[str]]]
-"""Return the addresses of a host; raises `OSError` if it cannot be asked or has none."""
+"""Return the addresses of a host; raises `OSError` if it has none or the lookup fails."""
 
 _RESOLVE_S = 5.0
 
 
 async def resolve_host(host: str, port: int) -> frozenset[str]:
-    """Ask the machine's resolver for the addresses of `host`; raises `OSError`."""
+    """Return the addresses of `host` from the machine's resolver; raises `OSError`."""
     found = await trio.socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return frozenset(str(address[0]) for *_, address in found)
 
 
 class DnsDirectory:
-    """The nodes at the addresses of `urls`, such as "http://nodes.fleet.svc:8000", asked for every `refresh_s`.
+    """The nodes at the addresses of `urls`, such as "http://nodes.fleet.svc:8000", looked up every `refresh_s`.
 
-    `make_link` gets the address of a node as a URL, and the name that it was found by. Raises `ValueError` for what is no URL.
+    `make_link` gets the address of a node as a URL, and the name that it was found by. Raises `ValueError` for an invalid URL.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class DnsDirectory:
         self._failing: set[str] = set()
 
     async def changes(self) -> AsyncIterator[NodeChange]:
-        """Return the nodes as they come and go."""
+        """Yield the nodes as they join and leave."""
         while True:
             listed = await self._listed()
             for url, host in listed.items():
@@ -63,7 +63,7 @@ class DnsDirectory:
                     yield NodeUp(url, self._links[url])
             for url in [url for url, link in self._links.items() if url not in listed and link.is_lost]:
                 await self._links.pop(url).aclose()
-                yield NodeGone(url, "its address is not listed any more, and it does not answer")
+                yield NodeGone(url, "its address is no longer listed, and it does not answer")
             await trio.sleep(self._refresh_s)
 
     async def aclose(self) -> None:
@@ -72,26 +72,26 @@ class DnsDirectory:
             await link.aclose()
 
     async def _listed(self) -> dict[str, str]:
-        """Return the URL of every address, with the name that has it."""
+        """Return the URL of every address, with the name that it belongs to."""
         return {url: origin.host for origin in self._origins for url in await self._addresses(origin)}
 
     async def _addresses(self, origin: Origin) -> list[str]:
-        """Return the URLs of one name, none if it has no addresses or cannot be asked for."""
+        """Return the URLs of one name; none if it has no addresses or the lookup fails."""
         addresses: frozenset[str] | None = None
         with trio.move_on_after(_RESOLVE_S):
             try:
                 addresses = await self._resolve(origin.host, origin.port)
             except OSError as error:
-                self._tell(origin.host, str(error))
+                self._warn(origin.host, str(error))
                 return []
         if addresses is None:
-            self._tell(origin.host, "the name server does not answer")
+            self._warn(origin.host, "the name server does not answer")
             return []
         self._failing.discard(origin.host)
         return [attrs.evolve(origin, host=address).url for address in sorted(addresses)]
 
-    def _tell(self, host: str, reason: str) -> None:
-        """Say once that a name leads nowhere."""
+    def _warn(self, host: str, reason: str) -> None:
+        """Log once that a name has no addresses."""
         if host not in self._failing:
             self._failing.add(host)
-            log.warning("no node is found by the name %s: %s", host, reason)
+            log.warning("the name %s has no nodes: %s", host, reason)

@@ -1,8 +1,8 @@
-"""A node as a head reaches it over HTTP: kept connections, a key, and one error for whatever goes wrong on the way.
+"""A node as a head reaches it over HTTP: kept connections, a key, and one error for every failure on the way.
 
-Owns the connections to one node. A poll that waits holds one of them, so that no other call waits behind it. The end of a
-connection is seen at once; a peer that says nothing at all is seen by the deadline of the call. Refuses to know what the calls
-mean. The key is in no representation and no error.
+Owns the connections to one node. A poll that waits holds one of them, so that no other call waits behind it. A closed
+connection is noticed at once; a silent peer is noticed by the deadline of the call. Does not know what the calls mean. The key
+appears in no representation and no error.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from tlserve.http.client.connection import HttpResponse, ResponseBroken
 from tlserve.http.client.pool import ClientPool, OpenStream, parse_origin, stream_opener
 
 _REMEDIES = {
-    401: "it wants another key: give the head the fleet.internal_key of the node",
-    404: "it has no routes for a fleet: set fleet.internal = true there",
+    401: "it requires another key: set fleet.internal_key of the head to that of the node",
+    404: "it has no fleet routes: set fleet.internal = true there",
 }
 _QUOTED_BYTES = 300
 
 
 class HttpLink(RemoteNode):
-    """The node at `url` ("http://10.0.0.7:8000"), which is also its name; `aclose` closes the connections that idle.
+    """The node at `url` ("http://10.0.0.7:8000"), which is also its name; `aclose` closes the idle connections.
 
-    `tls`: whom to trust, for an https address; `server_name`: whom its certificate must name if not the host of `url`.
-    `open_stream`: how to connect, instead of TCP to `url`. Raises `ValueError` for an address that is none.
+    `tls`: the trusted authorities, for an https address; `server_name`: the name that its certificate must have, if not the host
+    of `url`. `open_stream`: how to connect, instead of TCP to `url`. Raises `ValueError` for an invalid address.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class HttpLink(RemoteNode):
         self._pool = ClientPool(open_stream or stream_opener(origin, tls, server_name), server_name or origin.authority)
 
     async def aclose(self) -> None:
-        """Close the connections that idle, and the others when their calls end."""
+        """Close the idle connections, and the others when their calls end."""
         await self._pool.aclose()
 
     async def _post(self, name: str, body: bytes) -> bytes:
@@ -54,7 +54,7 @@ class HttpLink(RemoteNode):
         except (OSError, ResponseBroken) as error:
             raise NodeLost(f"the node {self.node} cannot be reached: {error}") from None
         if answer.status != 200:
-            raise NodeLost(f"the node {self.node} did not take {name!r}: {_said(answer)}")
+            raise NodeLost(f"the node {self.node} refused {name!r}: {_said(answer)}")
         return answer.body
 
 

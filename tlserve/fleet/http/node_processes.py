@@ -1,12 +1,12 @@
 """Nodes that are processes of this machine, started by the head and ended with it.
 
-Owns their start, their addresses, and that one which ends is started again. Refuses to know what a node is told to serve: it is
-handed the command, which must log in JSON, and end when its standard input does (so that no node outlives a killed head).
+Owns their start and their addresses, and starts a process again when it ends. Does not know what a node serves: it gets the
+command, which must log in JSON, and end when its standard input ends (so that no node outlives a killed head).
 
 The nursery of `run`:
 
     run
-    `- _keep, one a node         its process; what it warns of goes to our log; after its end a pause, and another one
+    `- _keep, one a node         its process; its warnings go to our log; after its end a pause, then a new process
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ END_GRACE_S = 5.0
 PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
-_TOLD = {"warning": logging.WARNING, "error": logging.ERROR}
+_PASSED_ON = {"warning": logging.WARNING, "error": logging.ERROR}
 _RECEIVE_BYTES = 65_536
 
 
 class NodeNotStarted(OperatorError):
-    """A node's process ended before it could be asked."""
+    """A node's process ended before it answered."""
 
 
 class NodeProcesses:
@@ -48,14 +48,14 @@ class NodeProcesses:
         self._command = command
         self._environment = environment
         self._make_link = make_link
-        self._send, self._receive = trio.open_memory_channel[NodeChange](math.inf)  # two changes a start, no more
+        self._send, self._receive = trio.open_memory_channel[NodeChange](math.inf)  # at most two changes a start
 
     def changes(self) -> AsyncIterator[NodeChange]:
-        """Return the nodes as their processes come and go."""
+        """Return the nodes as their processes start and end."""
         return self._receive
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the processes until cancelled; started once all answer. Raises `NodeNotStarted` for one that never did."""
+        """Keep the processes running until cancelled; started once all answer. Raises `NodeNotStarted` for one that never did."""
         async with trio.open_nursery() as nursery:
             with trio.fail_after(START_LIMIT_S):
                 async with trio.open_nursery() as starting:
@@ -69,7 +69,7 @@ class NodeProcesses:
             started_at = trio.current_time()
             reason = await self._live(name, task_status)
             task_status = trio.TASK_STATUS_IGNORED
-            log.warning("%s has ended: %s; it is started again", name, reason)
+            log.warning("%s has ended: %s; starting it again", name, reason)
             self._send.send_nowait(NodeGone(name, reason))
             pause_s = (
                 PAUSE_S if trio.current_time() - started_at > LONGEST_PAUSE_S else min(2 * pause_s, LONGEST_PAUSE_S)
@@ -84,7 +84,7 @@ class NodeProcesses:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             env=dict(self._environment),
-            start_new_session=True,  # a Ctrl-C at the terminal is the head's, which ends its nodes last
+            start_new_session=True,  # a Ctrl-C at the terminal goes to the head only, which ends its nodes last
         )
         try:
             await self._follow(name, process, task_status)
@@ -94,8 +94,8 @@ class NodeProcesses:
         return f"exit code {code}"
 
     async def _follow(self, name: str, process: trio.Process, task_status: trio.TaskStatus[None]) -> None:
-        """Read what the process says until it ends; its address is in what it says when it can be asked."""
-        last, is_up = "it said nothing", False
+        """Read the log of the process until it ends; the record of its start has its address."""
+        last, is_up = "no message", False
         async for record in _records(process):
             last = str(record.get("message", last))
             addresses = record.get("api")
@@ -103,14 +103,14 @@ class NodeProcesses:
                 self._send.send_nowait(NodeUp(name, self._make_link(f"http://{addresses[0]}")))
                 task_status.started()
                 is_up = True
-            elif record.get("level") in _TOLD:
-                log.log(_TOLD[str(record["level"])], "%s: %s", name, last)
+            elif record.get("level") in _PASSED_ON:
+                log.log(_PASSED_ON[str(record["level"])], "%s: %s", name, last)
         if not is_up and task_status is not trio.TASK_STATUS_IGNORED:
             raise NodeNotStarted(f"{name} did not start: {last}")
 
 
 async def _records(process: trio.Process) -> AsyncIterator[Mapping[str, object]]:
-    """Yield what the process logs; a line that is no record is a message."""
+    """Yield the records that the process logs; a line that is not a record becomes a message."""
     rest = b""
     assert process.stderr is not None
     while part := await process.stderr.receive_some(_RECEIVE_BYTES):
@@ -130,7 +130,7 @@ def _record(line: bytes) -> Mapping[str, object]:
 
 
 async def _end(process: trio.Process) -> None:
-    """End a process: by its standard input and SIGTERM, and when that does not help, by SIGKILL."""
+    """End a process: by its standard input and SIGTERM, and if that does not help, by SIGKILL."""
     if process.returncode is not None:
         return
     with trio.CancelScope(shield=True):

@@ -1,6 +1,6 @@
 """The nodes that the settings name: always the same, whether they answer or not.
 
-Owns their links. Refuses to know whether a node is well: that is for the head to find out, again and again.
+Owns their links. Does not know whether a node answers: the head finds out.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ class StaticDirectory:
     """The nodes at `urls`; a node's name is its address. `make_link` makes the link of one."""
 
     def __init__(self, urls: Iterable[str], make_link: Callable[[str], HttpLink]) -> None:
-        """Raise `ValueError` for an address that is none."""
+        """Raise `ValueError` for an invalid address."""
         self._links = [make_link(url) for url in dict.fromkeys(urls)]
 
     async def changes(self) -> AsyncIterator[NodeChange]:
-        """Return every node once, and then wait for ever."""
+        """Yield every node once, and then wait forever."""
         for link in self._links:
             yield NodeUp(link.node, link)
         await trio.sleep_forever()

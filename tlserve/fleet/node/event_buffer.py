@@ -1,7 +1,6 @@
-"""The events of one placement, between what its backend gave and what its head has.
+"""The events of one placement that its backend has made and its head does not have yet.
 
-Owns the counting: from which event on they are kept, how many the head wants, whether anything is left to say. Pure: no clock,
-no tasks. Refuses to know who waits for what.
+Owns the counts: the first kept event, how many the head takes, whether any are left. Pure: no clock, no tasks, no waiting.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from tlserve.generation import GenerationEvent
 
 
 class EventBuffer:
-    """What the head of `key` does not have yet, counted from event 0 of this placement; an error is the last event."""
+    """The events that the head of `key` does not have yet, counted from event 0 of this placement; an error is the last one."""
 
     def __init__(self, key: SessionKey) -> None:
         self.key = key
@@ -25,16 +24,16 @@ class EventBuffer:
         self._until = WINDOW
 
     def add(self, batch: Sequence[GenerationEvent]) -> None:
-        """Keep `batch` behind what is there."""
+        """Append `batch`."""
         self._events.extend(batch)
 
     def end(self, error: TlserveError | None = None) -> None:
-        """Say that nothing more comes, but for `error`."""
+        """Note that no event follows, except for `error`."""
         self.ended = True
         self._error = error
 
     def acknowledge(self, ack: Ack) -> bool:
-        """Forget what the head has and move the window, which never goes back; False for more than there ever was."""
+        """Forget the events that the head has, and move the window forward; return False for an ack of events never made."""
         have = max(ack.have - self._start, 0)
         events = len(self._events)
         if have > events + (self._error is not None):
@@ -48,16 +47,16 @@ class EventBuffer:
 
     @property
     def is_full(self) -> bool:
-        """Say whether the head wants no more for now."""
+        """Return whether the head takes no more events for now."""
         return self._start + len(self._events) >= self._until
 
     @property
     def is_over(self) -> bool:
-        """Say whether the head has all that there will ever be."""
+        """Return whether the head has all events, and none will follow."""
         return self.ended and not self._events and self._error is None
 
     def rest(self) -> SessionEvents | None:
-        """Return what the head does not have, None if it has all."""
+        """Return the events that the head does not have, or None if it has all."""
         if not self._events and self._error is None:
             return None
         return SessionEvents(key=self.key, start=self._start, events=tuple(self._events), error=self._error)

@@ -1,7 +1,7 @@
-"""One placement on a node: the task that reads its tokens from the backend, and what others may ask of it.
+"""One placement on a node: the task that reads its tokens from the backend.
 
-Owns the way from admission to the last word: the wall limit, the pause at the window, and what an error becomes. Refuses to know
-heads, leases and other placements: `on_news` is called whenever there is something to tell.
+Owns its course from admission to the last event: the wall limit, the pause at the window, and the conversion of errors. Knows
+nothing of heads and other placements: it calls `on_news` whenever there is a new event.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class PlacementTask:
 
     async def run(self, backend: Backend, request: GenerationRequest, wall_s: float) -> None:
         """Read the tokens of `request`, for at most `wall_s`; raises nothing but cancellation."""
-        error: TlserveError | None = StalePlacement("this placement was ended before it began")
+        error: TlserveError | None = StalePlacement("this placement ended before it began")
         self._scope.deadline = trio.current_time() + wall_s
         try:
             with self._scope:
@@ -43,28 +43,28 @@ class PlacementTask:
             if self._scope.cancelled_caught and not self._dropped:
                 error = DeadlineExceeded(f"the answer was not complete within its limit of {wall_s:.0f} s on this node")
         finally:
-            self._settle(error)
+            self._end(error)
 
     async def wait_admitted(self) -> None:
-        """Return once the backend has admitted the request; raises what it refused it with."""
+        """Return once the backend has admitted the request; raises the backend's refusal."""
         await self._decided.wait()
         if self.refusal is not None:
             raise self.refusal
 
     def acknowledge(self, ack: Ack) -> bool:
-        """Note how far the head is; False if that cannot be."""
+        """Apply an ack; return False for one that is impossible."""
         known = self.buffer.acknowledge(ack)
         if not self.buffer.is_full:
             self._room.unpark_all()
         return known
 
     def drop(self) -> None:
-        """End it at once; nobody listens any more."""
+        """End it at once; its events are no longer needed."""
         self._dropped = True
         self._scope.cancel()
 
     async def _read(self, backend: Backend, request: GenerationRequest) -> TlserveError | None:
-        """Read all tokens; return the error that ended them."""
+        """Read all tokens; return the error that ended them, if one did."""
         try:
             async with backend.generate(request) as tokens:
                 self._decided.set()
@@ -85,9 +85,9 @@ class PlacementTask:
                 return
             while self.buffer.is_full:
                 await self._room.park()
-        raise EngineFailed("the node's backend ended an answer without saying why")
+        raise EngineFailed("the node's backend ended an answer without a reason")
 
-    def _settle(self, error: TlserveError | None) -> None:
+    def _end(self, error: TlserveError | None) -> None:
         if not self._decided.is_set():
             self.refusal = error
             self._decided.set()

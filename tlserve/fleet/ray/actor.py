@@ -1,7 +1,7 @@
-"""A node as an actor: the object that Ray runs in a process of its own, and how one is started and met.
+"""A node as an actor: the object that Ray runs in a process of its own, and how one is started and found.
 
-Owns the actor's name, its options and its methods: names and bytes in, bytes out. Refuses to know what a node is made of: it is
-handed a function that starts one. Ray is imported where it is used: it must not be loaded before its variables are set.
+Owns the actor's name, its options and its methods: names and bytes in, bytes out. Does not know what a node consists of: a
+function that it gets starts one. Ray is imported where it is used: it must not be loaded before its variables are set.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from tlserve.fleet.ray.processes import ClusterRefused, node_resource
 NAME_PREFIX = "tlserve-node/"
 
 OPTIONS: dict[str, Any] = {"num_cpus": 0, "max_restarts": 0, "max_task_retries": 0, "max_concurrency": 64}
-"""A node that ended is never started again by itself, nor a call made again: that would be another node. Calls wait side by side,
-for each head has a poll there."""
+"""Ray never restarts a node that ended, and never repeats a call: that would be another node. Calls wait concurrently, because
+each head has a poll there."""
 
 
 class HostedNode(Protocol):
@@ -27,18 +27,18 @@ class HostedNode(Protocol):
         """Answer one call of a head; from any thread."""
 
     def wait_empty(self, limit_s: float) -> bool:
-        """Wait until no session is here; return whether that came in time."""
+        """Wait until the node has no session; return False if it still has one after `limit_s`."""
 
     def wait_ended(self) -> None:
         """Return when the node has ended."""
 
 
 StartNode = Callable[[str, Callable[[], None]], HostedNode]
-"""Start the node of this name; the second is called, from any thread, should it end by itself."""
+"""Start the node of this name; the second argument is called, from any thread, if the node ends by itself."""
 
 
 class NodeActor:
-    """The actor. Its constructor returns when the node can be asked."""
+    """The actor. Its constructor returns when the node answers."""
 
     def __init__(self, start: StartNode, node: str) -> None:
         self._host = start(node, _end_process)
@@ -48,11 +48,11 @@ class NodeActor:
         return self._host.call(name, body)
 
     def wait_empty(self, limit_s: float) -> bool:
-        """Wait until no session is here; return whether that came in time."""
+        """Wait until the node has no session; return False if it still has one after `limit_s`."""
         return self._host.wait_empty(limit_s)
 
     def wait_ended(self) -> None:
-        """Return when the node has ended; whoever waits for that hears of the end of the process as well."""
+        """Return when the node has ended; the caller also gets an error at the end of the process."""
         self._host.wait_ended()
 
     def process_id(self) -> int:
@@ -61,7 +61,7 @@ class NodeActor:
 
 
 def _end_process() -> None:
-    """End an actor whose node has failed: the heads see it at once. An exception would be an answer, no end."""
+    """End an actor whose node has failed: the heads notice at once. An exception would be an answer, not an end."""
     os._exit(1)
 
 
@@ -69,7 +69,7 @@ class Handle(Protocol):
     """An actor as another process holds it; two handles of the same actor are equal."""
 
     def ask(self, method: str, *arguments: object) -> Reference:
-        """Call a method of `NodeActor`; its answer comes later."""
+        """Call a method of `NodeActor`; the answer comes later."""
 
 
 class RayHandle:
@@ -85,15 +85,15 @@ class RayHandle:
         return hash(self._actor)
 
     def ask(self, method: str, *arguments: object) -> Reference:
-        """Call a method of `NodeActor`; its answer comes later."""
+        """Call a method of `NodeActor`; the answer comes later."""
         reference: Reference = getattr(self._actor, method).remote(*arguments)
         return reference
 
 
 def start_actor(start: StartNode, node: str, *, on_member: bool = False) -> RayHandle:
-    """Start a node's actor; it ends with this process, and when the handle is dropped.
+    """Start a node's actor; it ends with this process, or when the handle is dropped.
 
-    `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name that is taken.
+    `on_member`: on the machine where `start_member` was called for this node. Raises `ClusterRefused` for a name in use.
     """
     import ray
 
@@ -103,11 +103,11 @@ def start_actor(start: StartNode, node: str, *, on_member: bool = False) -> RayH
     try:
         return RayHandle(actor_class.options(name=NAME_PREFIX + node, **options).remote(start, node))
     except ValueError as error:
-        raise ClusterRefused(f"there is a node {node!r} in this cluster already: give this one another name") from error
+        raise ClusterRefused(f"this cluster already has a node {node!r}: give this one another name") from error
 
 
 def list_nodes() -> dict[str, RayHandle]:
-    """Return the actors of the nodes, by the nodes' names; asks the control process, and waits for it if it is gone."""
+    """Return the actors of the nodes, by the nodes' names; calls the control process, and waits for it if it is gone."""
     import ray.util
 
     names = [name for name in ray.util.list_named_actors() if name.startswith(NAME_PREFIX)]

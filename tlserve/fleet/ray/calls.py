@@ -1,6 +1,6 @@
-"""How a trio task waits for an answer of Ray: by a callback, without a thread, and free to leave.
+"""How a trio task waits for an answer of Ray: by a callback, without a thread, and cancellable.
 
-Owns that crossing. Refuses to know what is asked. Source: trio's low-level documentation of `wait_task_rescheduled`.
+Knows nothing of the calls themselves. Source: trio's low-level documentation of `wait_task_rescheduled`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ Answer = Future[T]
 
 
 class Reference(Protocol):
-    """What Ray gives at once for a call, in place of its answer."""
+    """The object that Ray returns at once for a call, instead of its answer."""
 
     def future(self) -> Answer[bytes]:
-        """Return the answer to come; its callbacks run in a thread of Ray."""
+        """Return the future answer; its callbacks run in a thread of Ray."""
 
 
 async def wait_answer(reference: Reference) -> bytes:
-    """Wait for the answer of a call, and return or raise what it is; a cancelled wait ends at once and drops it."""
+    """Wait for the answer of a call, and return or raise it; a cancelled wait ends at once and drops it."""
     return await wait_future(reference.future())
 
 
@@ -48,7 +48,7 @@ async def wait_future(future: Answer[T]) -> T:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def cross(_: Answer[T]) -> None:
-        with suppress(trio.RunFinishedError):  # nobody is left to be told
+        with suppress(trio.RunFinishedError):  # the event loop has ended
             token.run_sync_soon(wake)
 
     future.add_done_callback(cross)

@@ -1,10 +1,11 @@
-"""This process in a cluster: joining it, leaving it, and noticing that its control process is gone.
+"""The membership of this process in a cluster: joining, leaving, and noticing that the control process is gone.
 
-Owns the one connection that a process can have to Ray, and all that keeps Ray a guest in it. Refuses to know nodes and sessions.
+Owns the one connection that a process can have to Ray, and the changes to Ray's defaults in this process. Knows nothing of nodes
+and sessions.
 
-Without its control process a cluster admits nobody and forgets its names; actors go on answering, until Ray ends every process
-that waited for it too long, this one included and at once. So a head that sees the loss stops admitting, finishes its streams and
-ends. Source: ray-project/ray#45570.
+Without its control process a cluster admits no process and loses its names; actors continue to answer, until Ray ends every
+process that has waited too long for it, without warning, including this one. So a head that notices the loss stops admitting,
+finishes its streams and ends. Source: ray-project/ray#45570.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ PROBE_AGAIN_S = 0.5
 
 
 class ControlLost(ServerFault):
-    """The cluster's control process is gone: what runs goes on for a while, and nothing can be added."""
+    """The cluster's control process is gone: what runs continues for a while, and nothing can join."""
 
 
 @attrs.frozen
@@ -52,14 +53,14 @@ class Cluster:
     address: str
 
     def directory(self) -> RayDirectory:
-        """Return who is in the fleet."""
+        """Return the directory of the nodes."""
         from tlserve.fleet.ray.actor import list_nodes
         from tlserve.fleet.ray.directory import RayDirectory
 
         return RayDirectory(list_nodes)
 
     async def wait_lost(self) -> ControlLost:
-        """Return, as the error that it is, when the control process is gone."""
+        """Return when the control process is gone, with the error for it."""
         await wait_unreachable(self.address)
         return ControlLost(f"the control process of the cluster at {self.address} is gone")
 
@@ -73,7 +74,7 @@ async def wait_unreachable(address: str) -> None:
 
 
 async def answers(address: str) -> bool:
-    """Say whether the process at `address` takes a connection and speaks first, as a server of HTTP/2 does."""
+    """Return whether the process at `address` accepts a connection and sends first, as an HTTP/2 server does."""
     where = parse_address(address)
     with trio.move_on_after(PROBE_LIMIT_S):
         try:
@@ -86,10 +87,10 @@ async def answers(address: str) -> bool:
 
 @asynccontextmanager
 async def join_cluster(settings: RaySettings, address: str) -> AsyncIterator[Cluster]:
-    """Be in the cluster at `address` for the block; a process can do that once.
+    """Join the cluster at `address` for the block; a process can do that once.
 
-    Raises `SettingsError` for what the settings say wrong, and `ClusterRefused` when there is no cluster there, or it does not
-    let this process in.
+    Raises `SettingsError` for wrong settings, and `ClusterRefused` if there is no cluster at `address`, or it refuses this
+    process.
     """
     settings.check()
     _set_variables(settings.variables())
@@ -102,31 +103,33 @@ async def join_cluster(settings: RaySettings, address: str) -> AsyncIterator[Clu
 
 
 def _set_variables(variables: Mapping[str, str]) -> None:
-    """Set what Ray reads when it is loaded; loaded without it, it would look for the cluster on another address."""
+    """Set the variables that Ray reads when it is loaded; without them it would look for the cluster at another address."""
     if "ray" in sys.modules and not variables.items() <= process_environ().items():
-        raise ClusterRefused("Ray was loaded before it was told how: join the cluster before anything else imports it")
+        raise ClusterRefused(
+            "Ray was imported before its variables were set: join the cluster before anything else imports it"
+        )
     set_cluster_variables(variables)
 
 
 async def _join(settings: RaySettings, address: str) -> None:
     if not await answers(address):
-        raise ClusterRefused(f"nothing answers as a cluster at {address}: start one there, or give its address")
-    # in a thread, for in the main one Ray takes SIGTERM for itself
+        raise ClusterRefused(f"no cluster answers at {address}: start one there, or give another address")
+    # in a thread, because in the main one Ray installs its own handler for SIGTERM
     connect = partial(_connect, settings, address)
     with trio.move_on_after(JOIN_LIMIT_S) as limit:
         await trio.to_thread.run_sync(connect, abandon_on_cancel=True)
     if limit.cancelled_caught:
-        raise ClusterRefused(f"the cluster at {address} did not let us in within {JOIN_LIMIT_S:.0f} s")
+        raise ClusterRefused(f"the cluster at {address} did not accept this process within {JOIN_LIMIT_S:.0f} s")
 
 
 def _connect(settings: RaySettings, address: str) -> None:
     try:
         import ray
     except ImportError as error:
-        raise ClusterRefused(f"the Ray link needs a package that is not here ({error.name}): {REMEDY}") from error
-    _be_a_guest()
+        raise ClusterRefused(f"the Ray link needs a package that is not installed ({error.name}): {REMEDY}") from error
+    _limit_ray()
     if ray.is_initialized():
-        raise ClusterRefused("this process is in a cluster already, and Ray lets it be in one only")
+        raise ClusterRefused("this process is already in a cluster, and Ray allows one only")
     try:
         ray.init(
             address=address,
@@ -136,15 +139,16 @@ def _connect(settings: RaySettings, address: str) -> None:
             _node_ip_address=settings.node_ip,
         )
     except (ray.exceptions.RayError, RuntimeError, ValueError, OSError) as error:
-        reason = f"{_first_line(error)}; has it the token of {settings.token_file}?"
+        reason = f"{_first_line(error)}; does it use the token of {settings.token_file}?"
         raise ClusterRefused(f"cannot join the cluster at {address}: {reason}") from error
     _end_error_listener()
 
 
-def _be_a_guest() -> None:
-    """Keep Ray from what it does to its host by default.
+def _limit_ray() -> None:
+    """Change what Ray does to this process by default.
 
-    At the end of the interpreter it would wait for a control process that is gone: we leave it ourselves, for a bounded time.
+    At the end of the interpreter Ray would wait for a control process that is gone: `join_cluster` leaves it instead, within a
+    time limit.
     """
     import ray._private.worker
 
@@ -153,9 +157,9 @@ def _be_a_guest() -> None:
 
 
 def _end_error_listener() -> None:
-    """Let Ray's thread that prints errors of the cluster end.
+    """End Ray's thread that prints errors of the cluster.
 
-    They come to us by calls. When the control process is gone, that thread asks for it without a pause, and takes a whole core.
+    Calls raise those errors. When the control process is gone, that thread retries without a pause, and takes a whole core.
     """
     import ray._private.worker
 
@@ -164,7 +168,9 @@ def _end_error_listener() -> None:
         worker.threads_stopped.set()
         worker.gcs_error_subscriber.close()
     except AttributeError:
-        log.warning("this version of Ray keeps its listener: without its control process it may take a whole core")
+        log.warning(
+            "the error listener of this version of Ray cannot be ended; it may take a whole core when the control process is gone"
+        )
 
 
 def _disconnect() -> None:

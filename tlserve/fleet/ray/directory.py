@@ -1,7 +1,7 @@
-"""Who is in the fleet: the named actors of the cluster, looked at every second.
+"""The directory of a Ray cluster: its named actors, listed every second.
 
-Owns the comparison of what is there with what was there. A node is up when its actor has answered for the first time, for an
-actor is listed before its model is loaded. Refuses to know how actors are listed: it is handed a function that blocks.
+Owns the comparison with the previous list. A node is up when its actor has answered for the first time, because an actor is
+listed before its model is loaded. Does not know how actors are listed: it gets a function that blocks.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ LOOK_EVERY_S = 1.0
 
 @attrs.define(eq=False)
 class _Sighting:
-    """An actor and its first answer; `is_up` is None until that is there, False if it is an error."""
+    """An actor and its first answer; `is_up` is None until that has arrived, False if it is an error."""
 
     handle: Handle
     first_answer: Answer[bytes]
@@ -35,13 +35,13 @@ class _Sighting:
 
 
 class Sightings:
-    """What has been seen of the nodes so far."""
+    """The actors seen so far."""
 
     def __init__(self) -> None:
         self._seen: dict[str, _Sighting] = {}
 
     def look(self, listed: Mapping[str, Handle]) -> list[NodeChange]:
-        """Note who is there now, and return what has changed."""
+        """Note the actors that exist now, and return the changes."""
         gone = list(self._note_gone(listed))
         for node, handle in listed.items():
             if node not in self._seen:
@@ -69,14 +69,14 @@ class Sightings:
 
 
 class RayDirectory:
-    """A `NodeDirectory` of the cluster that this process has joined."""
+    """The `NodeDirectory` of the cluster that this process has joined."""
 
     def __init__(self, list_nodes: ListNodes, every_s: float = LOOK_EVERY_S) -> None:
         self._list_nodes = list_nodes
         self._every_s = every_s
 
     def changes(self) -> AsyncIterator[NodeChange]:
-        """Return the changes as they are seen; while the control process is gone there are none."""
+        """Return the changes as they happen; while the control process is gone there are none."""
         return _Changes(self._list_nodes, Sightings(), self._every_s)
 
 

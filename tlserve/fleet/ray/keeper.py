@@ -2,10 +2,10 @@
 
 It must be started in a session of its own. It runs the command, writes its exit code on a line, and waits for the end of its
 standard input or for SIGTERM; then it ends every process of its session and removes the directory. So nothing is left behind,
-even when whoever started it is killed.
+even if its parent is killed.
 
-Owns the session: who is in it, and the end of all. Refuses to know Ray. Ray's own `--block` is not used: when the control
-process dies, it kills the nodes too, in the middle of their answers. Source: proc_pid_stat(5), pidfd_open(2).
+Owns the session: the processes in it, and their end. Knows nothing of Ray. Ray's own `--block` is not used: when the control
+process dies, it also kills the nodes, in the middle of their answers. Source: proc_pid_stat(5), pidfd_open(2).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TERM_GRACE_S = 2.0
 KILL_GRACE_S = 5.0
 
 OUTPUT = "ray-start.log"
-"""What the command says goes to this file of the directory."""
+"""The output of the command goes to this file of the directory."""
 
 _GONE = {"Z", "X"}
 
@@ -45,7 +45,7 @@ def _session_of(pid: int) -> tuple[int, str, int]:
 
 
 def end_session() -> None:
-    """End every other process of this session: politely, then not."""
+    """End every other process of this session: by SIGTERM, then by SIGKILL."""
     for number, grace_s in ((signal.SIGTERM, TERM_GRACE_S), (signal.SIGKILL, KILL_GRACE_S)):
         for pid in _others():
             _send(pid, number)
@@ -81,7 +81,7 @@ def _wait_exit(pid: int, limit_s: float) -> None:
 
 
 def main(directory: str, *command: str) -> None:
-    """Run `command`, and hold what it started until told to end it."""
+    """Run `command`, and keep its processes until the end is asked for."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         with (Path(directory) / OUTPUT).open("wb") as output:

@@ -1,6 +1,6 @@
 """A node of the cluster, as a head reaches it.
 
-Owns what Ray's failures mean: whatever is no answer is `NodeLost`. Refuses to know the calls (`tlserve.fleet.remote_node`).
+Owns the meaning of Ray's failures: everything but an answer is `NodeLost`. The calls are `tlserve.fleet.remote_node`.
 """
 
 from __future__ import annotations

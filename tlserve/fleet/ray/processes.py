@@ -1,7 +1,7 @@
-"""Ray's own processes on this machine: the control process of a cluster, or what lets a machine take part in one.
+"""Ray's own processes on this machine: the control process of a cluster, or the processes by which a machine joins one.
 
-Owns their start, their command lines, their ids and their end. Refuses to know nodes and heads. All of it is synchronous and may
-take some seconds: call it in a thread. Linux only, for it finds processes in /proc.
+Owns their start, their command lines, their ids and their end. Knows nothing of nodes and heads. All calls are
+synchronous and can take some seconds: make them in a thread. Linux only, because it finds processes in /proc.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ REMEDY = "pip install 'tlserve[fleet]'"
 
 
 class ClusterRefused(OperatorError):
-    """There is no cluster as it was asked for: Ray is not here, does not start, or does not let this process in."""
+    """The cluster cannot be used: Ray is missing, does not start, or refuses this process."""
 
 
 @attrs.frozen(eq=False)
 class ClusterProcesses:
-    """What runs on this machine for the cluster; `address` is that of its control process, "host:port"."""
+    """Ray's processes on this machine; `address` is that of the control process, "host:port"."""
 
     address: str
     settings: RaySettings
@@ -48,7 +48,7 @@ class ClusterProcesses:
     keeper: subprocess.Popen[bytes]
 
     def pids(self) -> list[int]:
-        """Return the id of every process, the actors included."""
+        """Return the id of every process, including the actors."""
         return session_pids(self.keeper.pid)
 
     def actor_pids(self) -> list[int]:
@@ -56,7 +56,7 @@ class ClusterProcesses:
         return [pid for pid in self.pids() if ACTOR_TITLE in _title(pid)]
 
     def stop(self) -> None:
-        """End every process, and remove what they wrote; called again it does nothing."""
+        """End every process, and remove their files; a second call does nothing."""
         self.keeper.terminate()
         _end_keeper(self.keeper)
 
@@ -75,7 +75,7 @@ def _title(pid: int) -> bytes:
 
 
 def make_token_file(path: Path) -> Path:
-    """Write a new token that only its owner may read, unless there is one."""
+    """Write a new token that only its owner can read, unless there is one."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -86,27 +86,29 @@ def make_token_file(path: Path) -> Path:
 
 
 def start_control(settings: RaySettings, *, port: int = 0) -> ClusterProcesses:
-    """Start a cluster's control process, and what this machine needs to take part; `port` 0 is any free one.
+    """Start a cluster's control process, and the other processes of this machine; `port` 0 is any free one.
 
-    Raises `SettingsError` for what the settings say wrong, and `ClusterRefused` when it does not start.
+    Raises `SettingsError` for wrong settings, and `ClusterRefused` if it does not start.
     """
     settings.check()
     return _start(settings, "--head", f"--port={port}", "--include-dashboard=false", "--no-monitor")
 
 
 def start_member(settings: RaySettings, address: str, node: str) -> ClusterProcesses:
-    """Start what this machine needs to take part in the cluster at `address` as `node`.
+    """Start the processes by which this machine joins the cluster at `address` as `node`.
 
-    Not for 127.0.0.1, where everybody takes part through what `start_control` started. Raises as it does.
+    Not for 127.0.0.1, where all nodes use the processes that `start_control` started. Raises as it does.
     """
     settings.check()
     if settings.is_loopback:
-        raise ClusterRefused(f"a cluster on {settings.node_ip} is one machine's: its control process is enough")
+        raise ClusterRefused(
+            f"a cluster on {settings.node_ip} is on one machine only, and needs nothing but its control process"
+        )
     return _start(settings, f"--address={address}", f"--resources={json.dumps({node_resource(node): 1})}")
 
 
 def node_resource(node: str) -> str:
-    """Return the resource by which Ray places a node's actor on the machine that it was started on."""
+    """Return the resource by which Ray places a node's actor on the machine where the node was started."""
     return f"tlserve-node:{node}"
 
 
@@ -132,9 +134,9 @@ def _start(settings: RaySettings, *options: str) -> ClusterProcesses:
 
 def _check_ray() -> None:
     if not sys.platform.startswith("linux"):
-        raise ClusterRefused("the Ray link runs on Linux only: here, join nodes by their URLs")
+        raise ClusterRefused("the Ray link runs on Linux only; on this machine, list nodes by their URLs")
     if find_spec("ray") is None:
-        raise ClusterRefused(f"the Ray link needs a package that is not here: {REMEDY}")
+        raise ClusterRefused(f"the Ray link needs a package that is not installed: {REMEDY}")
 
 
 def _command(settings: RaySettings, directory: Path, options: tuple[str, ...]) -> list[str]:
@@ -142,7 +144,7 @@ def _command(settings: RaySettings, directory: Path, options: tuple[str, ...]) -
         *(sys.executable, "-m", "ray.scripts.scripts", "start"),
         *options,
         f"--node-ip-address={settings.node_ip}",
-        "--num-cpus=0",  # nothing but the actors that we place runs here
+        "--num-cpus=0",  # only our own actors run here
         "--num-gpus=0",
         "--include-log-monitor=false",
         "--disable-usage-stats",
@@ -161,7 +163,7 @@ def _wait_started(keeper: subprocess.Popen[bytes], directory: Path) -> None:
 
 def _last_words(path: Path) -> str:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.exists() else []
-    return next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+    return next((line.strip() for line in reversed(lines) if line.strip()), "no message")
 
 
 def _end_keeper(keeper: subprocess.Popen[bytes]) -> None:

@@ -1,10 +1,10 @@
-"""Where a cluster is, and who may join it.
+"""The address of a cluster, and the token that its processes share.
 
-Owns the settings of the Ray link and what is refused in them. Refuses to know Ray itself, and to run anything.
+Owns the settings of the Ray link and their checks. Runs nothing, and does not import Ray.
 
-Ray runs code for whoever reaches its ports. On 127.0.0.1 all its sockets are there alone. On another address it opens some on
-every interface of the machine, whatever it is told: then the network must be private. The token is always asked for; it does
-not encrypt.
+Ray runs any code that reaches its ports. On 127.0.0.1 all its sockets are on that address. On another address it opens some on
+every interface of the machine, whatever its options say: then the network must be private. The token is always required; it
+does not encrypt.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ LOOPBACK = "127.0.0.1"
 NAMESPACE = "tlserve"
 
 RECONNECT_MARGIN_S = 300
-"""Beyond the longest answer a process that has lost the control process lives so long, in seconds."""
+"""How long a process without its control process lives beyond the longest answer, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
 class RaySettings:
-    """How this machine takes part in a cluster.
+    """How this machine joins a cluster.
 
-    `node_ip`: this machine's address in it. `token_file` holds the secret that all share, and nobody else may read it. `wall_s`:
-    the longest that an answer may take. `object_store_bytes`: what Ray sets aside for large messages.
+    `node_ip`: this machine's address in it. `token_file` holds the shared secret, which only its owner may read. `wall_s`: the
+    longest time of an answer. `object_store_bytes`: the memory that Ray reserves for large messages.
     """
 
     token_file: Path
@@ -42,7 +42,7 @@ class RaySettings:
 
     @property
     def is_loopback(self) -> bool:
-        """Say whether the cluster is on this machine alone."""
+        """Return whether the cluster is on this machine only."""
         return self.node_ip == LOOPBACK
 
     def variables(self) -> dict[str, str]:
@@ -54,9 +54,9 @@ class RaySettings:
         )
 
     def check(self) -> None:
-        """Refuse an address that Ray cannot keep to, and a token that is missing, weak, or readable by others.
+        """Refuse an address that Ray cannot limit itself to, and a token that is missing, weak, or readable by others.
 
-        Raises `SettingsError` with all that is wrong.
+        Raises `SettingsError` with all errors.
         """
         refusals = (*_address_refusals(self.node_ip), *_token_refusals(self.token_file))
         if refusals:
@@ -67,24 +67,30 @@ def _address_refusals(node_ip: str) -> tuple[str, ...]:
     try:
         address = ipaddress.ip_address(node_ip)
     except ValueError:
-        return (f"the node's address {node_ip!r} is not an IP address: give the one that the other machines reach",)
+        return (
+            f"the node's address {node_ip!r} is not an IP address: give the address by which other machines reach this one",
+        )
     if address.is_unspecified:
-        return (f"the node's address {node_ip} names no machine: give the one that the other machines reach",)
+        return (
+            f"the node's address {node_ip} is not one machine's: give the address by which other machines reach this one",
+        )
     if address.is_loopback and node_ip != LOOPBACK:
-        return (f"of the loopback addresses Ray keeps its sockets on {LOOPBACK} only: give that instead of {node_ip}",)
+        return (f"Ray supports no loopback address but {LOOPBACK}: give that instead of {node_ip}",)
     return ()
 
 
 def _token_refusals(path: Path) -> tuple[str, ...]:
-    how = "`python3 -c 'import secrets; print(secrets.token_hex(32))'` makes a good one"
+    how = "make one by `python3 -c 'import secrets; print(secrets.token_hex(32))'`"
     try:
         token, mode = path.read_text(encoding="utf-8").strip(), path.stat().st_mode
     except (OSError, UnicodeDecodeError) as error:
-        return (f"the token file {path} cannot be read ({type(error).__name__}): every machine needs the same; {how}",)
+        return (
+            f"the token file {path} cannot be read ({type(error).__name__}): every machine needs the same token; {how}",
+        )
     try:
         check_key_strength(token)
     except SettingsError as error:
         return tuple(f"the token in {path} {line}" for line in error.refusals)
     if stat.S_IMODE(mode) & 0o077:
-        return (f"others than its owner may use the token file {path}: chmod 600 {path}",)
+        return (f"users other than its owner can read the token file {path}: chmod 600 {path}",)
     return ()
