@@ -150,7 +150,7 @@ def test_each_remedy_lets_it_start(remedy):
 
 BAD_STARTS = {
     "a keys file that is not there": ({"access.keys_file": "nowhere.toml"}, "access.keys_file: nowhere.toml"),
-    "a key under limits in the file": ({"access.api_key": KEY}, "which has limits there"),
+    "a key under limits in the file": ({"access.api_key": KEY}, "where it has limits: use another key"),
     "metrics without keys": ({"access.keys_file": "", "access.metrics_need_key": True}, "there are no keys"),
     "a private key alone": ({"tls.key": "key.pem"}, "tls.key is given without tls.certificate"),
     "a certificate that is not there": ({"tls.certificate": "nowhere.pem"}, "tls: nowhere.pem: No such file"),
