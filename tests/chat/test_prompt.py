@@ -263,7 +263,7 @@ def test_the_real_model_gets_the_golden_prompts(smol_path):
     with smol_path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
         metadata = read_header(data).metadata
     tokenizer = build_tokenizer(metadata)
-    template = Template.parse(metadata["tokenizer.chat_template"])
+    template = Template.parse(str(metadata["tokenizer.chat_template"]))
     golden = json.loads((GOLDEN / "smol-135m.json").read_text(encoding="utf-8"))
     chats = [
         case

@@ -1,5 +1,6 @@
 """The command line: what each command starts, the form of faults, and a quick start."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -38,7 +39,7 @@ def serving(monkeypatch: pytest.MonkeyPatch) -> Serving:
         add_arguments = staticmethod(add_settings_arguments)
 
         @staticmethod
-        def run(arguments: object) -> int:
+        def run(arguments: argparse.Namespace) -> int:
             state.given.append(settings_of(arguments))
             if state.raised:
                 raise state.raised

@@ -1,13 +1,13 @@
 """Every refusal has the public form: status, type, param, code, and headers."""
 
 import json
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.config.settings import HttpSettings
-from tlserve.errors import Draining, EngineFailed, Overloaded
+from tlserve.errors import Draining, EngineFailed, Overloaded, TlserveError
 
 INVALID = "invalid_request_error"
 USER = {"role": "user", "content": "a"}
@@ -89,7 +89,7 @@ async def test_the_depth_of_a_body_is_a_setting(open_api) -> None:
 @pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/embeddings"])
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_refusal_of_the_backend_has_its_status_and_retry_after(
-    open_api, error: Exception, status: int, kind: str, code: str, retry_after: str | None, path: str, stream: bool
+    open_api, error: TlserveError, status: int, kind: str, code: str, retry_after: str | None, path: str, stream: bool
 ) -> None:
     body = {"model": "succ", "messages": [USER], "prompt": "a", "input": "a", "stream": stream}
     async with open_api(ScriptedBackend(Script(refusal=error))) as api:
@@ -101,7 +101,7 @@ async def test_a_refusal_of_the_backend_has_its_status_and_retry_after(
 
 @pytest.mark.spec("API-33")
 async def test_an_unexpected_error_is_500_without_details(open_api) -> None:
-    async with open_api(ScriptedBackend(Script(refusal=ZeroDivisionError("secret")))) as api:
+    async with open_api(ScriptedBackend(Script(refusal=cast("TlserveError", ZeroDivisionError("secret"))))) as api:
         answer = await api.chat()
     assert answer.status == 500
     assert b"secret" not in answer.body

@@ -6,13 +6,14 @@ from contextlib import asynccontextmanager
 import attrs
 import pytest
 
-from tests.kit.http.memory_http import memory_server
+from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import Template
 from tlserve.config.settings import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
+from tlserve.telemetry.request_log import RequestRecord
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 CHAT = "/v1/chat/completions"
@@ -20,9 +21,9 @@ CHAT = "/v1/chat/completions"
 
 @attrs.frozen(eq=False)
 class MemoryApi:
-    server: object
+    server: MemoryServer
     backend: ScriptedBackend
-    records: list
+    records: list[RequestRecord]
 
     async def ask(self, client, body):
         """Ask over `client` and return the whole answer."""
@@ -40,7 +41,7 @@ def memory_api():
             tokenizer=tokenizer or ByteTokenizer(),
             template=Template.parse("{% for m in messages %}{{ m.content }}{% endfor %}"),
         )
-        records = []
+        records: list[RequestRecord] = []
         api = ApiContext(catalogue=Catalogue([model]), settings=http or HttpSettings(), log=records.append)
         fault = make_fault_renderer(api.new_id, api.log)
         async with memory_server(make_api_handler(api), api.settings, fault) as server:

@@ -89,7 +89,7 @@ async def test_after_its_limit_or_a_second_stop_a_drain_cuts_and_exits_with_3(se
             answer = await refused.answer()
             assert answer.status == 503
             assert json.loads(answer.body)["error"]["code"] == "draining"
-            assert int(answer.headers.get("retry-after")) >= 1
+            assert int(answer.headers.get("retry-after") or 0) >= 1
         host.gate.open_all()
         assert await host.server.join() == 3
 

@@ -29,8 +29,7 @@ def test_a_dead_engine_gives_every_client_an_error_and_exit_code_9():
                 return response.status, parse_events(response.read())
 
         def say(line):
-            server.process.stdin.write(f"{line}\n")
-            server.process.stdin.flush()
+            server.write(f"{line}\n")
 
         def step_until(expected):
             while running_and_waiting(server) != expected:
@@ -83,8 +82,7 @@ def test_a_second_signal_cuts_a_stream_with_an_error_and_the_process_ends_with_3
     with server_process("--model", "succ", start=start) as server, ThreadPoolExecutor(1) as threads:
         stream = threads.submit(post, server.address, CHAT, chat("a", max_tokens=3, stream=True))
         server.wait_line("a step waits")
-        server.process.stdin.write("go\n")
-        server.process.stdin.flush()
+        server.write("go\n")
         server.wait_lines("a step waits", 2)
         server.send_signal(signal.SIGTERM)
         server.wait_line("SIGTERM: draining")
@@ -93,6 +91,5 @@ def test_a_second_signal_cuts_a_stream_with_an_error_and_the_process_ends_with_3
         *chunks, error, done = stream.result().events
         assert content_of(chunks) == "b"
         assert (error["error"]["code"], done) == ("draining", "[DONE]")
-        server.process.stdin.write("go\n" * 3)
-        server.process.stdin.flush()
+        server.write("go\n" * 3)
         assert server.wait_exit() == 3

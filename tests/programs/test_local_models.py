@@ -1,5 +1,7 @@
 """Several models in one process: the request's `model` selects one, and each has its own engine and queue."""
 
+from typing import Any
+
 import attrs
 import pytest
 import trio
@@ -7,12 +9,11 @@ import trio
 from tests.kit.engine.gated_model import GatedModel
 from tests.kit.http.gated_server import gated_succ, parse_metrics
 from tests.kit.http.http_calls import chat, get, post
-from tests.kit.model.tiny_models import write_tiny_gguf
+from tests.kit.model.tiny_models import load_succ, write_tiny_gguf
 from tlserve.config.addresses import parse_address
 from tlserve.errors import EngineFailed, ModelMissing, SettingsError
 from tlserve.http.client.connection import connect
 from tlserve.kernels.interface import KvStore, StepBatch, StepOutput
-from tlserve.model.load import builtin_model_path, load_model
 from tlserve.testing import serve, serve_in_thread
 
 CHAT = "/v1/chat/completions"
@@ -21,7 +22,9 @@ CHAT = "/v1/chat/completions"
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
     tiny = write_tiny_gguf(tmp_path_factory.mktemp("models") / "tiny.gguf")
-    models = [{"model_dir": str(tiny), "model_aliases": ("small", "org/tiny"), "embedding_min_dimensions": 2}]
+    models: list[dict[str, Any]] = [
+        {"model_dir": str(tiny), "model_aliases": ("small", "org/tiny"), "embedding_min_dimensions": 2}
+    ]
     with serve_in_thread("succ", models=models) as server:
         yield server
 
@@ -120,7 +123,7 @@ class Dying(GatedModel):
 
 
 async def test_one_engines_death_ends_the_server() -> None:
-    succ = load_model(builtin_model_path("succ"))
+    succ = load_succ()
     dying = attrs.evolve(succ, model=Dying(succ.model))
     with pytest.raises(EngineFailed):
         async with serve("one", loaded=dying, models=[{"model_dir": "succ", "model_id": "other"}]) as server:
@@ -129,7 +132,7 @@ async def test_one_engines_death_ends_the_server() -> None:
 
 
 def test_an_encoder_next_to_a_chat_model_embeds_and_refuses_to_chat() -> None:
-    encoder = attrs.evolve(load_model(builtin_model_path("succ")), generates=False)
+    encoder = attrs.evolve(load_succ(), generates=False)
     with serve_in_thread("encoder", loaded=encoder, models=[{"model_dir": "succ"}]) as server:
         assert post(server.address, "/v1/embeddings", {"model": "encoder", "input": ["a", "b"]}).status == 200
         refused = post(server.address, CHAT, chat("a", model="encoder"))

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from typing import Any
 
 import attrs
 import pytest
@@ -39,7 +40,7 @@ def distribution(metric: Metric, *counts: int, total: float) -> Distribution:
 
 def filled() -> EngineStatistics:
     """Statistics in which every number has a different value."""
-    numbers = [field for field in attrs.fields(EngineStatistics) if field.type in ("int", "float")]
+    numbers = [field for field in attrs.fields(EngineStatistics) if str(field.type) in ("int", "float")]
     return EngineStatistics(
         **{field.name: index + 1 for index, field in enumerate(numbers)},
         step_durations_s=distribution(STEP_DURATION, 101, 102, 103, total=104.5),
@@ -171,7 +172,7 @@ def test_the_yaml_has_an_entry_for_each_metric() -> None:
 # --- histograms ------------------------------------------------------------------------------------------------------
 
 
-def record(**fields: object) -> RequestRecord:
+def record(**fields: Any) -> RequestRecord:
     """A complete answer of three tokens: prepared after 1 ms, started after 3, first token after 10, ended after 30."""
     whole = RequestRecord(
         request_id="r",
@@ -187,7 +188,7 @@ def record(**fields: object) -> RequestRecord:
         first_token_ms=10.0,
         total_ms=30.0,
     )
-    return attrs.evolve(whole, **fields)  # type: ignore[misc]
+    return attrs.evolve(whole, **fields)
 
 
 def observed(*records: RequestRecord) -> dict[str, tuple[float, float]]:

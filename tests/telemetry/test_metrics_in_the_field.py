@@ -11,8 +11,8 @@ import pytest
 
 from tests.kit.http.gated_server import parse_metrics
 from tests.kit.http.http_calls import call, chat, get, post
+from tests.kit.model.tiny_models import load_succ
 from tlserve.kernels.interface import KvStore, Model, ModelSpec, StepBatch, StepOutput
-from tlserve.model.load import builtin_model_path, load_model
 from tlserve.programs.in_thread import ThreadedServer
 from tlserve.telemetry.catalogue import METRICS
 from tlserve.testing import serve_in_thread
@@ -43,7 +43,7 @@ class BrokenAtZ:
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[ThreadedServer]:
-    loaded = load_model(builtin_model_path("succ"))
+    loaded = load_succ()
     broken = attrs.evolve(loaded, model=BrokenAtZ(loaded.model))
     with serve_in_thread("succ", settings={"telemetry.vllm_aliases": True}, loaded=broken) as running:
         yield running

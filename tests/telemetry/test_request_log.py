@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 import pytest
@@ -201,7 +202,8 @@ def test_messages_of_the_package_for_traces_are_also_documents(stream: io.String
 
 
 def test_every_figure_is_in_the_record() -> None:
-    figures = RequestFigures(**{field.name: field.name for field in attrs.fields(RequestFigures)})
+    values: dict[str, Any] = {field.name: field.name for field in attrs.fields(RequestFigures)}
+    figures = RequestFigures(**values)
     record = figures.record(request_id="r", method="GET", path="/", status=200, total_ms=1.0)
     told = attrs.asdict(record)
     assert {name for name, value in told.items() if value == name} == set(attrs.asdict(figures)) - {"began"}

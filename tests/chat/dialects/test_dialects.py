@@ -18,6 +18,7 @@ from tlserve.chat.dialect import (
     Channel,
     ChannelText,
     Opening,
+    Piece,
     ToolUse,
 )
 from tlserve.chat.dialects.deepseek_r1 import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
@@ -64,7 +65,7 @@ def run(name, opening=FROM_NOTHING, tools=TOOLS):
 
     def run_parts(parts):
         reader = BY_NAME[name].open_reader(opening, tools)
-        pieces = []
+        pieces: list[Piece] = []
         for part in parts:
             if reader.ended:
                 break

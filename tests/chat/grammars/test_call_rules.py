@@ -68,6 +68,7 @@ EVERY = pytest.mark.parametrize(
 
 def grammar_of(name, tokenizer, tools, opening=FROM_NOTHING, wanted=None):
     grammar = answer_grammar(wanted, tools, BY_NAME[name], opening, tokenizer.special_tokens)
+    assert grammar is not None
     return compiled(grammar, tokenizer)
 
 
@@ -126,6 +127,7 @@ def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
 @EVERY
 def test_several_calls_are_possible_where_they_are_allowed(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
+    assert REQUIRED.enforced is not None
     grammar = grammar_of(name, tokenizer, attrs.evolve(REQUIRED, enforced={"now": REQUIRED.enforced["now"]}))
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
     one = "".join(
@@ -146,7 +148,7 @@ def test_several_calls_are_possible_where_they_are_allowed(name, special) -> Non
 def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
-    first = '{"name": "' if form.bare else "Let me see. " + (*form.before, *form.call)[0]
+    first = '{"name": "' if form.bare else f"Let me see. {(*form.before, *form.call)[0]}"
     answers = [read(name, tokenizer, tokens, TOOLS) for tokens in walks(name, tokenizer, TOOLS, first=first)]
     assert answers
     for answer in answers:

@@ -64,7 +64,9 @@ def test_tokens_that_are_taken_back_leave_no_trace(seed) -> None:
     schema = {"type": "array", "items": {"type": "string", "maxLength": 6}, "maxItems": 4}
     compiled_grammar = compiled(grammar_of(schema_format(schema, "schema", "response_format")), TOKENIZER)
     rng = random.Random(seed)
-    tokens = [*walk(compiled_grammar.start(), TOKENIZER, STOPS, rng), STOP]
+    walked = walk(compiled_grammar.start(), TOKENIZER, STOPS, rng)
+    assert walked is not None
+    tokens = [*walked, STOP]
     straight, winding = compiled_grammar.start(), compiled_grammar.start()
     for index, token in enumerate(tokens):
         assert np.array_equal(straight.mask(), winding.mask())

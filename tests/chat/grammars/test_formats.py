@@ -17,7 +17,9 @@ STOPS = stops_of(TOKENIZER)
 
 
 def grammar_of(wanted):
-    return compiled(answer_grammar(wanted, None, PLAIN, FROM_NOTHING, TOKENIZER.special_tokens), TOKENIZER)
+    grammar = answer_grammar(wanted, None, PLAIN, FROM_NOTHING, TOKENIZER.special_tokens)
+    assert grammar is not None
+    return compiled(grammar, TOKENIZER)
 
 
 def texts(wanted, count=20):

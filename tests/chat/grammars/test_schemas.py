@@ -1,5 +1,7 @@
 """Every keyword of a JSON schema is enforced, or refused by its name and place."""
 
+from typing import Any
+
 import pytest
 
 from tests.kit.chat.constrained_walks import compiled, stops_of, take_text, walk_tokenizer
@@ -25,6 +27,7 @@ LIST = {
 
 def compile_schema(schema):
     grammar = answer_grammar(schema_format(schema, PLACE, FIELD), None, PLAIN, FROM_NOTHING, {})
+    assert grammar is not None
     return compiled(grammar, TOKENIZER)
 
 
@@ -137,7 +140,7 @@ def test_chains_of_references_can_be_long_but_not_unbounded() -> None:
 
 @pytest.mark.spec("CHAT-42")
 def test_a_schema_that_nests_too_deep_is_refused() -> None:
-    nested = {"const": 1}
+    nested: dict[str, Any] = {"const": 1}
     for _ in range(2000):
         nested = {"items": nested}
     assert refusal(nested) == f"{PLACE} is nested too deeply"

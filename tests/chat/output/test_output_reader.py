@@ -237,7 +237,7 @@ class BracketReader:
     """Reads [..] as reasoning; the brackets are markup, and an opening one is held until the next character."""
 
     ended = False
-    markers = frozenset()
+    markers: frozenset[str] = frozenset()
 
     def __init__(self):
         self.held = 0

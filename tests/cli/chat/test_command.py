@@ -14,6 +14,7 @@ from tests.kit.http.gated_server import gated_succ
 from tests.kit.http.http_calls import post
 from tlserve.programs.in_thread import ThreadedServer
 from tlserve.testing import serve_in_thread
+from tlserve.worker.local_backend import LocalBackend
 
 CHAT = ("-m", "tlserve", "chat")
 
@@ -119,6 +120,9 @@ def test_a_saved_conversation_is_a_request_that_gets_the_same_answer(server: Thr
 def test_a_reader_that_leaves_ends_the_chat_quietly(server: ThreadedServer) -> None:
     command = [sys.executable, *CHAT, *url_of(server), "--max-tokens", "3"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stderr is not None
         process.stdout.close()
         process.stdin.write(b"a\na\na\n")
         process.stdin.close()
@@ -176,7 +180,9 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer
         chat.type("/set max_tokens 2\n/undo\na\n")
         chat.wait_for("2 tokens")
         assert quit_by_ctrl_d(chat) == 0
-    assert server.server.running.assembled.backend.admitted == 0
+    backend = server.server.running.assembled.backend
+    assert isinstance(backend, LocalBackend)
+    assert backend.admitted == 0
 
 
 @pytest.mark.spec("CLI-14")

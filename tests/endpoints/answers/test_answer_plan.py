@@ -54,7 +54,7 @@ def test_the_same_task_gives_the_same_plan() -> None:
 def test_a_request_has_what_the_task_and_the_model_say() -> None:
     (request,) = plan((1,), stop_token_ids=(9,), min_tokens=2, cache_salt="s").requests
     assert (request.seed, request.priority, request.progress, request.request_id) == (2**64 - 1, 7, True, "r1")
-    assert (request.stop_ids, request.min_tokens, request.cache_salt) == ({0, 9}, 2, "s")
+    assert (request.stop_ids, request.min_tokens, request.cache_salt) == (frozenset({0, 9}), 2, "s")
     assert plan((1,), ignore_eos=True).requests[0].stop_ids == frozenset()
 
 

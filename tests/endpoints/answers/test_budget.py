@@ -1,5 +1,7 @@
 """The token limit of an answer: every combination on a small context."""
 
+from typing import Any
+
 import pytest
 
 from tlserve.endpoints.answers.budget import plan_max_tokens, seed_bits
@@ -16,7 +18,12 @@ def test_an_answer_fits_with_its_prompt_or_is_refused(asked: int | None, default
     for prompt in range(1, 23):
         room = CONTEXT - prompt
         options = GenerationOptions(max_tokens=asked)
-        arguments = {"prompt_tokens": prompt, "context_tokens": CONTEXT, "default": default, "prompt_field": "prompt"}
+        arguments: dict[str, Any] = {
+            "prompt_tokens": prompt,
+            "context_tokens": CONTEXT,
+            "default": default,
+            "prompt_field": "prompt",
+        }
         if room < 1 or (asked or 0) > room:
             with pytest.raises(ContextLengthExceeded) as refused:
                 plan_max_tokens(options, **arguments)

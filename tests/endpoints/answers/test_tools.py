@@ -11,10 +11,14 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.qwen3 import QWEN3
-from tlserve.chat.grammars.source import parse_source
+from tlserve.chat.grammars.source import GrammarSource, parse_source
 from tlserve.chat.templates.template import Template
+from tlserve.generation import Grammar
 
-NOW = {"type": "function", "function": {"name": "now", "parameters": {"type": "object", "properties": {}}}}
+NOW: dict[str, Any] = {
+    "type": "function",
+    "function": {"name": "now", "parameters": {"type": "object", "properties": {}}},
+}
 ADD_SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}}
 ADD = {"type": "function", "function": {"name": "add", "parameters": ADD_SCHEMA}}
 TWO_CALLS = (
@@ -63,6 +67,11 @@ def rebuilt(chunks: list[Any]) -> dict[str, Any]:
 def without_ids(calls: list[Any]) -> list[Any]:
     """Return the calls for a comparison: their ids are random, and the client adds its own members."""
     return [function(call["function"]["name"], call["function"]["arguments"]) for call in calls]
+
+
+def source_of(grammar: Grammar | None) -> GrammarSource:
+    assert grammar is not None
+    return parse_source(grammar)
 
 
 def function(name: str, arguments: str) -> dict[str, Any]:
@@ -366,7 +375,7 @@ async def test_the_grammar_of_an_answer_goes_with_every_request_to_the_backend(
         await api.chat(n=2, max_tokens=1000, **fields)
     grammars = [request.grammar for request in backend.requests]
     assert len(set(grammars)) == 1
-    assert parse_source(grammars[0]).field == field
+    assert source_of(grammars[0]).field == field
 
 
 @pytest.mark.spec("API-86", "API-146")
@@ -384,7 +393,7 @@ async def test_reasoning_before_an_answer_with_a_format_is_free(open_api) -> Non
     async with open_api(backend, **SERVED) as api:
         for thinking in (True, False):
             await api.chat(max_tokens=1000, enable_thinking=thinking, choice=["yes"])
-    rules = [parse_source(request.grammar).rules.partition("\n")[0] for request in backend.requests]
+    rules = [source_of(request.grammar).rules.partition("\n")[0] for request in backend.requests]
     assert rules == ["start: reasoning content", 'start: (("<think>") reasoning)? content']
 
 
@@ -394,6 +403,6 @@ async def test_a_raw_completion_can_have_a_format_like_a_chat(open_api) -> None:
     async with open_api(backend, **SERVED) as api:
         body = {"model": "succ", "prompt": ["a", "b"], "structured_outputs": {"choice": ["yes"]}, "max_tokens": 9}
         assert (await api.post("/v1/completions", body)).status == 200
-    assert [parse_source(request.grammar).rules for request in backend.requests] == [
+    assert [source_of(request.grammar).rules for request in backend.requests] == [
         "start:  content\ncontent: @answer"
     ] * 2

@@ -40,6 +40,12 @@ class ServerProcess:
             self._closed = True
             self._more.notify_all()
 
+    def write(self, text: str) -> None:
+        """Write to the standard input of the process."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(text)
+        self.process.stdin.flush()
+
     def wait_line(self, pattern: str) -> re.Match[str]:
         """Wait for a line that matches `pattern` and return the match."""
         return self.wait_lines(pattern, 1)[0]

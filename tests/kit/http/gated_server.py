@@ -21,10 +21,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.kit.engine.gated_model import GatedModel
 from tests.kit.http.http_calls import parse_events
+from tests.kit.model.tiny_models import load_succ
 from tlserve.config.addresses import parse_address
 from tlserve.generation import EngineStatistics
 from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseStream, connect
-from tlserve.model.load import LoadedModel, builtin_model_path, load_model
+from tlserve.model.load import LoadedModel
 from tlserve.testing import TestServer, serve
 from tlserve.worker.local_backend import LocalBackend
 
@@ -42,9 +43,7 @@ def gated(loaded: LoadedModel) -> tuple[GatedModel, LoadedModel]:
 
 def gated_succ() -> tuple[GatedModel, LoadedModel]:
     """Load the built-in model behind a gate."""
-    path = builtin_model_path("succ")
-    assert path is not None
-    return gated(load_model(path))
+    return gated(load_succ())
 
 
 async def until(condition: Callable[[], object]) -> None:

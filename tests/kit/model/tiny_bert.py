@@ -45,7 +45,7 @@ MODULES = [
 ]
 POOLING = {"word_embedding_dimension": 32, "pooling_mode_cls_token": False, "pooling_mode_mean_tokens": True}
 MAX_SEQ_LENGTH = 64
-TOKENIZER = {
+TOKENIZER: dict[str, Any] = {
     "version": "1.0",
     "truncation": {"max_length": 16, "strategy": "LongestFirst", "stride": 0},
     "padding": None,

@@ -23,6 +23,7 @@ from tlserve.model.llama.reference import ReferenceLlamaModel
 from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
 from tlserve.model.llama.shape import LlamaShape
 from tlserve.model.llama.tensors import read_tensors
+from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 
 Tensors = dict[str, NDArray[np.float32]]
 
@@ -30,6 +31,13 @@ Tensors = dict[str, NDArray[np.float32]]
 def succ_model(context_tokens: int = 4096, vocabulary_size: int = 256) -> BigramModel:
     """Return the bigram in which token i is followed by token (i + 1) % vocabulary_size."""
     return BigramModel(successor_table(vocabulary_size, 1, 32.0), context_tokens)
+
+
+def load_succ() -> LoadedModel:
+    """Load the built-in model."""
+    path = builtin_model_path("succ")
+    assert path is not None
+    return load_model(path)
 
 
 def tiny_shape(layers: int = 2, context_tokens: int = 512, **changes: Any) -> LlamaShape:
