@@ -18,7 +18,7 @@ class Calls:
 
 
 @pytest.mark.spec("LIFE-1")
-@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("first", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("second", [signal.SIGTERM, signal.SIGINT])
 async def test_the_first_signal_drains_and_the_second_cuts(first: int, second: int) -> None:
     calls = Calls()
@@ -41,3 +41,18 @@ async def test_the_signals_do_what_they_did_before_once_the_watch_is_over() -> N
         assert signal.getsignal(signal.SIGTERM) != before[0]
         inner.cancel_scope.cancel()
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.spec("LIFE-1")
+async def test_a_hangup_that_was_ignored_at_the_start_stays_ignored() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    calls = Calls()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+            signal.raise_signal(signal.SIGHUP)
+            await wait_all_tasks_blocked()
+            assert not calls.drained.is_set()
+            nursery.cancel_scope.cancel()
+    finally:
+        signal.signal(signal.SIGHUP, before)

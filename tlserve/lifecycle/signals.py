@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT become calls: the first starts the drain, the second cuts it, a third has its default effect.
+"""SIGTERM, SIGINT and SIGHUP become calls: the first starts the drain, the second cuts it, a third has its default effect.
 
 Owns the signals that stop a server. Does not know what a stop means. Source: POSIX; trio's `open_signal_receiver`, which must run
 in the main thread.
@@ -12,7 +12,8 @@ from collections.abc import Callable
 
 import trio
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+"""SIGHUP says that the terminal has gone. A program that was started with it ignored, as `nohup` does, continues to ignore it."""
 
 _log = logging.getLogger("tlserve.lifecycle")
 
@@ -27,7 +28,8 @@ async def watch_stop_signals(
 
     Started when the signals are received; before that, and after the return, they have their default effect.
     """
-    with trio.open_signal_receiver(*STOP_SIGNALS) as received:
+    watched = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with trio.open_signal_receiver(*watched) as received:
         task_status.started()
         _say("draining; a second signal cuts open requests", await anext(received))
         drain()
