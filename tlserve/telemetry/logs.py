@@ -22,6 +22,8 @@ from typing import TextIO
 
 import attrs
 
+from tlserve.telemetry.log_stream import PatientHandler
+
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _INDENT = "    "
 _LOGGERS = ("tlserve", "opentelemetry")
@@ -92,10 +94,19 @@ def set_up_logs(level: str, stream: TextIO | None = None, *, form: str = "text")
 
     `form` is a name of `FORMATS`. A second call replaces the first one's handler.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = _handler(stream or sys.stderr)
     handler.setFormatter(FORMATS[form]())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers = [handler]
         logger.setLevel(level.upper())
         logger.propagate = False
+
+
+def _handler(stream: TextIO) -> logging.Handler:
+    """Return a handler that never waits for its reader; a stream without a descriptor is written to as usual."""
+    try:
+        stream.fileno()
+    except (OSError, ValueError, AttributeError):
+        return logging.StreamHandler(stream)
+    return PatientHandler(stream)
