@@ -1,1 +1,1 @@
-"""The arithmetic, behind one interface: the numpy reference, and native kernels where they could be built."""
+"""The arithmetic, behind one interface: the numpy reference, and native kernels where they were built."""

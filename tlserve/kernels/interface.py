@@ -1,8 +1,8 @@
 """The arithmetic's interface: one forward pass over one step's rows.
 
-Owns the shapes that cross between the engine and whatever computes: `StepBatch` in, `StepOutput` out, and the protocols
-`Model` and `KvStore`. Refuses to know how rows were chosen (engine) or where weights came from (model). The numpy
-reference and the native kernels both stand behind `Model.forward`, one call per engine step.
+Has the types that cross between the engine and the arithmetic: `StepBatch` in, `StepOutput` out, and the protocols `Model` and
+`KvStore`. Does not know how rows were chosen (engine) or where weights came from (model). The reference in numpy and the native
+kernels are both a `Model`; the engine calls `Model.forward` once per step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class StepBatch:
 
     Row r has token `tokens[r]` at position `positions[r]`. Sequence s owns rows `row_starts[s]:row_starts[s + 1]`, at
     consecutive ascending positions; after the step its keys and values at positions `0 .. positions[last]` are stored.
-    Position p of sequence s lies in block `block_tables[s][p // block_size]`, slot `p % block_size`. Every row attends to
+    Position p of sequence s is in block `block_tables[s][p // block_size]`, slot `p % block_size`. Every row attends to
     positions 0..its own; in a bidirectional model to all of its sequence, which is whole in the step.
     """
 
@@ -29,13 +29,13 @@ class StepBatch:
     positions: NDArray[np.int32]  # (T,)
     row_starts: NDArray[np.int32]  # (S + 1,)
     block_tables: tuple[NDArray[np.int32], ...]  # S arrays, each (blocks of that sequence,)
-    logit_rows: NDArray[np.int32]  # (N,) rows whose logits are wanted, ascending
-    hidden_rows: NDArray[np.int32]  # (P,) rows whose final-normed hidden states are wanted, ascending
+    logit_rows: NDArray[np.int32]  # (N,) rows whose logits are requested, ascending
+    hidden_rows: NDArray[np.int32]  # (P,) rows whose final-normed hidden states are requested, ascending
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class StepOutput:
-    """What a step gives back; rows in the order of `logit_rows` and `hidden_rows`."""
+    """What a step returns; rows in the order of `logit_rows` and `hidden_rows`."""
 
     logits: NDArray[np.float32]  # (N, vocabulary_size)
     hidden: NDArray[np.float32]  # (P, hidden_size)
@@ -50,7 +50,7 @@ class PooledRows(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Pooling:
-    """How the hidden states of a sequence become one vector; `normalised`: brought to length 1 at the end."""
+    """How the hidden states of a sequence become one vector; `normalised`: scaled to length 1 at the end."""
 
     rows: PooledRows = PooledRows.MEAN
     normalised: bool = True
@@ -58,9 +58,9 @@ class Pooling:
 
 @attrs.frozen(kw_only=True)
 class ModelSpec:
-    """What the engine must know of a model to schedule it. `kv_bytes_per_token` is 0 for a model that stores nothing.
+    """What the engine must know about a model to schedule it. `kv_bytes_per_token` is 0 for a model that stores nothing.
 
-    `numerics` is a short hash of all that decides the bits of the logits: weights, precision, kernels, library builds.
+    `numerics` is a short hash of everything that decides the bits: weights, sizes, precision and, for an encoder, library builds.
     `bidirectional`: an encoder. Every row sees its whole sequence, so a step holds whole sequences only, nothing is stored
     between steps, and there are no logits.
     """
@@ -114,10 +114,10 @@ class Model(Protocol):
         """What the engine must know of the model."""
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
-        """Reserve room for `blocks` blocks (the memory is touched only when it is used)."""
+        """Reserve memory for `blocks` blocks (it is touched only when it is used)."""
 
     def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
-        """Run all rows of `batch`, write their keys and values into `kv`, and return what was asked for.
+        """Run all rows of `batch`, write their keys and values into `kv`, and return the requested rows.
 
         The bits of each output row depend on its sequence's tokens up to that row (in a bidirectional model, on all of them),
         and on nothing else in the batch.

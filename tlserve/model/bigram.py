@@ -1,7 +1,7 @@
 """The bigram: the logits of a row are the table row of its token. No attention, so no keys and no values.
 
-Owns the model and its own `config.json`. It is a whole model behind
-`kernels.interface.Model`, small enough to follow by hand: the built-in `succ` continues "a" with "bcd".
+This module has the model and its own `config.json`. It is a complete `kernels.interface.Model`, small enough to follow by hand:
+the built-in `succ` continues "a" with "bcd".
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class BigramModel:
         """Return a store of `blocks` blocks that holds no memory."""
         return NoKvStore(blocks=blocks, block_size=block_size)
 
-    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:  # noqa: ARG002 - the interface's; nothing to remember
-        """Look up the table row of every row that is asked for."""
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:  # noqa: ARG002 - the interface's; nothing is stored
+        """Look up the table row of every requested row."""
         return StepOutput(
             logits=self._table[batch.tokens[batch.logit_rows]], hidden=self._table[batch.tokens[batch.hidden_rows]]
         )
@@ -63,7 +63,7 @@ def successor_table(vocabulary_size: int, offset: int, logit: float) -> NDArray[
 
 
 def read_bigram_model(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the directory of a bigram: its config.json and what lies beside it; raises `ModelRefused`."""
+    """Read the directory of a bigram: its config.json and the files next to it; raises `ModelRefused`."""
     config = read_json(path / "config.json")
     model = bigram_from_config(config, options.context_tokens)
     sidecar = read_sidecar(path, model.spec.vocabulary_size)

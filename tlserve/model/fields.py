@@ -1,7 +1,7 @@
-"""Values of a model's description, taken by name and refused by name.
+"""Values of a model's description, read by name and refused by name.
 
-Owns the sentences. One class serves config.json, its parts and GGUF metadata, which differ in how a name is spelled in a message.
-Refuses to know what the values mean.
+This module has the wording of the refusals. One class reads config.json, its parts and GGUF metadata, which differ in how a
+message spells a name. It does not know what the values mean.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ import attrs
 from tlserve.errors import ModelRefused
 
 LEAST, MOST = 1e-12, 1e12
-"""Between them lies every number that a model has been described by, and arithmetic with them stays finite."""
+"""Every number in a known model is between these, and arithmetic with them stays finite."""
 
 
 @attrs.frozen
 class Fields:
-    """Values by name; `prefix` stands before a name in a message. A value of null counts as not there."""
+    """Values by name; `prefix` comes before a name in a message. A value of null counts as missing."""
 
     values: Mapping[str, object]
     prefix: str
@@ -28,11 +28,11 @@ class Fields:
         return self.values.get(name)
 
     def has(self, name: str) -> bool:
-        """Say whether there is a value."""
+        """Return whether there is a value."""
         return self.values.get(name) is not None
 
     def integer(self, name: str, low: int, high: int, default: int | None = None) -> int:
-        """Return the whole number `name`, between `low` and `high`; `default` is not held against them."""
+        """Return the whole number `name`, between `low` and `high`; `default` is not checked against them."""
         value = self.get(name)
         if value is None and default is not None:
             return default
@@ -59,7 +59,7 @@ class Fields:
         return value
 
     def refuse_unless(self, name: str, allowed: Container[object], served: str) -> None:
-        """Refuse a value of `name` that is neither absent nor one of `allowed`; `served` says what would be taken."""
+        """Refuse a value of `name` that is neither absent nor one of `allowed`; `served` names what is served."""
         value = self.get(name)
         if value is not None and (isinstance(value, (list, dict)) or value not in allowed):
             raise self.refusal(name, f"{value!r:.60} is not served; served: {served}")

@@ -1,7 +1,7 @@
 """From a path to a model that is ready to run.
 
-Owns the finding of files and the choice of a reader; each kind of model is one `Reader`. Refuses to know
-the format of weights, where models are downloaded to, and text.
+Finds the files and chooses a reader; each kind of model has one `Reader`. Knows nothing of the format of weights, of text, or
+of where models are downloaded to.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _BUILTIN = Path(__file__).parent / "builtin"
 
 
 def builtin_model_path(name: str) -> Path | None:
-    """Return the directory of the built-in model `name`, or None where there is none of that name."""
+    """Return the directory of the built-in model `name`, or None where there is no such model."""
     names = {path.name for path in _BUILTIN.iterdir() if path.is_dir()}
     return _BUILTIN / name if name in names else None
 
@@ -42,9 +42,9 @@ def load_model(
 ) -> LoadedModel:
     """Load the model at `path`: a .gguf file, a directory with one, or a directory with a config.json.
 
-    `context_tokens` 0: what the model was trained for; `threads` 0: one per core; `kernels`: which arithmetic is wished
-    for. Raises `ModelMissing` where nothing is there, `ModelRefused` with the reason where it cannot be served, and
-    `SettingsError` where kernels were demanded that are not there.
+    `context_tokens` 0: what the model was trained for; `threads` 0: one per core; `kernels`: which arithmetic to use.
+    Raises `ModelMissing` where there is no model, `ModelRefused` with the reason where it cannot be served, and `SettingsError`
+    where the requested kernels are missing.
     """
     options = LoadOptions(context_tokens=context_tokens, threads=threads, kernels=kernels or KernelChoice())
     with _named(path):
@@ -53,7 +53,7 @@ def load_model(
 
 
 def load_front(path: Path | str, *, context_tokens: int = 0) -> ModelFront:
-    """Read how one speaks with the model at `path`, and no weights; raises `ModelMissing` and `ModelRefused`."""
+    """Read all of the model at `path` but its weights; raises `ModelMissing` and `ModelRefused`."""
     options = LoadOptions(context_tokens=context_tokens, threads=1, kernels=KernelChoice())
     with _named(path):
         reader, found = _find(Path(path))
@@ -62,7 +62,7 @@ def load_front(path: Path | str, *, context_tokens: int = 0) -> ModelFront:
 
 @contextmanager
 def _named(path: Path | str) -> Iterator[None]:
-    """Let a refusal begin with the path that was asked for."""
+    """Begin a refusal with the requested path."""
     try:
         yield
     except ModelRefused as refusal:
@@ -86,18 +86,18 @@ def _find(path: Path) -> tuple[Reader, Path]:
         return _bert_reader(), path
     if config:
         return _hf_reader(), path
-    raise ModelMissing(f"{path} holds no model: neither a .gguf file nor a config.json")
+    raise ModelMissing(f"{path} has no model: neither a .gguf file nor a config.json")
 
 
 def _one_gguf(path: Path) -> Path:
     """Return the one .gguf file of a directory."""
     files = sorted(path.glob("*.gguf"))
     if len(files) > 1:
-        raise ModelRefused(f"it holds {len(files)} .gguf files; name the one to serve")
+        raise ModelRefused(f"it has {len(files)} .gguf files; name the one to serve")
     return files[0]
 
 
-# What reads is imported when it is needed, because numpy and gguf take a tenth of a second.
+# The readers are imported when they are needed, because numpy and gguf take a tenth of a second.
 
 
 def _gguf_reader() -> Reader:
@@ -122,7 +122,7 @@ def _bert_reader() -> Reader:
 
 
 def _bigram_reader() -> Reader:
-    """Return the reader of bigrams, whose table is not worth leaving out."""
+    """Return the reader of bigrams; their table is small, so a front reads it too."""
     from tlserve.model.bigram import read_bigram_model
 
     return Reader(read_bigram_model, read_bigram_model)

@@ -1,4 +1,4 @@
-"""How to load a model, and what that gives: the forward pass, and what the packages above need to speak with it.
+"""How to load a model, and the result: the forward pass, and what the packages above need besides.
 
 The front is a type of its own: the head of a fleet, which has no engine, reads only that, and no weights.
 """
@@ -25,11 +25,11 @@ class LoadOptions:
 
 @attrs.frozen(kw_only=True, eq=False)
 class ModelFront:
-    """How one speaks with a model, and of how many tokens at most. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
+    """What a model is without its weights. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
-    `name` is what the files call it, `description` one line for a person. `default_sampling`: how its makers would have tokens
-    drawn; `notes`: a sentence for each thing that its files ask for and that is not served. An encoder makes vectors only:
-    `generates` is false.
+    `name` is what the files call it, `description` one line for a person. `default_sampling`: the sampling that its makers
+    recommend; `notes`: a sentence for each request of its files that is not served. An encoder makes vectors only: `generates`
+    is false.
     """
 
     metadata: Mapping[str, object]

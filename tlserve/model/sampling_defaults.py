@@ -1,8 +1,8 @@
-"""How a model's makers would have its tokens drawn: the sampling fields of generation_config.json.
+"""The sampling that a model's makers recommend: the fields of generation_config.json.
 
-Owns which fields are taken, and that every other one that would change an answer is said aloud instead of being dropped in
-silence. Source: `GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`; presence and frequency
-penalties are not in the former, and some models' files have them all the same.
+Says which fields are used, and reports every other one that would change an answer instead of ignoring it silently. Source:
+`GenerationConfig` of transformers 5.24, and the bounds of `generation.SamplingParams`; presence and frequency penalties are not
+in the former, and some models' files have them all the same.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WITHOUT_EFFECT: Mapping[str, object] = {
 
 
 def read_sampling(document: Mapping[str, object]) -> tuple[SamplingParams, tuple[str, ...]]:
-    """Return the defaults that a generation_config.json gives, and a sentence for each wish that is not served.
+    """Return the defaults that a generation_config.json gives, and a sentence for each field that is not served.
 
     `do_sample` false is temperature 0; a field that is left out keeps the API's default. Raises `ModelRefused`.
     """
@@ -56,7 +56,7 @@ def read_sampling(document: Mapping[str, object]) -> tuple[SamplingParams, tuple
         given["temperature"] = 0.0
     top_k = int(given.pop("top_k", 0))
     notes = [
-        f"{GENERATION_CONFIG} asks for {name} {document[name]!r:.40}, which is not served: answers are drawn without it"
+        f"{GENERATION_CONFIG} asks for {name} {document[name]!r:.40}, which is not served: answers are sampled without it"
         for name, harmless in _WITHOUT_EFFECT.items()
         if document.get(name) not in (None, harmless)
     ]

@@ -1,8 +1,8 @@
-"""The files that lie beside a model's weights, whatever format those have.
+"""The files next to a model's weights, in any format of the weights.
 
-Owns their bounded reading and what is taken from them: the chat template, the ids that end an answer, the sampling defaults. The
-template is generation_config.json's (our own extension), else chat_template.jinja, else tokenizer_config.json's. Refuses to know
-templates and weights.
+Reads them up to a limit, and takes from them the chat template, the ids that end an answer, the sampling defaults. The
+template is generation_config.json's (our own extension), else chat_template.jinja, else tokenizer_config.json's. Knows nothing
+of templates and weights.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ TEMPLATE_FILE = "chat_template.jinja"
 
 @attrs.frozen(kw_only=True)
 class Sidecar:
-    """What the files beside the weights say; None and empty where they say nothing.
+    """The contents of the files next to the weights; None and empty where they say nothing.
 
-    `notes`: what they ask for and is not served, a sentence each.
+    `notes`: what they request and is not served, a sentence each.
     """
 
     chat_template: str | None = None
@@ -37,7 +37,7 @@ class Sidecar:
 
 
 def read_sidecar(directory: Path, vocabulary_size: int) -> Sidecar:
-    """Read what is there; raises `ModelRefused` where a file is damaged."""
+    """Read the files that exist; raises `ModelRefused` where one is damaged."""
     generation = read_json(directory / GENERATION_CONFIG)
     sampling, notes = read_sampling(generation)
     return Sidecar(
@@ -74,7 +74,7 @@ def read_text(path: Path, most_bytes: int) -> str:
 
 
 def token_ids(value: object, vocabulary_size: int, what: str) -> frozenset[int]:
-    """Return ids that are given as one or as a list; none where there is none."""
+    """Return ids that are given as one or as a list, or an empty set."""
     ids = value if isinstance(value, list) else [] if value is None else [value]
     for token in ids:
         if not isinstance(token, int) or isinstance(token, bool) or not 0 <= token < vocabulary_size:

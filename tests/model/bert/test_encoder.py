@@ -247,7 +247,7 @@ def test_pooling_and_length_come_from_the_files(tmp_path, files, pooling):
         ("modules.json", [], r"modules\.json must be a list of objects"),
         ("modules.json", [1], r"modules\.json must be a list of objects"),
         ("modules.json", [*MODULES[:2], {"type": "sentence_transformers.models.Dense"}], "Dense"),
-        ("modules.json", [MODULES[0], {**MODULES[1], "path": "../1_Pooling"}, MODULES[2]], "not a folder beside it"),
+        ("modules.json", [MODULES[0], {**MODULES[1], "path": "../1_Pooling"}, MODULES[2]], "not a folder next to it"),
         ("1_Pooling/config.json", {**POOLING, "pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
         ("1_Pooling/config.json", {**POOLING, "pooling_mode_cls_token": True}, "is not served; served: mean, cls"),
         ("1_Pooling/config.json", {}, "is not served; served: mean, cls"),
@@ -277,14 +277,14 @@ def test_a_default_prompt_in_the_files_is_logged(tmp_path):
         tmp_path, "config_sentence_transformers.json", {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
     )
     (note,) = load_model(tmp_path).notes
-    assert "asks for a prompt before every text" in note
+    assert "requests a prompt before every text" in note
 
 
 def test_the_tokenizer_must_exist(tmp_path):
     write_tiny_bert(tmp_path)
     (tmp_path / "tokenizer.json").unlink()
     put(tmp_path, "vocab.txt", "\n".join(VOCABULARY))
-    with pytest.raises(ModelRefused, match=r"vocab\.txt alone is not read"):
+    with pytest.raises(ModelRefused, match=r"vocab\.txt alone cannot be read"):
         load_model(tmp_path)
 
 
@@ -292,7 +292,7 @@ def test_a_file_that_is_cut_off_is_refused(tmp_path):
     write_tiny_bert(tmp_path)
     whole = safetensors.numpy.save(TENSORS)
     (tmp_path / "model.safetensors").write_bytes(whole[:-1])
-    with pytest.raises(ModelRefused, match="cut off or lies"):
+    with pytest.raises(ModelRefused, match="is truncated or its header is wrong"):
         load_model(tmp_path)
 
 

@@ -54,7 +54,7 @@ def test_rows_are_copies_that_outlive_the_file(tmp_path):
 def test_tensors_of_other_types_are_allowed_but_their_rows_are_refused(tmp_path, kind):
     size = {"I64": 8, "F64": 8, "BOOL": 1}[kind]
     (tmp_path / "x").write_bytes(safetensors_bytes({"ids": entry(kind, (2,), (0, 2 * size))}, bytes(2 * size)))
-    with SafetensorsFile(tmp_path / "x") as file, pytest.raises(ModelRefused, match=f"type {kind}; read are F32"):
+    with SafetensorsFile(tmp_path / "x") as file, pytest.raises(ModelRefused, match=f"type {kind}; served: F32"):
         file.rows("ids", 0, 2)
 
 
@@ -69,14 +69,14 @@ REFUSED = {
     "empty": (b"", "it has 0 bytes"),
     "seven bytes": (bytes(7), "it has 7 bytes"),
     "a header longer than the file": (safetensors_bytes({}, size=100), "claims 100 bytes"),
-    "a header of 2**63 bytes": (safetensors_bytes({}, size=1 << 63), "cut off or lies"),
+    "a header of 2**63 bytes": (safetensors_bytes({}, size=1 << 63), "truncated or its header is wrong"),
     "a header past the cap": (safetensors_bytes({}, bytes(64), size=MAX_HEADER_BYTES + 1), "at most"),
     "no JSON": (safetensors_bytes(b"{"), "cannot be read"),
     "not UTF-8": (safetensors_bytes(b'{"\xff": 1}'), "cannot be read"),
     "deep JSON": (safetensors_bytes(b"[" * 200_000), "cannot be read"),
     "a list": (safetensors_bytes([]), "not a JSON object"),
-    "a tensor twice": (safetensors_bytes(b'{"a": {"dtype": "F32"}, "a": {"dtype": "F32"}}'), "comes twice"),
-    "a key of an entry twice": (safetensors_bytes(b'{"a": {"dtype": "F32", "dtype": "F16"}}'), "comes twice"),
+    "a tensor twice": (safetensors_bytes(b'{"a": {"dtype": "F32"}, "a": {"dtype": "F32"}}'), "occurs twice"),
+    "a key of an entry twice": (safetensors_bytes(b'{"a": {"dtype": "F32", "dtype": "F16"}}'), "occurs twice"),
     "an entry that is a number": (safetensors_bytes({"a": 3}), "not described by an object"),
     "no type": (safetensors_bytes({"a": {"shape": [1], "data_offsets": [0, 4]}}), "unknown type"),
     "an unknown type": (safetensors_bytes({"a": entry("F24")}), "unknown type 'F24'"),

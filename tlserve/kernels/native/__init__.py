@@ -1,7 +1,7 @@
-"""The arithmetic in C: built with the package where a compiler is there, absent otherwise.
+"""The arithmetic in C: built with the package where there is a compiler, missing otherwise.
 
-Owns the question whether it is there. The extension module `_native` packs weights and runs whole steps; its sources lie beside
-this file, each with its shapes and its order of sums at the head.
+Finds out whether it was built. The extension module `_native` packs weights and runs whole steps; its sources are next to this
+file, each with its shapes and its order of sums at the beginning.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@
      p[t] = 2^(score[t] - greatest score)
      sum of p: 16 partial sums, number j over t = j, j + 16, ..., then folded by halves
      out[d] = (sum over t ascending of p[t] * value[t][d], from 0) / sum of p
-   Keys and values are finite by the way they are stored; p of a key that the row does not see, after it or before its window, is
+   Stored keys and values are always finite; p of a key that the row does not see, after it or before its window, is
    exactly 0 and adds nothing: whole tiles of 16 before the window of every query of a tile are left out.
 
    A tile is up to QUERIES queries (row, head) of one key head: lanes run over keys for the scores, over components for the values. */
@@ -62,8 +62,8 @@ static void write_kv(const kv_layer *kv, long block, long slot, long head, const
   }
 }
 
-/* scores of `tiles` tiles of 16 keys; component d of tile i's keys lies at keys[i] + d * stride; what lies at next[i] is asked for
-   meanwhile */
+/* scores of `tiles` tiles of 16 keys; component d of tile i's keys is at keys[i] + d * stride; meanwhile the memory at next[i] is
+   prefetched */
 INLINE void score(const queries *qs, const void *const *keys, const void *const *next, long stride, long size, float *scores,
                   long ld, const int count, const int tiles, const int half) {
   vf acc[QUERIES][KEY_TILES * PER_TILE];
@@ -81,7 +81,7 @@ INLINE void score(const queries *qs, const void *const *keys, const void *const 
     store(scores + m * ld + v * VL, acc[m][v]);
 }
 
-/* Where the 16 keys from position 16 tile on lie: in one block, or copied together when blocks are cut otherwise. */
+/* Where the 16 keys from position 16 tile on are: in one block, or copied together where blocks end elsewhere. */
 static const void *key_tile(const attention *a, long head, long tile, long keys, long *stride, void *copy) {
   const kv_layer *kv = &a->kv;
   long bs = kv->block_size, size = kv->head_size, width = kv->half ? 2 : 4, first = tile * KEY_TILE;
@@ -99,7 +99,7 @@ static const void *key_tile(const attention *a, long head, long tile, long keys,
   return copy;
 }
 
-/* Where the values from `position` on lie; the first ones for a position that the query does not see. */
+/* Where the values from `position` on are; the first ones for a position that the query does not see. */
 static const void *value_block(const attention *a, long head, long position, long keys) {
   const kv_layer *kv = &a->kv;
   long bs = kv->block_size, at = position < keys ? position : 0;
@@ -184,6 +184,8 @@ INLINE void attend_tile(const attention *a, const queries *qs, long head, float 
   for (; component < a->kv.padded_size; component += VL) weigh_values(a, qs, head, component, scores, n, sums, count, 1, half);
 }
 
+/* NAME(..., count): the tile's function with the number of queries as a constant. A case above QUERIES cannot occur; it compiles as
+   one query, so that no loop exceeds the arrays of a tile. */
 #define ATTEND_TILES(NAME, HALF)                                                             \
   static void NAME(const attention *a, const queries *qs, long head, float *scratch, int count) { \
     switch (count) {                                                                         \

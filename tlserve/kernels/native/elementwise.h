@@ -3,7 +3,7 @@
    The same numbers as tlserve/kernels/reference/elementwise.py and rope.py, to the bit. */
 #include <math.h>
 
-/* Add the upper half to the lower one until one term is left; a middle term stays where it is. */
+/* Add the upper half to the lower one until one term is left; a middle term stays in place. */
 static float sum_in_halves(float *restrict terms, long n) {
   while (n > 1) {
     long half = n / 2;

@@ -250,7 +250,7 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   }
 }
 
-/* Move the residual of the wanted rows together: no row moves down past one that is still to be moved. */
+/* Move the residual of the wanted rows together, in ascending order, so that no row is overwritten before it has moved. */
 static void gather_unit(worker *me, long unit, const void *argument) {
   (void)unit;
   const selection *live = argument;

@@ -1,7 +1,8 @@
 /* Products of f32 activations with weights of any packing.
 
    For row m and column n: one accumulator from 0, acc = fma(x[m, k], w[n, k], acc), k ascending; w is the weight in f32:
-   scale * (quant - offset), or scale * quant (rounded) + minimum (rounded); scales and minima as matrix.h says. A pair of panels is made f32 once, then all rows use it. */
+   scale * (quant - offset), or scale * quant (rounded) + minimum (rounded); scales and minima as matrix.h says.
+   A pair of panels becomes f32 once, then all rows use it. */
 
 #if defined(TL_AVX512)
 enum { F32_ROWS = 8 };

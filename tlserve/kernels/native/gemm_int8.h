@@ -4,7 +4,7 @@
      t   = sum over the block's 32 inputs of x[m, k] * (w[n, k] - offset), an exact integer
      acc = acc + (t * scale[n, b]) * d[m, b]
      acc = acc + minimum[n, b] * d_sum[m, b]                 where the weights have minima
-   Every operation is rounded by itself. Neither the number of rows nor the tile has a part in it.
+   Every operation is rounded by itself. Neither the number of rows nor the tile affects the bits.
    With parts of scales by halves of a block, t is that sum over the first half times its part, plus the second's: still exact, below
    2 * 16 * 127 * 32 * 128 < 2^24, so f32 holds it and no order matters; scale is the unit.
 
@@ -21,8 +21,8 @@ enum { INT8_ROWS = 2, HALVES_ROWS = 2, INT8_PANELS = 1 };
 
 enum { AHEAD_BYTES = 4096, PER_PANEL = PANEL / VL, INT8_VECTORS = PER_PANEL * INT8_PANELS };
 
-/* sums += the products of quads [first, first + 4) and, where `both`, of quads first + 4 too, whose nibbles lie beside them.
-   The panels of a block lie one after the other. What lies `ahead` of the weights is asked for meanwhile. */
+/* sums += the products of quads [first, first + 4) and, where `both`, also of quads first + 4, whose nibbles are in the same bytes.
+   The panels of a block are one after the other. The memory `ahead` bytes after the weights is prefetched meanwhile. */
 INLINE void add_products(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t ahead, const int8_t *x, long ld, const int first,
                          const int both, const int rows, const int packing) {
   const long panel_size = (long)panel_bytes(packing);
@@ -46,7 +46,7 @@ INLINE void add_products(vi (*sums)[INT8_VECTORS], const uint8_t *quants, size_t
       UNROLL for (int panel = 0; panel < INT8_PANELS; panel++) prefetch(quants + panel * panel_size + at + ahead);
 }
 
-/* A matrix and rows as a tile reads them. */
+/* The matrix and the rows of a tile. */
 typedef struct {
   const matrix *w;
   long pair, panel;
@@ -155,7 +155,8 @@ INLINE void tile_halves(const int8_tile *t, const int rows) {
   write_tile(t, acc, rows);
 }
 
-/* NAME(tile, rows): the tile's function with the number of rows as a constant, up to MOST. */
+/* NAME(tile, rows): the tile's function with the number of rows as a constant, up to MOST. A case above MOST cannot occur; it
+   compiles as one row, so that no loop exceeds the arrays of a tile. */
 #define INT8_TILES(NAME, MOST, TILE, ...)                                                \
   static void NAME(const int8_tile *t, int rows) {                                       \
     switch (rows) {                                                                      \

@@ -5,9 +5,9 @@
 #include <sys/auxv.h>
 static int supported(void) { return (int)(getauxval(AT_HWCAP) >> 20 & 1); } /* HWCAP_ASIMDDP */
 #elif defined(__APPLE__)
-static int supported(void) { return 1; } /* every processor of theirs that is no telephone's */
+static int supported(void) { return 1; } /* every processor of a Mac */
 #else
-static int supported(void) { return 0; } /* nobody to ask */
+static int supported(void) { return 0; } /* no way to find out */
 #endif
 
 #if defined(__clang__)

@@ -1,4 +1,4 @@
-/* What one instruction set gives: a table of kernels. All sets give the same bits. */
+/* A table of kernels for one instruction set. All sets give the same bits. */
 #ifndef TL_KERNELS_H
 #define TL_KERNELS_H
 
@@ -13,7 +13,7 @@ typedef struct {
   long inputs, blocks;
 } quantised_rows;
 
-/* One layer of the paged store, f16 or f32 (`half`). All layers of a block lie together, so that memory is touched block by block:
+/* One layer of the paged store, f16 or f32 (`half`). All layers of a block are adjacent, so that memory is touched block by block:
    keys [blocks][layers][key heads][D][block_size], values [blocks][layers][key heads][block_size][D padded to 16];
    the pointers are those of this layer in block 0. */
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
 
   /* out = x / sqrt(mean(x^2) + epsilon) * weight; scratch: n floats */
   void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
-  /* quantise `count` blocks that lie at x into row `row`, from block `first` on */
+  /* quantise the `count` blocks at x into row `row`, from block `first` on */
   void (*quantise)(const float *x, quantised_rows *to, long row, long first, long count);
   /* gate = gate / (1 + 2^(-gate log2 e)) * up */
   void (*silu_times)(float *gate, const float *up, long n);

@@ -1,19 +1,19 @@
 /* A weight matrix as the kernels read it: pairs of panels of 16 output columns.
 
    outputs = N, inputs = K. Pair p holds columns 32 p .. 32 p + 31; lanes run over columns, so no sum crosses lanes. Missing columns
-   are zero. A pair is one run of memory, read from its beginning to its end: the processor can see what comes next.
+   are zero. A pair is contiguous and is read from its beginning to its end, so the processor can prefetch it.
 
    U4, U5, U6, U8: K is cut into blocks of 32. A block of a pair is, for both panels one after the other,
      quants  U4, U5, U6: [4 quads][16 columns][4]  low nibble: input 4 quad + i, high nibble: input 16 + 4 quad + i
              U5:   then  [16 columns][4]           bit q: the fifth bit of input 4 q + i
              U6:   then  [2][16 columns][4]        bits 2 q and 2 q + 1 of number h: the upper bits of input 16 h + 4 q + i
              U8:         [8 quads][16 columns][4]  input 4 quad + i
-   and then what turns quants into weights, by `scaling`:
+   and then the numbers that turn quants into weights, by `scaling`:
      PLAIN         scales [2][16] f16                                    weight = scale * (quant - offset)
      MIN           scales [2][16] f16, minima [2][16] f16                weight = scale * quant + minimum
      SUPER_MIN     parts [2][16] u8, minimum parts [2][16] u8            as MIN: scale = unit * part, minimum = minimum unit * its part
      SUPER_HALVES  parts of inputs 0 .. 15 [2][16] i8, of 16 .. 31 too   as PLAIN: scale = unit * part, by the half
-   The last two have super-blocks of 8 blocks, in front of which lie their units [2][16] f16 and (SUPER_MIN) minimum units [2][16] f16.
+   The last two have super-blocks of 8 blocks, preceded by their units [2][16] f16 and (SUPER_MIN) minimum units [2][16] f16.
    Products of units and parts, and of those with quants, are exact in f32: 11 bits, at most 7, at most 6.
    F16, BF16, F32: a pair is [K][32]. */
 #ifndef TL_MATRIX_H

@@ -1,7 +1,7 @@
 /* `Model` holds the weights of a llama and runs steps.
 
    Checks everything that Python hands over: types, sizes, and that each index is inside the array that it points into. A wrong call
-   raises; the code behind these checks checks nothing again. The interpreter lock is released in a step. */
+   raises; the code after these checks checks nothing again. The interpreter lock is released in a step. */
 #include "model_object.h"
 
 #include "matrix_object.h"

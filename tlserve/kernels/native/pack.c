@@ -1,4 +1,4 @@
-/* From GGUF's rows to pairs of panels: a change of places, never of values.
+/* From GGUF's rows to pairs of panels: values move, and never change.
 
    Source: ggml-common.h and ggml-quants.c of llama.cpp (block_q4_0 .. block_q8_0). In a block of 32, byte j of Q4 and Q5 holds
    weight j in its low nibble and weight j + 16 in its high one; bit j of Q5's `qh` is the fifth bit of weight j. */
@@ -136,7 +136,7 @@ int matrix_pack(matrix *w, int kind, long outputs, long inputs, const uint8_t *r
   set_sizes(w, f);
   w->data = aligned_alloc(64, w->pair_bytes * (size_t)w->pairs);
   if (!w->data) return -1;
-  /* missing columns are zero: whatever their quants, their scales are 0 */
+  /* missing columns are zero: their scales are 0, so their quants do not matter */
   size_t last = w->pair_bytes * (size_t)(w->pairs - 1), row_bytes = matrix_row_bytes(kind, inputs);
   if (outputs % PAIR) memset(w->data + last, 0, w->pair_bytes);
   for (long n = 0; n < outputs; n++)

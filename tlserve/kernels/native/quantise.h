@@ -2,7 +2,7 @@
 
    d = greatest |x| / 127, q = x * (127 / greatest), rounded to nearest even. A block whose greatest |x| is below 2^-100 is
    zero (its reciprocal would not be finite); one with a value that is not finite gets d = nan and q = 0. Magnitudes are compared as
-   integers: in that order infinity and nan come last. */
+   integers: in that order infinity and nan are the greatest. */
 
 enum { PER_BLOCK = BLOCK / VL, PER_HALF = PER_BLOCK / 2 };
 
@@ -14,7 +14,7 @@ static void quantise_block(const float *restrict x, int8_t *restrict q, float *d
   memcpy(&most, &greatest, 4);
   int finite = greatest < 0x7f800000, used = finite && most >= 0x1p-100f;
   vf inverse = set1(used ? 127.0f / most : 0.0f);
-  vi mask = set1_int(used ? -1 : 0); /* nan * 0 is no integer */
+  vi mask = set1_int(used ? -1 : 0); /* a mask, because nan * 0 is not an integer */
   for (int v = 0; v < PER_BLOCK; v++) {
     vi rounded = round_to_int(load(x + v * VL) * inverse) & mask;
     store_bytes(q + v * VL, rounded);

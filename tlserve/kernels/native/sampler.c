@@ -1,9 +1,9 @@
-/* One call draws for all rows of a step; a run of rows is done whole by one thread, a row by itself.
+/* One call draws for all rows of a step; one thread computes all rows of a run, one after the other.
 
    The order of every sum, the rule for ties and the random number are those of engine/sampling/sampler.py, engine/sampling/logit_edits.py and
    engine/sampling/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
    sum; whole shares in top-p; Philox4x64-10.
-   A `field` is what is still in: its ids, their logits and weights, ids ascending. */
+   A `field` is the tokens that can still be drawn: ids (ascending), logits and weights. */
 #include "sampler.h"
 #include "sampler_draw_math.h"
 #include "sampler_keys.h"
@@ -13,29 +13,29 @@
 
 enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32 };
 
-/* Room of one thread. V: vocabulary. */
+/* Memory of one thread. V: vocabulary. */
 typedef struct {
   float *values;     /* [V + SLACK] */
   int32_t *ids;      /* [V + SLACK] */
   double *weights;   /* [V] */
-  uint64_t *keys;    /* [2 V] keys, and as much to sort in */
+  uint64_t *keys;    /* [2 V] keys, and the same again to sort in */
   uint16_t *buckets; /* [V] */
   logit_edit *edits; /* [V] those of the run's next row */
-  float *unedited;   /* [V] what the edited logits were */
+  float *unedited;   /* [V] the edited logits before they were edited */
   double lanes[LANES];
-} room;
+} workspace;
 
 struct sampler {
   long vocabulary;
   exp_table table;
   sampler_loops loops;
   pool *threads;
-  room *rooms;
+  workspace *workspaces;
 };
 
 typedef struct {
   const sampler *s;
-  room *room;
+  workspace *memory;
   const float *values; /* [n] */
   const int32_t *ids;  /* [n] or NULL: all */
   long n;
@@ -56,10 +56,10 @@ static long inverse_cdf(const sampler *s, const double *weights, long n, double 
 
 /* ---- the best ---- */
 
-/* Put the keys of the `count` best, best first, to the beginning of the room's keys: fill up to twice as many, sort, keep half, and
-   from then on let in only what is better. */
+/* Put the keys of the `count` best, best first, at the beginning of the workspace's keys: fill up to twice as many, sort, keep half, and
+   from then on add only better ones. */
 static void find_best(const field *f, long count) {
-  uint64_t *keys = f->room->keys;
+  uint64_t *keys = f->memory->keys;
   long n = f->n, most = count < n / 2 ? 2 * count : n, filled = 0, i = 0;
   for (; i < most; i++) keys[filled++] = key_of(f->values[i], i);
   sort_keys(keys, filled, keys + most);
@@ -78,7 +78,7 @@ static void find_best(const field *f, long count) {
 
 /* Keep the `count` best. */
 static void keep_best(field *f, long count) {
-  room *r = f->room;
+  workspace *r = f->memory;
   find_best(f, count);
   for (long j = 0; j < count; j++) r->keys[j] &= UINT32_MAX;
   sort_keys(r->keys, count, r->keys + count);
@@ -92,9 +92,9 @@ static void keep_best(field *f, long count) {
   f->n = count;
 }
 
-/* Keep what the mask allows, of a whole row. */
+/* Keep the tokens of a whole row that the mask allows. */
 static void keep_allowed(field *f, const uint32_t *mask) {
-  room *r = f->room;
+  workspace *r = f->memory;
   f->n = f->s->loops.keep(f->values, f->n, mask, r->values, r->ids);
   f->ids = r->ids;
   f->values = r->values;
@@ -103,22 +103,22 @@ static void keep_allowed(field *f, const uint32_t *mask) {
 /* A weight in whole numbers of 2^-44: their sums are exact, in any order. */
 static int64_t share_of(double weight) { return (int64_t)(weight * 0x1p44); }
 
-/* Put each place into a bucket by how far its logit is below the best; the later ones are the worse. Return the sum of all shares. */
+/* Put each place into a bucket by how far its logit is below the best; later buckets are worse. Return the sum of all shares. */
 static int64_t fill_buckets(const field *f, double best, double temperature, int64_t *sums) {
   double scale = temperature > 1e-6 ? BUCKETS_PER_UNIT / temperature : BUCKETS_PER_UNIT * 1e6;
   int64_t all = 0;
   for (long i = 0; i < f->n; i++) {
     double distance = (best - f->values[i]) * scale;
-    f->room->buckets[i] = distance < BUCKETS - 1 ? (uint16_t)distance : BUCKETS - 1;
+    f->memory->buckets[i] = distance < BUCKETS - 1 ? (uint16_t)distance : BUCKETS - 1;
   }
-  for (long i = 0; i < f->n; i++) sums[f->room->buckets[i]] += share_of(f->room->weights[i]);
+  for (long i = 0; i < f->n; i++) sums[f->memory->buckets[i]] += share_of(f->memory->weights[i]);
   for (int b = 0; b < BUCKETS; b++) all += sums[b];
   return all;
 }
 
 /* The key of the last place in `bucket` that the nucleus needs, to bring `reached` up to `enough`. */
 static uint64_t last_key(const field *f, int bucket, int64_t reached, int64_t enough) {
-  const room *r = f->room;
+  const workspace *r = f->memory;
   long count = 0;
   for (long i = 0; i < f->n; i++)
     if (r->buckets[i] == bucket) r->keys[count++] = key_of(f->values[i], i);
@@ -132,7 +132,7 @@ static uint64_t last_key(const field *f, int bucket, int64_t reached, int64_t en
 
 /* Keep the fewest of the best whose weights reach the share top_p, at least one. */
 static void keep_nucleus(field *f, double best, const sample_row *row) {
-  room *r = f->room;
+  workspace *r = f->memory;
   int64_t sums[BUCKETS] = {0}, reached = 0, enough = (int64_t)(row->top_p * (double)fill_buckets(f, best, row->temperature, sums));
   int bucket = 0;
   long kept = 0;
@@ -148,7 +148,7 @@ static void keep_nucleus(field *f, double best, const sample_row *row) {
 }
 
 static void keep_heavy(field *f, double least) {
-  room *r = f->room;
+  workspace *r = f->memory;
   long kept = 0;
   for (long i = 0; i < f->n; i++)
     if (r->weights[i] >= least) {
@@ -180,12 +180,12 @@ static void apply_edits(const edit_list *list, float *logits, float *unedited) {
   }
 }
 
-/* From the end: a logit that was edited twice gets its first value back. */
+/* From the end, so that a logit that was edited twice gets its first value back. */
 static void undo_edits(const edit_list *list, float *logits, const float *unedited) {
   for (long j = list->n - 1; j >= 0; j--) logits[list->entries[j].id] = unedited[j];
 }
 
-/* Count one more `token` in a list that lies in `own`, which has room for `most`. */
+/* Count one more `token` in a list with entries in `own`, which has space for `most`. */
 static void count_token(edit_list *list, logit_edit *own, long most, int32_t token) {
   long j = 0;
   while (j < list->n && own[j].id != token) j++;
@@ -198,10 +198,10 @@ static int counts_tokens(const edit_list *list) { return list->repetition != 1 |
 
 /* ---- a row ---- */
 
-/* `best`: the greatest logit of the field. `weighed`: the room's weights are those of the whole field at temperature 1. */
+/* `best`: the greatest logit of the field. `weighed`: the workspace's weights are those of the whole field at temperature 1. */
 static int32_t draw_filtered(field *f, float best, const sample_row *row, int weighed) {
   const sampler *s = f->s;
-  room *r = f->room;
+  workspace *r = f->memory;
   if (row->top_k > 0 && row->top_k < f->n) {
     keep_best(f, row->top_k);
     weighed = 0;
@@ -241,21 +241,21 @@ static void report(const field *all, float best, double log_total, int32_t token
   logprobs[0] = ((double)logits[token] - (double)best) - log_total;
   if (count > 0) find_best(all, count);
   for (long j = 0; j < count; j++) {
-    tops[j] = (int32_t)(all->room->keys[j] & UINT32_MAX);
+    tops[j] = (int32_t)(all->memory->keys[j] & UINT32_MAX);
     logprobs[1 + j] = ((double)logits[tops[j]] - (double)best) - log_total;
   }
 }
 
-static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i, const edit_list *edits) {
+static int32_t draw_row(sampler *s, workspace *r, const sample_call *c, long i, const edit_list *edits) {
   const sample_row *row = &c->rows[i];
   float *logits = c->logits + i * c->vocabulary, best;
   const field all = {s, r, logits, NULL, c->vocabulary};
   const uint32_t *mask = row->mask < 0 ? NULL : c->masks + row->mask * c->mask_words;
-  int wants_logprobs = row->logprobs >= 0, edited = edits->n > 0;
+  int with_logprobs = row->logprobs >= 0, edited = edits->n > 0;
   double log_total = 0;
   int32_t token = (int32_t)row->given;
   if (!is_finite(best = s->loops.greatest(logits, all.n))) return NOT_A_NUMBER;
-  if (wants_logprobs) {
+  if (with_logprobs) {
     s->loops.weigh(logits, all.n, best, 1, &s->table, r->weights);
     log_total = natural_log(total(s, r->weights, all.n, r->lanes), &s->table);
   }
@@ -265,9 +265,9 @@ static int32_t draw_row(sampler *s, room *r, const sample_call *c, long i, const
     token = is_finite(best_edited) ? draw_token(all, best_edited, row, mask, 0) : NOT_A_NUMBER;
     undo_edits(edits, logits, r->unedited);
   } else if (token < 0) {
-    token = draw_token(all, best, row, mask, wants_logprobs);
+    token = draw_token(all, best, row, mask, with_logprobs);
   }
-  if (wants_logprobs && token >= 0) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
+  if (with_logprobs && token >= 0) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
   return token;
 }
 
@@ -282,7 +282,7 @@ typedef struct {
 /* A row sees the tokens that were drawn in the rows before it. */
 static void draw_run(drawing *d, long run, int thread) {
   const sample_call *c = d->call;
-  room *r = &d->s->rooms[thread];
+  workspace *r = &d->s->workspaces[thread];
   long first = c->run_starts[run], end = c->run_starts[run + 1], which = c->rows[first].edits;
   edit_list none = {0}, edits = which < 0 ? none : c->edits[which];
   int counts = which >= 0 && end > first + 1 && counts_tokens(&edits);
@@ -308,7 +308,7 @@ static void draw_runs(void *argument, int thread) {
   phase_wait(threads, &d->runs, d->call->runs);
 }
 
-/* Rows that need more than the greatest logit: a second thread is worth waking for two of them. */
+/* Whether two rows need more than the greatest logit: then it pays to wake a second thread. */
 static int has_much_to_do(const sample_call *c) {
   int much = 0;
   for (long run = 0; run < c->runs; run++) {
@@ -329,7 +329,7 @@ void sampler_draw(sampler *s, const sample_call *call) {
 
 /* ---- life ---- */
 
-static int make_room(room *r, long vocabulary) {
+static int make_workspace(workspace *r, long vocabulary) {
   size_t v = (size_t)vocabulary;
   r->values = malloc((v + SLACK) * sizeof *r->values);
   r->ids = malloc((v + SLACK) * sizeof *r->ids);
@@ -348,9 +348,9 @@ sampler *sampler_new(long vocabulary, int threads, int widest, const exp_table *
   s->table = *table;
   s->loops = best_loops(widest);
   s->threads = pool_new(threads);
-  s->rooms = calloc((size_t)threads, sizeof *s->rooms);
-  int made = s->threads && s->rooms;
-  for (int t = 0; made && t < threads; t++) made = make_room(&s->rooms[t], vocabulary);
+  s->workspaces = calloc((size_t)threads, sizeof *s->workspaces);
+  int made = s->threads && s->workspaces;
+  for (int t = 0; made && t < threads; t++) made = make_workspace(&s->workspaces[t], vocabulary);
   if (made) return s;
   sampler_free(s);
   return NULL;
@@ -359,16 +359,16 @@ sampler *sampler_new(long vocabulary, int threads, int widest, const exp_table *
 void sampler_free(sampler *s) {
   if (!s) return;
   int threads = s->threads ? pool_threads(s->threads) : 0;
-  for (int t = 0; s->rooms && t < threads; t++) {
-    free(s->rooms[t].values);
-    free(s->rooms[t].ids);
-    free(s->rooms[t].weights);
-    free(s->rooms[t].keys);
-    free(s->rooms[t].buckets);
-    free(s->rooms[t].edits);
-    free(s->rooms[t].unedited);
+  for (int t = 0; s->workspaces && t < threads; t++) {
+    free(s->workspaces[t].values);
+    free(s->workspaces[t].ids);
+    free(s->workspaces[t].weights);
+    free(s->workspaces[t].keys);
+    free(s->workspaces[t].buckets);
+    free(s->workspaces[t].edits);
+    free(s->workspaces[t].unedited);
   }
-  free(s->rooms);
+  free(s->workspaces);
   pool_free(s->threads);
   free(s);
 }

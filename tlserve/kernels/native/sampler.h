@@ -1,4 +1,4 @@
-/* Tokens from logits, to the bit as `engine/sampling/sampler.py` and `engine/sampling/fixed_math.py` draw them: those two are the truth. */
+/* Tokens from logits, to the bit as `engine/sampling/sampler.py` and `engine/sampling/fixed_math.py` draw them: those two define the result. */
 #ifndef TL_SAMPLER_H
 #define TL_SAMPLER_H
 
@@ -6,10 +6,10 @@
 
 #include <stdint.h>
 
-/* Changes with every change of what crosses the border to Python; `engine/sampling/native_sampler.py` asks for it. */
+/* Changes with every change of the interface to Python; `engine/sampling/native_sampler.py` checks it. */
 enum { SAMPLER_VERSION = 2 };
 
-/* What one row is asked for; packed by `engine/sampling/native_sampler.py`. */
+/* The request of one row; packed by `engine/sampling/native_sampler.py`. */
 typedef struct {
   double temperature, top_p, min_p; /* temperature 0: the best */
   uint64_t seed, choice, index;
@@ -18,13 +18,13 @@ typedef struct {
   int64_t mask;     /* which mask; -1: all tokens are allowed */
   int64_t edits;    /* which list of edits, as it is at the first row of the run; -1: none */
   int64_t expected; /* the next row of the run counts only if this token is drawn here */
-  int64_t given;    /* nothing is drawn: this token is asked about; -1: draw */
+  int64_t given;    /* nothing is drawn: the log-probability of this token is requested; -1: draw */
 } sample_row;
 
 /* One edited logit; made by `engine/sampling/logit_edits.py`. */
 typedef struct {
   int32_t id;
-  int32_t count; /* how often it stands in the answer; 0: in the prompt alone; -1: in neither */
+  int32_t count; /* how often it is in the answer; 0: in the prompt alone; -1: in neither */
   double bias;
 } logit_edit;
 
@@ -47,8 +47,8 @@ typedef struct {
   long runs, vocabulary, mask_words, most; /* most: columns of `tops` */
   const int32_t *run_starts;               /* [R + 1] */
   const sample_row *rows;                  /* [N] */
-  float *logits;                           /* [N][vocabulary] written while a row is edited, then as it was */
-  const uint32_t *masks;                   /* [masks][mask_words] bit i % 32 of word i / 32 stands for id i */
+  float *logits;                           /* [N][vocabulary] written while a row is edited, then restored */
+  const uint32_t *masks;                   /* [masks][mask_words] bit i % 32 of word i / 32 is for id i */
   const edit_list *edits;
   int32_t *tokens;                         /* [N] the token drawn, or one of the numbers below */
   double *logprobs;                        /* [N][1 + most] of the drawn token, then of `tops` */

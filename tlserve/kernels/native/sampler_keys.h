@@ -22,7 +22,7 @@ static inline float value_of(uint64_t key) {
   return value;
 }
 
-/* Sort n keys, byte by byte; a byte that is the same in all is passed over. `other` has space for n. */
+/* Sort n keys, byte by byte; a byte that is the same in all is skipped. `other` has space for n. */
 static inline void sort_keys(uint64_t *keys, long n, uint64_t *other) {
   uint64_t *from = keys, *to = other, differing = 0;
   for (long i = 1; i < n; i++) differing |= keys[i] ^ keys[0];

@@ -1,4 +1,4 @@
-/* The loops of the sampler for each kind of processor: the same bits, wider registers; the same source, but for `keep`, which no
+/* The loops of the sampler for each kind of processor: the same bits in wider registers, from the same source, except `keep`, which no
    compiler makes fast by itself. */
 #include "sampler_math.h"
 

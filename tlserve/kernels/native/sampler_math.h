@@ -16,7 +16,7 @@ enum { TILE = 256, SCAN = 32, LANES = 1024, SLACK = 32 };
 
 static const double EXP_FLOOR = -700.0, ROUNDER = 0x1.8p52;
 
-/* Replace n numbers by their exponentials. Three short loops: the middle one, which looks up the table, is no vector's work. */
+/* Replace n numbers by their exponentials. Three short loops: the middle one, which looks up the table, cannot be vectorised. */
 ALWAYS_INLINE void exp_tile(double *x, long n, const exp_table *t) {
   static const double C[] = {1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 1.0 / 2, 1.0};
   double part[TILE], power[TILE];
@@ -87,7 +87,7 @@ ALWAYS_INLINE float greatest_loop(const float *values, long n) {
   return any ? __builtin_nanf("") : greatest;
 }
 
-/* The first place from `from` on whose value is above `bound` (`equal`: is it), or n. */
+/* The first place from `from` on whose value is above `bound` (`equal`: equal to it), or n. */
 ALWAYS_INLINE long find_loop(const float *values, long from, long n, float bound, int equal) {
   long i = from;
   for (; i + SCAN <= n; i += SCAN) {
@@ -99,7 +99,7 @@ ALWAYS_INLINE long find_loop(const float *values, long from, long n, float bound
   return i;
 }
 
-/* The bits of a mask that stand for the ids from 32 w on, below n. */
+/* The bits of a mask for the ids from 32 w on, below n. */
 ALWAYS_INLINE uint32_t word_of(const uint32_t *mask, long w, long n) {
   long left = n - 32 * w;
   return left >= 32 ? mask[w] : mask[w] & (((uint32_t)1 << left) - 1);

@@ -1,6 +1,6 @@
 /* The Python side of the sampler: `Sampler` draws for all rows of a step in one call, the interpreter lock released.
 
-   Owns every check of what Python hands over: sizes, and that each index lies inside of what it points into. */
+   Checks everything that Python hands over: sizes, and that each index is inside the array that it points into. */
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -49,7 +49,7 @@ static void sampler_object_dealloc(PyObject *object) {
   Py_TYPE(object)->tp_free(object);
 }
 
-/* ---- what goes in ---- */
+/* ---- arguments ---- */
 
 enum { ROWS, RUN_STARTS, LOGITS, MASKS, VIEWS };
 
@@ -74,11 +74,11 @@ static int check_runs(const sample_call *c, Py_ssize_t rows) {
 static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssize_t edits) {
   for (Py_ssize_t i = 0; i < rows; i++) {
     const sample_row *row = &c->rows[i];
-    if (row->logprobs > c->vocabulary) return refuse("a row wants more log-probabilities than there are tokens");
-    if (row->mask >= masks) return refuse("a row names a mask that is not there");
-    if (row->edits >= edits) return refuse("a row names edits that are not there");
-    if (row->given >= c->vocabulary) return refuse("a row is asked about a token that is not there");
-    if (row->given >= 0 && row->logprobs < 0) return refuse("a row is asked about a token and for no log-probability");
+    if (row->logprobs > c->vocabulary) return refuse("a row requests more log-probabilities than there are tokens");
+    if (row->mask >= masks) return refuse("a row names a mask that does not exist");
+    if (row->edits >= edits) return refuse("a row names edits that do not exist");
+    if (row->given >= c->vocabulary) return refuse("a row names a token that is not in the vocabulary");
+    if (row->given >= 0 && row->logprobs < 0) return refuse("a row names a token and requests no log-probability");
     if (!(row->temperature >= 0)) return refuse("a temperature is below 0");
     if (row->logprobs > c->most) c->most = row->logprobs;
   }
@@ -87,7 +87,7 @@ static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssiz
 
 static int check_edits(const edit_list *list, long vocabulary) {
   for (long j = 0; j < list->n; j++)
-    if (list->entries[j].id < 0 || list->entries[j].id >= vocabulary) return refuse("an edit is of a token that is not there");
+    if (list->entries[j].id < 0 || list->entries[j].id >= vocabulary) return refuse("an edit is of a token that is not in the vocabulary");
   return list->n > vocabulary ? refuse("there are more edits than tokens") : 0;
 }
 
@@ -136,11 +136,11 @@ static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v, const
   c->edits = edits->lists;
   if (v[ROWS].len != rows * (Py_ssize_t)sizeof(sample_row) || v[RUN_STARTS].len % 4 || v[LOGITS].len != rows * c->vocabulary * 4 ||
       v[MASKS].len % (c->mask_words * 4))
-    return refuse("the sizes of a sampler's arrays do not fit one another");
+    return refuse("the sizes of a sampler's arrays do not fit each other");
   return check_runs(c, rows) < 0 ? -1 : check_rows(c, rows, v[MASKS].len / (c->mask_words * 4), edits->count);
 }
 
-/* ---- what comes out ---- */
+/* ---- results ---- */
 
 /* (token, log-probability, ids of the best, their log-probabilities) */
 static PyObject *row_with_logprobs(const sample_call *c, long i, long count) {
@@ -159,11 +159,11 @@ static PyObject *row_with_logprobs(const sample_call *c, long i, long count) {
 }
 
 static PyObject *row_result(const sample_call *c, long i) {
-  long token = c->tokens[i], wanted = c->rows[i].logprobs;
-  return token < 0 || wanted < 0 ? PyLong_FromLong(token) : row_with_logprobs(c, i, wanted);
+  long token = c->tokens[i], count = c->rows[i].logprobs;
+  return token < 0 || count < 0 ? PyLong_FromLong(token) : row_with_logprobs(c, i, count);
 }
 
-/* A list for each run: what its rows gave, up to the first that was not drawn. */
+/* A list for each run: the results of its rows, up to the first that was not drawn. */
 static PyObject *run_result(const sample_call *c, long run) {
   PyObject *list = PyList_New(0);
   for (long i = c->run_starts[run]; list && i < c->run_starts[run + 1] && c->tokens[i] != NOT_DRAWN; i++) {
@@ -230,9 +230,9 @@ static PyObject *sampler_object_version(PyObject *object, PyObject *none) {
 static PyMethodDef METHODS[] = {
     {"draw", sampler_object_draw, METH_VARARGS,
      "draw(rows, run_starts, logits, masks, edits): draw for every row; see sampler.h. edits: a list of (three penalties, entries). Return a "
-     "list for each run, of what its rows gave: a token, or (token, logprob, best ids, their logprobs); -2 where the logits are no numbers, "
+     "list for each run, of the results of its rows: a token, or (token, logprob, best ids, their logprobs); -2 where the logits are not numbers, "
      "-3 where nothing is allowed."},
-    {"version", sampler_object_version, METH_NOARGS | METH_STATIC, "version(): what this type and its caller must agree about."},
+    {"version", sampler_object_version, METH_NOARGS | METH_STATIC, "version(): the version of the interface, on which this type and its caller must agree."},
     {0}};
 
 PyTypeObject SamplerType = {

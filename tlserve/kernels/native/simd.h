@@ -1,6 +1,6 @@
-/* Vectors of one instruction set: VL lanes of 32 bits, the same few operations everywhere.
+/* Vectors of one instruction set: VL lanes of 32 bits, with the same few operations everywhere.
 
-   Owns what differs between instruction sets. The including file defines one of TL_AVX512, TL_AVX2, TL_NEON (with TL_AVX_VNNI or
+   Has everything that differs between instruction sets. The including file defines one of TL_AVX512, TL_AVX2, TL_NEON (with TL_AVX_VNNI or
    TL_DOTPROD where the processor multiplies bytes in one instruction). Arithmetic on vf and vi is the compilers' own (+ - * /),
    each operation rounded by itself: the whole extension is compiled with -ffp-contract=off.
 

@@ -1,4 +1,4 @@
-/* How Q3_K, Q4_K, Q5_K and Q6_K lie in a file: 256 weights with one or two scales in half precision, each times a small integer.
+/* The layout of Q3_K, Q4_K, Q5_K and Q6_K in a file: 256 weights with one or two scales in half precision, each times a small integer.
 
    Source: ggml-common.h and ggml-quants.c of llama.cpp (block_q3_K .. block_q6_K, get_scale_min_k4). The minimum of Q4_K and Q5_K is
    subtracted there; here its unit is negated, which changes the sign bit alone. */

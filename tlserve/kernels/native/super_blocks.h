@@ -1,4 +1,4 @@
-/* Super-blocks of GGUF's K-quants, taken apart. */
+/* Super-blocks of GGUF's K-quants, unpacked. */
 #ifndef TL_SUPER_BLOCKS_H
 #define TL_SUPER_BLOCKS_H
 

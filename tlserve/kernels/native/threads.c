@@ -1,10 +1,10 @@
-/* Resident threads: they spin briefly inside a step and sleep outside of it.
+/* Resident threads: they spin briefly in a step and sleep between steps.
 
-   Between steps the helpers sleep at once: an idle server uses no processor time. A step is a row of phases. A thread goes on to the
-   next phase when all units of this one are done, not when all threads are here: a helper that the system has put aside between two
-   units delays nobody, and when it runs again it hurries through the phases that others have finished.
-   Whoever waits spins for some microseconds and then sleeps. A sleeper counts itself before it looks again, the waker changes the
-   state before it looks for sleepers; both are sequentially consistent, so no wake-up is lost. */
+   Between steps the helpers sleep at once: an idle server uses no processor time. A step is a sequence of phases. A thread continues
+   with the next phase when all units of this one are done, not when all threads have arrived: a helper that the system has
+   suspended between two units delays no other thread, and when it runs again it skips the phases that others have finished.
+   A thread that waits spins for some microseconds and then sleeps. A sleeper counts itself before it checks again, and the waker
+   changes the state before it looks for sleepers; both are sequentially consistent, so no wake-up is lost. */
 #include "threads.h"
 
 #include <pthread.h>
@@ -39,7 +39,7 @@ static void cpu_relax(void) {
 #endif
 }
 
-/* Wake all sleepers, after a change that they may wait for. */
+/* Wake all sleepers, after a change that they can be waiting for. */
 static void wake(pool *p) {
   if (atomic_load(&p->sleepers) == 0) return;
   pthread_mutex_lock(&p->mutex);
@@ -124,7 +124,7 @@ void pool_run(pool *p, pool_work work, void *argument) {
   atomic_fetch_add(&p->step, 1);
   wake(p);
   work(argument, 0);
-  atomic_fetch_add(&p->step, 1); /* closed: who is not inside stays outside */
+  atomic_fetch_add(&p->step, 1); /* closed: no further helper can enter */
   wait_until(p, is_empty, NULL, SPINS);
 }
 
@@ -139,7 +139,7 @@ static int start_helper(pool *p, int thread) {
   return -1;
 }
 
-/* Helpers take no signals: those are for the interpreter's own threads. */
+/* Helpers receive no signals: the interpreter's own threads do. */
 static int start_helpers(pool *p, int threads) {
   sigset_t all, before;
   sigfillset(&all);

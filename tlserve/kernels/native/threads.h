@@ -1,4 +1,4 @@
-/* Resident threads that run one function together and sleep between calls, and the phases inside of it. */
+/* Resident threads that run one function together and sleep between calls, and the phases in it. */
 #ifndef TL_THREADS_H
 #define TL_THREADS_H
 
@@ -12,11 +12,11 @@ pool *pool_new(int threads);
 void pool_free(pool *p);
 int pool_threads(const pool *p);
 
-/* Call work(argument, 0) here and work(argument, t) on every helper t that wakes up in time; returns when none is inside any more.
-   The work is complete when any one thread has returned from it: nobody waits for a helper that has no processor. */
+/* Call work(argument, 0) here and work(argument, t) on every helper t that wakes up in time; returns when no helper is in it.
+   The work is complete when any one thread has returned from it, so no thread waits for a helper that has no processor. */
 void pool_run(pool *p, pool_work work, void *argument);
 
-/* A phase: units 0 .. total - 1, each done by whoever takes it. Zero before the step. */
+/* A phase: units 0 .. total - 1, each done by the thread that takes it. Zero before the step. */
 typedef struct {
   _Alignas(64) atomic_long next;
   _Alignas(64) atomic_long done;
@@ -24,9 +24,9 @@ typedef struct {
 
 /* Take the next few units [*first, *end); 0 when none are left. */
 int phase_take(pool *p, phase *f, long total, long *first, long *end);
-/* Say that `units` of those taken are done. */
+/* Count `units` of those taken as done. */
 void phase_finish(pool *p, phase *f, long total, long units);
-/* Wait until all units are done, by whomever. What was written in them can then be read. */
+/* Wait until all units are done, by any thread. The memory that they wrote can then be read. */
 void phase_wait(pool *p, phase *f, long total);
 
 #endif

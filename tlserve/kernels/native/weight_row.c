@@ -1,4 +1,4 @@
-/* One row of packed weights in f32, weight by weight: what an embedding is read with. Slow, and rare: a row for each token. */
+/* One row of packed weights in f32, weight by weight, to read an embedding. Slow, and rare: a row for each token. */
 #include "matrix.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 """Attention of one sequence with every sum in a stated order: the same bits as the native kernels, slowly.
 
-Owns the order, for each (row, query head): scores over components ascending from 0; probabilities 2**(score - greatest); their
+The order, for each (row, query head): scores over components ascending from 0; probabilities 2**(score - greatest); their
 sum in 16 partial sums (number j over keys j, j + 16, ...) folded by halves; values over keys ascending from 0; the quotient.
 Every operation is rounded by itself. See `native/attention.h`.
 """

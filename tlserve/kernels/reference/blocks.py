@@ -1,6 +1,6 @@
-"""Weights in blocks of 32, as GGUF stores them, taken apart into small integers and scales.
+"""Weights in blocks of 32, as GGUF stores them, unpacked into small integers and scales.
 
-Owns the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers; `super_blocks` has the K-quants. A
+Has the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers; `super_blocks` has the K-quants. A
 quantised weight is scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 ..
 block_q8_0).
 """
@@ -21,7 +21,7 @@ BLOCK = 32
 
 @attrs.frozen
 class BlockFormat:
-    """How one block lies in the file: scale, then minimum and fifth bits where it has them, then quants."""
+    """The layout of one block in the file: scale, then minimum and fifth bits where it has them, then quants."""
 
     bits: int
     has_minimum: bool
@@ -51,7 +51,7 @@ KINDS = FLOAT_KINDS | BLOCK_FORMATS.keys() | SUPER_FORMATS.keys()
 
 
 def values_per_block(kind: int) -> int:
-    """Return of how many values rows of a type consist: 1, a block of 32, or a super-block of 256."""
+    """Return the unit of a row, in values: 1, a block of 32, or a super-block of 256."""
     return SUPER_VALUES if kind in SUPER_FORMATS else BLOCK if kind in BLOCK_FORMATS else 1
 
 

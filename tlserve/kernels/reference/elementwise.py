@@ -1,6 +1,6 @@
 """Sums, exponentials, norms: float32, in one stated order, from operations that round alike on every machine.
 
-Owns the order. Uses only: add, subtract, multiply, divide, square root, round to nearest, minimum, maximum (each
+Uses only: add, subtract, multiply, divide, square root, round to nearest, minimum, maximum (each
 correctly rounded by IEEE 754), and exact changes of representation. Never a math library's exp, never a fused
 multiply-add, never a library's sum; so native kernels can agree to the bit.
 """
@@ -57,7 +57,7 @@ _ONE_EXPONENT = np.float32(1 << 23)
 def sum_in_halves(terms: F32) -> F32:
     """Sum over the last axis: add the upper half to the lower one, until one term is left.
 
-    Of n terms, the last n // 2 are added to the first n // 2; a middle term (n odd) stays where it is, behind them.
+    Of n terms, the last n // 2 are added to the first n // 2; a middle term (n odd) stays in place, after them.
     terms: (..., n), n at least 1 -> (...).
     """
     count = terms.shape[-1]
@@ -70,9 +70,9 @@ def sum_in_halves(terms: F32) -> F32:
 
 
 def exp2(x: F32, out: F32 | None = None) -> F32:
-    """Return 2**x, elementwise; uses `x` up. Relative error at most 2e-7.
+    """Return 2**x, elementwise; overwrites `x`. Relative error at most 2e-7.
 
-    x is clipped to [-127, 126] first; what rounds to -127 gives exactly 0, so -inf gives 0; nan stays nan.
+    x is clipped to [-127, 126] first; numbers that round to -127 give exactly 0, so -inf gives 0; nan stays nan.
     2**x = 2**n * 2**f with n = rint(x) and f = x - n (exact); 2**f by Horner's rule; 2**n made from its exponent bits.
     """
     np.clip(x, np.float32(-127), np.float32(126), out=x)

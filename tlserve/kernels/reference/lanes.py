@@ -1,12 +1,12 @@
-"""Rows side by side: the layout in which an encoder computes, and its products.
+"""Rows next to each other: the layout in which an encoder computes, and its products.
 
 Row r of a step is lane r % lanes of tile r // lanes: an array is (tiles, features, lanes), and its last tile may hold rows of
 zeros. A weight stays as checkpoints store it, (outputs, inputs), and a product is weight @ tile. A product is cut into fixed
 panels of outputs, never by the number of threads, because the bits of an output may depend on its panel.
 
 Lanes are exact where a row has the same bits in every lane, whatever is in the others. OpenBLAS 0.3.31 is exact with 16 rows as
-the right side of a product and not with 16 rows as the left side; a trial at start decides. Sixteen lanes take three quarters
-of the time of two tiles of 8.
+the right side of a product and not with 16 rows as the left side; a test at the start decides. Sixteen lanes take three
+quarters of the time of two tiles of 8.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class ProductShape:
 
 @attrs.frozen
 class Lanes:
-    """How many rows lie side by side, and who computes."""
+    """The number of rows next to each other, and the threads that compute."""
 
     count: int
     pool: ThreadPool

@@ -1,6 +1,6 @@
 """Products with weights, each sum in the one order that the native kernels have: the same bits, slowly.
 
-Owns both kinds of product. With int8 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
+With int8 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
 order. With f32 activations: chains of fused multiply-adds, see `chains`. In C: `native/gemm_int8.h`, `native/gemm_f32.h`.
 """
 
@@ -33,7 +33,7 @@ def quantise_rows(x: F32) -> QuantisedRows:
 
     A block with a value that is not finite gets d = nan and q = 0.
     """
-    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)  # a step may want no logits: no rows then
+    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)  # a step without requested logits has no rows here
     greatest = np.abs(blocks).max(axis=-1)
     finite = np.isfinite(greatest)
     used = finite & (greatest >= _LEAST)

@@ -1,6 +1,6 @@
-"""Rotary position embedding, on interleaved pairs: components 2i and 2i + 1 of a head turn by position * frequency i.
+"""Rotary position embedding, on interleaved pairs: components 2i and 2i + 1 of a head are rotated by position * frequency i.
 
-Owns the tables and the rotation. The tables are computed once in float64 and rounded to float32. GGUF stores the query and
+The tables are computed once in float64 and rounded to float32. GGUF stores the query and
 key weights of the llama family permuted for interleaved pairs. Source: Su et al., "RoFormer" (2021).
 """
 
@@ -43,7 +43,7 @@ def rope_tables(
 def rotate(heads: F32, cos: F32, sin: F32) -> None:
     """Rotate in place: (a, b) becomes (a cos - b sin, a sin + b cos), each product rounded, then the sum.
 
-    heads: (T, H, D), of which the first 2 * cos.shape[1] components turn; cos, sin: (T, rotated / 2), rows of the tables.
+    heads: (T, H, D), of which the first 2 * cos.shape[1] components are rotated; cos, sin: (T, rotated / 2), rows of the tables.
     """
     rotated = 2 * cos.shape[1]
     even, odd = heads[..., 0:rotated:2], heads[..., 1:rotated:2]

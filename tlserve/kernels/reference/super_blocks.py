@@ -1,6 +1,6 @@
-"""Weights in super-blocks of 256, as GGUF's K-quants store them, taken apart into small integers and scales.
+"""Weights in super-blocks of 256, as GGUF's K-quants store them, unpacked into small integers and scales.
 
-Owns the formats Q3_K, Q4_K, Q5_K and Q6_K, by GGML's type numbers. A scale there is one number in half precision times a small
+Has the formats Q3_K, Q4_K, Q5_K and Q6_K, by GGML's type numbers. A scale there is one number in half precision times a small
 integer of 32 weights (Q4_K, Q5_K, with a minimum of the same form) or of 16 (Q3_K, Q6_K, signed). The product of unit and part
 has at most 18 bits and is exact in float32. Where parts change every 16 weights they are multiplied into the quants:
 whole numbers of at most 4096, so that a block of 32 keeps one scale. Source: ggml-quants.c of llama.cpp (dequantize_row_q3_K ..
@@ -24,7 +24,7 @@ SUPER_VALUES, SUPER_BLOCKS = 256, 8
 
 @attrs.frozen(eq=False)
 class SuperParts:
-    """What super-blocks hold: weight = scale * quant + minimum. Leading axes (N, K / 256)."""
+    """The contents of super-blocks: weight = scale * quant + minimum. Leading axes (N, K / 256)."""
 
     quants: NDArray[np.uint8] | NDArray[np.int16]  # (..., 256)
     scales: F32  # (..., 8)
@@ -33,7 +33,7 @@ class SuperParts:
 
 @attrs.frozen(eq=False)
 class SuperFormat:
-    """How one super-block lies in the file, and where its numbers of half precision do."""
+    """The layout of one super-block in the file, and the places of its numbers of half precision."""
 
     block_bytes: int
     unit_starts: tuple[int, ...]
@@ -67,7 +67,7 @@ def _nibbles(packed: U8) -> U8:
 
 
 def _with_minima(blocks: U8, quants: U8) -> SuperParts:
-    """Read units and 6-bit parts of scales and minima, which lie in bytes 4 .. 15."""
+    """Read units and 6-bit parts of scales and minima, which are in bytes 4 .. 15."""
     first, second, third = (blocks[..., start : start + 4] for start in (4, 8, 12))
     parts = np.concatenate([first & 63, third & 15 | first >> 6 << 4], axis=-1)
     minimum_parts = np.concatenate([second & 63, third >> 4 | second >> 6 << 4], axis=-1)

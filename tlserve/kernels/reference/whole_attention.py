@@ -1,9 +1,9 @@
 """Attention in which every row sees its whole sequence: softmax(q k) v over sequences that are whole in the step.
 
-Owns the order of its sums, which the length of the sequence alone decides. A sequence is padded with zeros to a multiple of
-`GRAIN` positions; for each head the scores are one product, the probabilities 2**(score - greatest), their sum by halves, the
-weighted values one product, and at last comes the quotient. A padded key has probability exactly 0. Sequences of one padded
-length are computed side by side, each in products of its own, so that none has a part in another's bits.
+Only the length of a sequence decides the order of its sums. A sequence is padded with zeros to a multiple of `GRAIN` positions;
+for each head the scores are one product, the probabilities 2**(score - greatest), their sum by halves, the weighted values one
+product, and the quotient comes last. A padded key has probability exactly 0. Sequences of one padded length are computed
+together, but each in its own products, so that none affects the bits of another.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UNIT_SCORES = 1 << 18  # scores of one unit at most, unless a single head has m
 class LengthGroup:
     """The sequences whose lengths round up to the same `padded` positions.
 
-    Row `rows[i]` of the step lies at place `places[i]` of the group's `sequences` * `padded` places.
+    Row `rows[i]` of the step is at place `places[i]` of the group's `sequences` * `padded` places.
     """
 
     sequences: int

@@ -1,6 +1,6 @@
 """The sizes of a BERT from its config.json; what is not served is refused by field and value.
 
-Refuses to know weights, and how long a text may be and what becomes of its hidden states (`sentence_files`).
+Knows nothing of weights; `sentence_files` has the longest text and the pooling of hidden states.
 Source: `configuration_bert` of transformers 5.24.
 """
 

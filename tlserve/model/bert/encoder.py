@@ -1,8 +1,7 @@
 """The BERT encoder's forward pass in numpy: every row of a sequence sees all of it, and there are no logits.
 
-Owns the order of the layers. Arrays are float32 in the layout of `kernels.reference.lanes`: (tiles, features, lanes), a row per
-token of the step. Refuses to know files (`bert_weights` makes the arrays) and what becomes of the hidden states
-(`engine.pooling`).
+Has the order of the layers. Arrays are float32 in the layout of `kernels.reference.lanes`: (tiles, features, lanes), a row per
+token of the step. Knows nothing of files (`weights` makes the arrays) or of the use of the hidden states (`engine.pooling`).
 Source: Devlin et al., "BERT" (2018), and `modeling_bert` of transformers.
 """
 
@@ -83,7 +82,7 @@ class BertWeights:
 
 
 class BertModel:
-    """A bidirectional `kernels.interface.Model`. `threads` 0: one per core; `lanes` 0: as many as the probe finds exact."""
+    """A bidirectional `kernels.interface.Model`. `threads` 0: one per core; `lanes` 0: as many as a test finds exact."""
 
     def __init__(
         self, shape: BertShape, weights: BertWeights, pooling: Pooling, threads: int = 0, *, lanes: int = 0
@@ -105,8 +104,8 @@ class BertModel:
         """Return a store that holds no memory: nothing is kept between steps."""
         return NoKvStore(blocks=blocks, block_size=block_size)
 
-    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:  # noqa: ARG002 - the interface's; nothing to remember
-        """Run all sequences of `batch`, each of them whole; raises ValueError where one is not, or logits are asked for."""
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:  # noqa: ARG002 - the interface's; nothing is stored
+        """Run all sequences of `batch`, each of them whole; raises ValueError where one is not, or logits are requested."""
         if len(batch.logit_rows) or batch.positions[batch.row_starts[:-1]].any():
             raise ValueError("an encoder takes whole sequences and has no logits")
         with np.errstate(all="ignore"):  # an overflow is part of a row's answer, not a warning
@@ -154,7 +153,7 @@ def _product_shapes(weights: BertWeights) -> list[ProductShape]:
 
 
 def _spec(shape: BertShape, weights: BertWeights, pooling: Pooling, lanes: int) -> ModelSpec:
-    """Describe the model; `numerics` hashes the weights, the sizes, and all that may decide how numpy rounds."""
+    """Describe the model; `numerics` hashes the weights, the sizes, and everything that can decide how numpy rounds."""
     kernels = f"reference (numpy, {f'{lanes} rows side by side' if lanes > 1 else 'single rows'})"
     decides = (weights.identity, str(shape), str(pooling), "float32", KERNELS_VERSION, kernels, blas.describe())
     return ModelSpec(

@@ -1,6 +1,6 @@
 """The directory of a BERT sentence encoder becomes a loaded model, or only its front.
 
-Owns the order of the steps: config, tokenizer, the sentence encoder's own files, weights. Refuses to know their formats.
+Has the order of the steps: config, tokenizer, the sentence encoder's own files, weights. Does not know their formats.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     if options.kernels.kernels == "native":
         raise SettingsError(('engine.kernels = "native": the native kernels have no encoder; give this model "auto"',))
     shape, files = _shape(path, options)
-    front = _front(path, shape, files)  # what is refused is refused before the weights are read
+    front = _front(path, shape, files)  # a model that is refused is refused before its weights are read
     read = read_tensors(path, shape)
     description = _describe(front.name, f", {read.parameters / 1e6:.3g}M parameters")
     model = BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads)
@@ -51,7 +51,9 @@ def _describe(name: str, size: str = "") -> str:
 
 def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
     tokenizer = read_tokenizer(path, read_json(path / CONFIG), shape.vocabulary, begin="cls", end="sep")
-    name = served_model_id(str(path.resolve()))  # a folder of the cache is called v1, and its parent as the model
+    name = served_model_id(
+        str(path.resolve())
+    )  # a folder of the cache is called v1, and its parent has the name of the model
     return ModelFront(
         metadata=tokenizer.metadata,
         chat_template=None,

@@ -1,7 +1,7 @@
-"""What a sentence encoder's own files say of it: how long a text may be, and how its hidden states become one vector.
+"""A sentence encoder's own files: the longest text, and how its hidden states become one vector.
 
-Owns modules.json, the pooling's config.json and sentence_bert_config.json; what is not served is refused by file and value.
-Without modules.json the vector is the mean, not brought to any length, as sentence-transformers has it.
+Reads modules.json, the pooling's config.json and sentence_bert_config.json; a value that is not served is refused by file and
+value. Without modules.json the vector is the mean, not normalised, as in sentence-transformers.
 Source: `Transformer`, `Pooling` and `Normalize` of sentence-transformers, whose files have changed little from version 2 to 6.
 """
 
@@ -28,7 +28,7 @@ _MODES = {"pooling_mode_mean_tokens": PooledRows.MEAN, "pooling_mode_cls_token":
 
 @attrs.frozen(kw_only=True)
 class SentenceFiles:
-    """`longest`: tokens of a text, those around it included; 0: not said. `notes`: what is asked for and not served."""
+    """`longest`: tokens of a text, with those around it; 0: not given. `notes`: requests of the files that are not served."""
 
     pooling: Pooling
     longest: int
@@ -36,9 +36,9 @@ class SentenceFiles:
 
 
 def read_sentence_files(directory: Path) -> SentenceFiles:
-    """Read what is there; raises `ModelRefused`."""
+    """Read the files that exist; raises `ModelRefused`."""
     config = Fields(read_json(directory / SENTENCE_CONFIG), f"{SENTENCE_CONFIG}: ")
-    config.refuse_unless("do_lower_case", (False,), "false (the tokenizer.json says how a text is cut)")
+    config.refuse_unless("do_lower_case", (False,), "false (tokenizer.json says how a text is split)")
     return SentenceFiles(
         pooling=_pooling(directory),
         longest=config.integer("max_seq_length", 1, 1 << 20, default=0),
@@ -49,7 +49,7 @@ def read_sentence_files(directory: Path) -> SentenceFiles:
 def _notes(config: Mapping[str, object]) -> tuple[str, ...]:
     if config.get("default_prompt_name") is None:
         return ()
-    return (f"{PROMPTS} asks for a prompt before every text; texts are read as they come, so send it with them",)
+    return (f"{PROMPTS} requests a prompt before every text; texts are not changed, so send the prompt with them",)
 
 
 def _pooling(directory: Path) -> Pooling:
@@ -61,12 +61,12 @@ def _pooling(directory: Path) -> Pooling:
         raise ModelRefused(f"{MODULES} has {', '.join(kinds)}; served: Transformer, Pooling, and Normalize or not")
     folder = modules[1].get("path")
     if not isinstance(folder, str) or not _FOLDER.fullmatch(folder):
-        raise ModelRefused(f"{MODULES}: the path {folder!r:.60} of the pooling is not a folder beside it")
+        raise ModelRefused(f"{MODULES}: the path {folder!r:.60} of the pooling is not a folder next to it")
     return Pooling(rows=_rows(read_json(directory / folder / "config.json"), folder), normalised=len(kinds) == 3)
 
 
 def _modules(path: Path) -> list[Mapping[str, object]]:
-    """Return the modules in their order; none where there is no such file."""
+    """Return the modules in their order, or none without such a file."""
     if not path.is_file():
         return []
     try:

@@ -1,7 +1,7 @@
 """The tensors of a BERT's safetensors files as the arrays of `bert`.
 
-Owns their names and shapes. A tensor that is missing, misshapen or unknown refuses the model; two kinds are known and not read:
-the numbers of the positions, and the pooler, which sentence encoders do not use. Source: `modeling_bert` of transformers.
+Has their names and shapes. A tensor that is missing, unknown or of a wrong shape refuses the model. Two kinds are known and not
+read: the numbers of the positions, and the pooler, which sentence encoders do not use. Source: `modeling_bert` of transformers.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def expected_shapes(shape: BertShape) -> Shapes:
 
 
 def bert_weights(shape: BertShape, tensors: Mapping[str, F32], identity: str) -> BertWeights:
-    """Arrange tensors that have the expected shapes; they are used as they are, but for queries, keys and values."""
+    """Arrange tensors that have the expected shapes; they are used unchanged, except queries, keys and values."""
 
     def affine(*names: str) -> Affine:
         parts = [[tensors[f"{name}.{kind}"] for name in names] for kind in ("weight", "bias")]

@@ -1,9 +1,9 @@
-"""The head of a GGUF file: its metadata and its tensor directory, read with every count and length checked first.
+"""The header of a GGUF file: its metadata and its tensor directory, read with every count and length checked first.
 
-Owns the bytes of the format, versions 2 and 3, little-endian. Nothing is allocated before the file is known to hold it: a
-count is held against the bytes that are left, and against a cap. Refuses to know what the keys mean and how a tensor's numbers
-are stored. It differs from `gguf.GGUFReader` by time (0.05 s against 2 s for 98,000 strings) and by what it refuses.
-Source: the GGUF specification of the ggml project (docs/gguf.md).
+Reads versions 2 and 3 of the format, little-endian. It allocates nothing before it knows that the file is long enough: a count
+is checked against the bytes that are left, and against a limit. Does not know what the keys mean or how a tensor's numbers are
+stored. It differs from `gguf.GGUFReader` in time (0.05 s instead of 2 s for 98,000 strings) and in what it refuses. Source: the
+GGUF specification of the ggml project (docs/gguf.md).
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ class TensorInfo:
 
 @attrs.frozen
 class GgufHeader:
-    """What the head of a file says. Metadata values are int, float, bool, str, or lists of one of these."""
+    """The contents of a header. Metadata values are int, float, bool, str, or lists of one of these."""
 
     metadata: Mapping[str, object]
     tensors: Mapping[str, TensorInfo]
 
 
 def read_header(data: mmap | bytes) -> GgufHeader:
-    """Parse the head of a GGUF file; raises `ModelRefused` with the reason where it is damaged, lying or not served."""
+    """Parse the header of a GGUF file; raises `ModelRefused` with the reason where it is damaged, wrong or not served."""
     cursor = _Cursor(data)
     if bytes(data[:4]) != MAGIC:
         raise ModelRefused("not a GGUF file: it does not begin with 'GGUF'")
@@ -80,7 +80,7 @@ def read_header(data: mmap | bytes) -> GgufHeader:
 
 
 class _Cursor:
-    """A position in the file. Every read first holds what it needs against what is left."""
+    """A position in the file. Every read first checks that enough bytes are left."""
 
     def __init__(self, data: mmap | bytes) -> None:
         self.data = data
@@ -88,10 +88,11 @@ class _Cursor:
         self.position = 0
 
     def need(self, size: int, what: str) -> None:
-        """Refuse the file unless `size` more bytes are there."""
+        """Refuse the file unless it has `size` more bytes."""
         if size > self.size - self.position:
             raise ModelRefused(
-                f"the GGUF file is cut off or lies: {what} at byte {self.position} needs {size} bytes of {self.size}"
+                "the GGUF file is truncated or its header is wrong: "
+                f"{what} at byte {self.position} needs {size} bytes of {self.size}"
             )
 
     def number(self, kind: struct.Struct) -> int:
@@ -102,7 +103,7 @@ class _Cursor:
         return value  # type: ignore[no-any-return]
 
     def count(self, what: str, most: int, *, least_bytes: int) -> int:
-        """Read a count of things of which each takes at least `least_bytes`."""
+        """Read a count of items that take at least `least_bytes` each."""
         count = self.number(_U64)
         if count > most:
             raise ModelRefused(f"the GGUF file claims {count} {what}; at most {most} are read")
@@ -134,9 +135,11 @@ class _Cursor:
         except UnicodeDecodeError:
             raise ModelRefused(f"{what}: entry {len(texts)} is not UTF-8") from None
         except struct.error:
-            pass  # cut inside a length: told below
+            pass  # truncated inside a length: refused below
         if len(texts) < count:
-            raise ModelRefused(f"the GGUF file is cut off or lies: {what} ends at entry {len(texts)} of {count}")
+            raise ModelRefused(
+                f"the GGUF file is truncated or its header is wrong: {what} ends at entry {len(texts)} of {count}"
+            )
         self.position = position
         return texts
 
@@ -163,12 +166,12 @@ def _decode(raw: bytes, what: str) -> str:
 
 
 def _read_metadata(cursor: _Cursor, key_count: int) -> dict[str, object]:
-    """Read the key-value pairs; a key that comes twice is refused, because readers differ in which one they take."""
+    """Read the key-value pairs; a key that occurs twice is refused, because readers differ in which one they use."""
     metadata: dict[str, object] = {}
     for _ in range(key_count):
         key = cursor.string(MAX_NAME_BYTES, "a metadata key")
         if key in metadata:
-            raise ModelRefused(f"the GGUF metadata key {key!r} comes twice")
+            raise ModelRefused(f"the GGUF metadata key {key!r} occurs twice")
         metadata[key] = _read_value(cursor, key)
     return metadata
 
@@ -210,7 +213,7 @@ def _place(directory: list[TensorInfo], header_end: int, alignment: int) -> dict
     placed: dict[str, TensorInfo] = {}
     for info in directory:
         if info.name in placed:
-            raise ModelRefused(f"the tensor {info.name!r} comes twice")
+            raise ModelRefused(f"the tensor {info.name!r} occurs twice")
         if info.start % alignment:
             raise ModelRefused(f"the tensor {info.name!r} is not aligned to {alignment} bytes")
         placed[info.name] = attrs.evolve(info, start=data_start + info.start)

@@ -1,6 +1,6 @@
 """A GGUF file becomes a loaded model, or only its front.
 
-Owns the order of the steps: head, sizes, weights, what lies beside. Refuses to know what the tokenizer's keys mean.
+Has the order of the steps: header, sizes, weights, the files next to it. Does not know what the tokenizer's keys mean.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_sidecar
 
 EMBEDDING = "token_embd.weight"
-# What ends an answer: the end of a text, and where a family tells them apart, the end of a turn or of a message.
+# The tokens that end an answer: the end of a text and, in families that have them, the end of a turn or of a message.
 _EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
 def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the file at `path` and what lies beside it; raises `ModelRefused`."""
+    """Read the file at `path` and the files next to it; raises `ModelRefused`."""
     with GgufFile(path) as file:
         metadata, shape = file.header.metadata, _shape(file, options)
         source = InterleavedSource(file, shape.head_size) if gguf_family(metadata).half_split else file
@@ -33,16 +33,16 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
 
 
 def read_gguf_front(path: Path, options: LoadOptions) -> ModelFront:
-    """Read the head of the file at `path` and what lies beside it; raises `ModelRefused`."""
+    """Read the header of the file at `path` and the files next to it; raises `ModelRefused`."""
     with GgufFile(path) as file:
         return _front(path, file.header.metadata, _shape(file, options))
 
 
 def _shape(file: GgufFile, options: LoadOptions) -> LlamaShape:
     embedding = file.shapes().get(EMBEDDING, ())
-    gguf_family(file.header.metadata)  # what kind of model it is counts before what is missing in it
+    gguf_family(file.header.metadata)  # an unknown architecture is a better reason than a missing tensor
     if len(embedding) != 2:
-        raise ModelRefused(f"the tensor {EMBEDDING} is missing or no matrix")
+        raise ModelRefused(f"the tensor {EMBEDDING} is missing or is not a matrix")
     return llama_shape(file.header.metadata, embedding[0], options.context_tokens, file.shapes().keys())
 
 

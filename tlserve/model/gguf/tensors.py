@@ -1,7 +1,7 @@
 """The tensors of a GGUF file as rows of float32.
 
-Owns the mapping of the file and the check that every tensor lies inside it. The `gguf` package knows the quantised types and
-turns them into float32. Refuses to know which tensors a model needs.
+Maps the file and checks that every tensor is inside it. The `gguf` package knows the quantised types and turns them into
+float32. Does not know which tensors a model needs.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MAX_TENSOR_VALUES = 1 << 36
 
 
 class GgufFile:
-    """An open GGUF file: a `llama_weights.TensorSource`. Close it when the weights are read; a context manager."""
+    """An open GGUF file: a `llama.tensors.TensorSource`. Close it when the weights are read; a context manager."""
 
     def __init__(self, path: Path) -> None:
         try:
@@ -47,7 +47,9 @@ class GgufFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(BufferError):  # an error on its way still holds a view: the mapping goes with it
+        with contextlib.suppress(
+            BufferError
+        ):  # an error that is being raised still holds a view: the mapping ends with it
             self._data.close()
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
@@ -110,5 +112,5 @@ def _checked_kind(info: TensorInfo, file_bytes: int) -> GGMLQuantizationType:
         raise ModelRefused(f"the tensor {info.name!r}: rows of {info.shape[-1]} are not whole blocks of {kind.name}")
     end = info.start + values // info.shape[-1] * _row_bytes(info.shape[-1], kind)
     if end > file_bytes:
-        raise ModelRefused(f"the tensor {info.name!r} ends at byte {end}, the file at {file_bytes}: it is cut off")
+        raise ModelRefused(f"the tensor {info.name!r} ends at byte {end}, the file at {file_bytes}: it is truncated")
     return kind

@@ -1,9 +1,8 @@
 """Sizes and constants from a Hugging Face config.json; what is not served is refused by field and value.
 
-Owns the table of architectures: what of each is fixed, and which of its fields decide the rest. A field that transformers
-does not read for an architecture is not read here. Refuses to know weights, rotation (`hf_rope`) and in what layers differ
-(`hf_layers`).
-Source: the `configuration_*` and `modeling_*` files of transformers 5.24.
+Has the table of architectures: what is fixed in each, and which of its fields decide the rest. A field that transformers does
+not read for an architecture is not read here. Knows nothing of weights; `rope` reads the rotation, `layers` what differs
+between layers. Source: the `configuration_*` and `modeling_*` files of transformers 5.24.
 """
 
 from __future__ import annotations
@@ -30,9 +29,9 @@ CONFIG = "config.json"
 
 @attrs.frozen(kw_only=True)
 class HfFamily:
-    """One `model_type`. A part is there always (True), never (False), or as the field `attention_bias` says (None).
+    """One `model_type`. A part is always present (True), never (False), or as the field `attention_bias` says (None).
 
-    `windows` reads the window of every layer; `tied` and the sizes are what holds where a field is left out.
+    `windows` reads the window of every layer; `tied` and the sizes apply where a field is missing.
     """
 
     model_class: str
@@ -107,7 +106,7 @@ def hf_shape(document: Mapping[str, object], context_tokens: int = 0) -> LlamaSh
 
 
 def is_tied(document: Mapping[str, object]) -> bool:
-    """Say whether the output matrix is the embedding."""
+    """Return whether the output matrix is the embedding."""
     config = Fields(document, f"{CONFIG}: ")
     return config.flag("tie_word_embeddings", default=_family(config).tied)
 
@@ -125,7 +124,7 @@ def _family(config: Fields) -> HfFamily:
 
 
 def _divided(config: Fields, hidden: int, heads: int) -> int:
-    """Return the head size where the config leaves it out."""
+    """Return the head size where the config does not give it."""
     if not config.has("head_dim") and hidden % heads:
         raise config.refusal("hidden_size", f"{hidden} cannot be shared by {heads} heads evenly")
     return hidden // heads

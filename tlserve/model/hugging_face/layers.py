@@ -1,7 +1,7 @@
-"""In what the layers of a Hugging Face model differ: how far each looks back, and in which of them nothing turns.
+"""How the layers of a Hugging Face model differ: the window of each, and which of them have no rotation.
 
-Owns `sliding_window` and the fields around it, and `no_rope_layers`; each architecture reads them in its own way, one function
-each. Source: the `configuration_*` files of transformers 5.24.
+Reads `sliding_window` and its related fields, and `no_rope_layers`. Each architecture reads them in its own way, by one
+function. Source: the `configuration_*` files of transformers 5.24.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tlserve.model.fields import Fields
 WindowsReader = Callable[[Fields, int, tuple[int, ...]], tuple[int, ...]]
 """(config, layers, unrotated layers) -> the window of every layer, () where there is none; raises `ModelRefused`."""
 
-_WINDOW = 4096  # where the field is left out
+_WINDOW = 4096  # where the field is missing
 
 
 def no_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
@@ -30,13 +30,13 @@ def uniform_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> 
 
 
 def late_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
-    """Return windows from layer `max_window_layers` on, if they are switched on at all (qwen2, qwen3)."""
+    """Return windows from layer `max_window_layers` on, if windows are switched on (qwen2, qwen3)."""
     first = config.integer("max_window_layers", 0, 1 << 20, default=28)
     return _chosen_windows(config, _WINDOW, layers, range(first, layers))
 
 
 def unrotated_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:
-    """Return windows for the layers in which nothing turns, if they are switched on at all (smollm3)."""
+    """Return windows for the layers without rotation, if windows are switched on (smollm3)."""
     return _chosen_windows(config, 0, layers, unrotated)
 
 
@@ -66,7 +66,7 @@ def _window(config: Fields, left_out: int) -> int:
 
 
 def unrotated_layers(config: Fields, layers: int) -> tuple[int, ...]:
-    """Return the layers in which nothing turns; the field's name notwithstanding, a 1 in it means that heads turn."""
+    """Return the layers without rotation; despite the name of the field, a 1 in it means that heads are rotated."""
     turns = config.get("no_rope_layers")
     if turns is None:
         every = config.integer("no_rope_layer_interval", 1, 1 << 20, default=4)

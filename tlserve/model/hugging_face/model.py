@@ -1,7 +1,7 @@
 """A Hugging Face directory becomes a loaded model, or only its front.
 
-Owns the order of the steps: config, tokenizer, what lies beside, weights; and which of the files says what ends an answer.
-Refuses to know their formats.
+Has the order of the steps: config, tokenizer, the files next to it, weights. Decides which file says what ends an answer. Does
+not know their formats.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_hf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory `path`; raises `ModelRefused`."""
     config = read_json(path / CONFIG)
     shape = hf_shape(config, options.context_tokens)
-    front = _front(path, config, shape)  # what is refused is refused before the weights are read
+    front = _front(path, config, shape)  # a model that is refused is refused before its weights are read
     model, parameters = _build(path, config, shape, options)
     description = _describe(front.name, shape, f", {parameters / 1e6:.3g}M parameters")
     return LoadedModel.of(attrs.evolve(front, description=description), model, model.weights_bytes)
@@ -74,7 +74,7 @@ def _build(path: Path, config: Mapping[str, object], shape: LlamaShape, options:
 
 
 def _check_tensors(weights: HfWeights, shape: LlamaShape, *, tied: bool) -> None:
-    """Refuse by their own names what is missing, misshapen, or would be left out."""
+    """Refuse a tensor that is missing, has a wrong shape, or would be ignored, by the name in its file."""
     expected, found = expected_shapes(shape, tied=tied), weights.shapes()
     check_shapes(expected, found, hf_name)
     for name in found.keys() - expected.keys():

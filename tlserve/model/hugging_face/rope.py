@@ -1,8 +1,8 @@
-"""How a Hugging Face config says that heads turn with the position, and how long a context that gives.
+"""The rotation of heads in a Hugging Face config, and the context length that follows from it.
 
-Owns `rope_theta`, `rope_scaling` and `rope_parameters`, the old and the new way to write the same. What a kind does not know is
-refused by name, because a number that is not used changes every answer. Refuses to know what a kind computes (`rope_scaling`).
-Source: `modeling_rope_utils` of transformers, and where versions differ what 5.24 does.
+Reads `rope_theta`, `rope_scaling` and `rope_parameters`, the old and the new way to write the same. A number that a kind of
+scaling does not know is refused by name, because ignoring it would change every answer. Does not know what a kind computes
+(`rope_scaling`). Source: `modeling_rope_utils` of transformers; where versions differ, 5.24.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, Rope
 
 @attrs.frozen(kw_only=True)
 class Rope:
-    """`trained`: the context to serve by default, `longest`: the most that may be asked for."""
+    """`trained`: the context to serve by default, `longest`: the longest that can be requested."""
 
     base: float
     linear_factor: float = 1.0
@@ -29,7 +29,7 @@ class Rope:
 
 @attrs.frozen
 class _Kind:
-    """One `rope_type`: the numbers it knows, and how it is read. `read` takes (its numbers, base, max_position_embeddings)."""
+    """One `rope_type`: the numbers that it has, and its reader. `read` takes (its numbers, base, max_position_embeddings)."""
 
     knows: str
     read: Callable[[Fields, float, int], Rope]
@@ -46,7 +46,7 @@ def read_rope(config: Fields, default_base: float) -> Rope:
     for key in numbers.values:
         if key not in _COMMON and key not in _KINDS[name].knows.split():
             raise numbers.refusal(key, f"{numbers.get(key)!r:.60} is not served for the kind {name}")
-    numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "heads that turn whole")
+    numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "whole heads rotated")
     return _KINDS[name].read(numbers, base, context)
 
 

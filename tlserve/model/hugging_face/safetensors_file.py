@@ -1,8 +1,8 @@
 """The tensors of safetensors files as rows of float32, with every size and offset checked before it is used.
 
-Owns the bytes of the format: the length of the header, its JSON, the placement of data. Floats of 16 and 32 bits are read; other
-types may be in a file, and are refused when their rows are asked for. Refuses to know which tensors a model needs, and other
-files of numbers: a pickle can run code. Source: the format section of the safetensors project's README.
+Reads the format: the length of the header, its JSON, the placement of data. Floats of 16 and 32 bits are read. A file can have
+other types; they are refused when their rows are requested. Does not know which tensors a model needs. Reads no other kind of
+file: a pickle can run code. Source: the format section of the safetensors project's README.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _GGML_KINDS = {"F32": 0, "F16": 1, "BF16": 30}
 
 @attrs.frozen
 class StoredTensor:
-    """One entry of a header: its data lies in bytes `start` to `end` of the file."""
+    """One entry of a header: its data is bytes `start` to `end` of the file."""
 
     kind: str
     shape: tuple[int, ...]
@@ -73,7 +73,7 @@ class SafetensorsFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(BufferError):  # a view that is still held keeps the mapping until it goes
+        with contextlib.suppress(BufferError):  # a view that is still held keeps the mapping until it is released
             self.data.close()
 
     def rows(self, name: str, start: int, end: int) -> F32:
@@ -87,9 +87,7 @@ class SafetensorsFile:
         """Return GGML's number of a tensor's type and the bytes of its rows, (outputs, row bytes): a view of the file."""
         info = self.tensors[name]
         if info.kind not in _GGML_KINDS:
-            raise ModelRefused(
-                f"the tensor {name[:100]!r} is of the type {info.kind}; read are {', '.join(_GGML_KINDS)}"
-            )
+            raise ModelRefused(f"the tensor {name[:100]!r} has the type {info.kind}; served: {', '.join(_GGML_KINDS)}")
         if not info.shape or info.start == info.end:
             raise ModelRefused(f"the tensor {name[:100]!r} is a single number or empty, not a vector or a matrix")
         raw = np.frombuffer(self.data, np.uint8, info.end - info.start, info.start)
@@ -107,13 +105,14 @@ def _to_float32(kind: int, raw: U8) -> F32:
 
 
 def read_header(data: mmap.mmap | bytes, file: str) -> dict[str, StoredTensor]:
-    """Return the tensors of a file by name; raises `ModelRefused` where it is damaged or lying."""
+    """Return the tensors of a file by name; raises `ModelRefused` where it is damaged or wrong."""
     if len(data) < 8:
         raise ModelRefused(f"{file} is not a safetensors file: it has {len(data)} bytes")
     (size,) = struct.unpack_from("<Q", data)
     if size > min(MAX_HEADER_BYTES, len(data) - 8):
         raise ModelRefused(
-            f"{file} is cut off or lies: its header claims {size} bytes of {len(data)}; at most {MAX_HEADER_BYTES} are read"
+            f"{file} is truncated or its header is wrong: it claims {size} bytes of {len(data)}; "
+            f"at most {MAX_HEADER_BYTES} are read"
         )
     document = _read_json(bytes(data[8 : 8 + size]), file)
     document.pop("__metadata__", None)
@@ -135,10 +134,10 @@ def _read_json(raw: bytes, file: str) -> dict[str, Any]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that comes twice: readers differ in which one they take."""
+    """Refuse a key that occurs twice: readers differ in which one they use."""
     document = dict(pairs)
     if len(document) < len(pairs):
-        raise ValueError("a name comes twice")
+        raise ValueError("a name occurs twice")
     return document
 
 
@@ -161,7 +160,7 @@ def _entry(name: str, entry: Any, data_start: int, file: str) -> StoredTensor:
 
 
 def _are_sizes(values: Any) -> TypeGuard[list[int]]:
-    """Say whether `values` is a list of whole numbers from 0 up."""
+    """Return whether `values` is a list of whole numbers from 0 up."""
     return isinstance(values, list) and all(type(value) is int and 0 <= value < 1 << 48 for value in values)
 
 
@@ -174,4 +173,6 @@ def _check_placement(tensors: Mapping[str, StoredTensor], start: int, end: int, 
             raise ModelRefused(f"{file}: the data of the tensor {name[:100]!r} {fault}")
         place = info.end
     if place != end:
-        raise ModelRefused(f"{file} has {end} bytes, but its tensors end at byte {place}: it is cut off or lies")
+        raise ModelRefused(
+            f"{file} has {end} bytes, but its tensors end at byte {place}: it is truncated or its header is wrong"
+        )

@@ -1,7 +1,7 @@
 """The tokenizer files of a Hugging Face directory -> the metadata that `text` builds a tokenizer from.
 
-Owns tokenizer.json's place, and which ids begin and end a text: tokenizer_config.json and special_tokens_map.json name them by
-their spelling, config.json by number. Refuses to know how text becomes ids.
+Finds tokenizer.json and the ids that begin and end a text: tokenizer_config.json and special_tokens_map.json name them by
+their spelling, config.json by number. Does not know how text becomes ids.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_tokenizer(
     """
     if not (directory / TOKENIZER).is_file():
         others = [name for name in ("tokenizer.model", "vocab.json", "vocab.txt") if (directory / name).is_file()]
-        also = f"; {others[0]} alone is not read: save it with a fast tokenizer of transformers" if others else ""
+        also = f"; {others[0]} alone cannot be read: save it with a fast tokenizer of transformers" if others else ""
         raise ModelRefused(f"it has no {TOKENIZER}{also}")
     text = read_text(directory / TOKENIZER, MAX_TOKENIZER_BYTES)
     ids = _ids(text, vocabulary)

@@ -1,7 +1,7 @@
-"""The weights of a Hugging Face directory: its safetensors files, under the names that `llama_weights` asks for.
+"""The weights of a Hugging Face directory: its safetensors files, under GGUF's names for a llama.
 
-Owns which files belong to a model, the names of its tensors, and that the two halves of a head are stored apart. Refuses to know
-sizes. Weights that are only there as a pickle are refused: reading one can run code.
+Knows which files belong to a model and the names of its tensors, but no sizes. Weights that exist only as a pickle are refused,
+because reading one can run code.
 Source: `modeling_llama` and its kin in transformers; the index format of `save_pretrained`.
 """
 
@@ -52,7 +52,7 @@ _TABLES = re.compile(r".*\.rotary_emb\.inv_freq")  # old checkpoints hold a copy
 
 @attrs.frozen(eq=False)
 class HfWeights:
-    """An open `llama_weights.TensorSource`: GGUF's names -> (file, its own name). Close it by the stack that opened it."""
+    """An open `llama.tensors.TensorSource`: GGUF's names -> (file, its own name). The stack that opened it closes it."""
 
     home: Mapping[str, tuple[SafetensorsFile, str]]
     files: tuple[SafetensorsFile, ...]
@@ -97,7 +97,7 @@ def open_weights(directory: Path, stack: ExitStack, *, tied: bool) -> HfWeights:
     for file in files:
         for own, name in _known_names(file, tied):
             if name in home:
-                raise ModelRefused(f"the tensor {own[:100]!r} is in {home[name][0].name} and in {file.name}")
+                raise ModelRefused(f"the tensor {own[:100]!r} is in both {home[name][0].name} and {file.name}")
             home[name] = (file, own)
     return HfWeights(home, files)
 
@@ -112,7 +112,7 @@ def hf_name(name: str) -> str:
 
 
 def _known_names(file: SafetensorsFile, tied: bool) -> Iterator[tuple[str, str]]:
-    """Yield (name in the file, GGUF's name); refuses what no part of the forward pass would read."""
+    """Yield (name in the file, GGUF's name); refuses a tensor that no part of the forward pass would read."""
     for own in file.tensors:
         if _TABLES.fullmatch(own) or (tied and own == "lm_head.weight"):
             continue
@@ -135,20 +135,22 @@ def weight_files(directory: Path) -> list[Path]:
         return [directory / name for name in _shards(read_json(directory / INDEX))]
     pickles = sorted(path.name for pattern in ("*.bin", "*.pt", "*.pth") for path in directory.glob(pattern))
     also = (
-        f"; {pickles[0]} is a pickle, which can run code and is not read: convert it to safetensors" if pickles else ""
+        f"; {pickles[0]} is a pickle, which can run code, so it is not read: convert it to safetensors"
+        if pickles
+        else ""
     )
     raise ModelRefused(f"it has neither {WHOLE} nor {INDEX}{also}")
 
 
 def _shards(index: Mapping[str, object]) -> list[str]:
-    """Return the file names of an index; each must be a plain name beside it."""
+    """Return the file names of an index; each must be the name of a file next to it."""
     places = index.get("weight_map")
     if not isinstance(places, dict) or not places or not all(isinstance(name, str) for name in places.values()):
         raise ModelRefused(f"{INDEX}: weight_map must be an object of file names")
     names = sorted(set(places.values()))
     for name in names:
         if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,200}\.safetensors", name):
-            raise ModelRefused(f"{INDEX} names the file {name[:100]!r}; a shard is a .safetensors file beside it")
+            raise ModelRefused(f"{INDEX} names the file {name[:100]!r}; a shard is a .safetensors file next to it")
     if len(names) > MAX_SHARDS:
         raise ModelRefused(f"{INDEX} names {len(names)} files; at most {MAX_SHARDS} are read")
     return names

@@ -1,8 +1,8 @@
-"""Sizes and constants of the llama and its kin, from GGUF metadata; what is not served is refused by name.
+"""Sizes and constants of the Llama family, from GGUF metadata; a value that is not served is refused by name.
 
-Owns the keys `general.architecture` and `<architecture>.*`. Refuses to know what is in tensors; of their names it asks whether a
-llama has biases, which the metadata do not say. Source: the GGUF specification, section "LLM"; `gguf.constants`; llama.cpp for
-what each architecture means: where the halves of a head turn together, and in which layers of smollm3 nothing turns.
+Reads the keys `general.architecture` and `<architecture>.*`. Reads no tensors; their names say whether a llama has biases,
+which the metadata do not say. Source: the GGUF specification, section "LLM"; `gguf.constants`; llama.cpp for the meaning of
+each architecture: where the halves of a head are rotated together, and which layers of smollm3 have no rotation.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Metadata = Mapping[str, object]
 
 @attrs.frozen(kw_only=True)
 class GgufFamily:
-    """What the name of an architecture says. `half_split`: query and key rows are stored half by half."""
+    """What an architecture implies. `half_split`: query and key rows are stored half by half."""
 
     half_split: bool = False
     qkv_bias: bool = False
@@ -104,7 +104,7 @@ def _fields_of(metadata: Metadata, prefix: str) -> Fields:
 
 
 def checked_shape(shape: LlamaShape) -> LlamaShape:
-    """Return `shape`; raises `ModelRefused` where its sizes do not fit one another, wherever they came from."""
+    """Return `shape`; raises `ModelRefused` where its sizes do not fit each other."""
     if shape.heads % shape.kv_heads:
         raise ModelRefused(f"{shape.heads} query heads cannot share {shape.kv_heads} key heads evenly")
     if shape.rotated % 2:
@@ -115,28 +115,28 @@ def checked_shape(shape: LlamaShape) -> LlamaShape:
         )
     if shape.context_tokens * shape.rotated // 2 > MAX_ROPE_ANGLES:
         raise ModelRefused(
-            f"a context of {shape.context_tokens} tokens needs too large rope tables; set a smaller context_tokens"
+            f"a context of {shape.context_tokens} tokens needs rope tables that are too large; set a smaller context_tokens"
         )
     return shape
 
 
-def chosen_context(trained: int, wanted: int, most: int) -> int:
-    """Return the context to serve: `wanted`, or `trained` where it is 0; refuses one past `most`."""
-    if wanted > most:
-        raise ModelRefused(f"context_tokens {wanted} is more than the model's {most}")
-    return wanted or trained
+def chosen_context(trained: int, requested: int, most: int) -> int:
+    """Return the context to serve: `requested`, or `trained` where it is 0; refuses one past `most`."""
+    if requested > most:
+        raise ModelRefused(f"context_tokens {requested} is more than the model's {most}")
+    return requested or trained
 
 
 def _refuse_what_is_not_served(fields: Fields, family: GgufFamily, head_size: int, vocabulary: int) -> None:
     """Refuse variants of the family whose answers would be wrong."""
     if fields.integer("attention.value_length", 1, 1024, default=head_size) != head_size:
-        raise ModelRefused("values of another length than keys are not served")
+        raise ModelRefused("values whose length differs from that of keys are not served")
     if fields.get("expert_count") not in (None, 0):
         raise ModelRefused("mixtures of experts are not served")
     if fields.get("attention.sliding_window") not in (None, 0) and not family.may_have_window:
         raise fields.refusal("attention.sliding_window", "is not served for this architecture")
     fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
-    fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens alone")
+    fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens only")
     if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
         raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")
 
@@ -147,17 +147,17 @@ def _refuse_tokens_without_rows(metadata: Metadata, vocabulary: int) -> None:
         raise ModelRefused(f"the tokenizer has {len(tokens)} tokens, the embedding only {vocabulary} rows")
 
 
-def _context(fields: Fields, wanted: int) -> int:
-    """Return the context: the wanted one, or what the model was trained for, or what yarn makes of that."""
+def _context(fields: Fields, requested: int) -> int:
+    """Return the context: the requested one, or the trained one, which yarn may lengthen."""
     trained = fields.integer("context_length", 1, MAX_CONTEXT_TOKENS)
     if fields.get("rope.scaling.type") == "yarn" and fields.has("rope.scaling.original_context_length"):
         original = fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS)
         trained = max(trained, min(int(original * fields.positive("rope.scaling.factor")), MAX_CONTEXT_TOKENS))
-    return chosen_context(trained, wanted, trained)
+    return chosen_context(trained, requested, trained)
 
 
 def _linear_factor(fields: Fields) -> float:
-    """Return by what positions are divided: 1, or the factor of linear scaling."""
+    """Return the divisor of positions: 1, or the factor of linear scaling."""
     if fields.get("rope.scaling.type") == "linear":
         return fields.positive("rope.scaling.factor")
     return fields.positive("rope.scale_linear", 1.0)

@@ -1,8 +1,7 @@
-"""Query and key rows that a file stores half by half, in the order that the rotation turns them.
+"""Query and key rows that a file stores half by half, in the order of the rotation.
 
-Owns that one change of order. In Hugging Face checkpoints, and in GGUF files of some architectures, components i and i + D / 2
-of a head turn together; here 2 i and 2 i + 1 do (see `kernels.reference.rope`). Scores stay the same, because queries and
-keys change alike.
+In Hugging Face checkpoints, and in GGUF files of some architectures, components i and i + D / 2 of a head are rotated together;
+here 2 i and 2 i + 1 are (see `kernels.reference.rope`). Scores stay the same, because queries and keys change in the same way.
 """
 
 from __future__ import annotations

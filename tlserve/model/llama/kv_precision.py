@@ -1,7 +1,8 @@
-"""Keys and values in the precision they are kept in: half or single.
+"""Keys and values in the precision of the store: half or single.
 
-Owns the rounding. What is stored is always finite: nan becomes 0 and what is too large the greatest finite number, because a
-masked key has probability 0, and 0 * nan would reach other rows. Attention reads back what was stored, in prefill too.
+Rounds them. A stored number is always finite: nan becomes 0, and a number that is too large becomes the greatest finite one,
+because a masked key has probability 0, and 0 * nan would reach other rows. Attention reads the stored numbers back, also in
+prefill.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def to_stored(x: F32, precision: str) -> Stored:
 
 
 class PositionStore:
-    """A `kernels.interface.KvStore` of (layers, slots, kv_heads, head_size): plain, for arithmetic that copies what it reads."""
+    """A `kernels.interface.KvStore` of (layers, slots, kv_heads, head_size): simple, for arithmetic that copies keys."""
 
     def __init__(
         self, *, layers: int, kv_heads: int, head_size: int, blocks: int, block_size: int, precision: str

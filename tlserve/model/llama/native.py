@@ -1,7 +1,7 @@
 """The llama on the native kernels: weights packed once, then one native call for each step.
 
-Owns what crosses into C: which matrix is which, and the layout of the store. Refuses to know how anything is computed; the order
-of every sum is told in `kernels/native`, and `reference` is the same in numpy.
+Has what crosses into C: the names of matrices and vectors, and the layout of the store. Knows nothing of the arithmetic:
+`kernels/native` states the order of every sum, and `reference` is the same in numpy.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ _KEY_TILE = 16
 class NativeKvStore:
     """A `kernels.interface.KvStore`: for each block and layer, keys (kv_heads, D, block_size), values (kv_heads, block_size, D).
 
-    D of the values is padded to a multiple of 16. The memory is touched only where something was written: all layers of a block
-    lie together, because the system gives memory in pages of up to 2 MB.
+    D of the values is padded to a multiple of 16. The memory is touched only where something was written. All layers of a
+    block are adjacent, because the system gives memory in pages of up to 2 MB.
     """
 
     def __init__(self, shape: LlamaShape, blocks: int, block_size: int, precision: str) -> None:
@@ -53,9 +53,10 @@ class NativeKvStore:
 
 
 class _ReusedRows:
-    """Rows of float32 that are written anew in every step, in memory that is kept as long as nobody else holds it.
+    """Rows of float32 that every step writes, in memory that is used again once the caller has released the last rows.
 
-    Fresh memory for the logits of 32 rows costs the system 1500 page faults, a tenth of a step.
+    New memory for the logits of 32 rows costs 1500 page faults, a tenth of a step. Every view of the memory holds a reference
+    to it, so the number of references says whether the caller still has one.
     """
 
     def __init__(self, width: int) -> None:
@@ -63,14 +64,14 @@ class _ReusedRows:
         self._memory = np.empty(0, np.float32)
 
     def take(self, rows: int) -> NDArray[np.float32]:
-        """Return (rows, width) with any content. A view that is still held somewhere is left alone."""
+        """Return (rows, width) with any content. Memory of which a view is still held is not used again."""
         size = rows * self._width
         if self._memory.size < size or sys.getrefcount(self._memory) > _OWN_REFERENCES:
             self._memory = np.empty(size, np.float32)
         return self._memory[:size].reshape(rows, self._width)
 
 
-_OWN_REFERENCES = 2  # the attribute's, and that of the call which counts
+_OWN_REFERENCES = 2  # of the memory without any view: the attribute, and the argument of getrefcount
 
 
 class NativeLlamaModel:
@@ -115,7 +116,7 @@ class NativeLlamaModel:
         return self._spec
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
-        """Reserve room for `blocks` blocks of keys and values."""
+        """Reserve memory for `blocks` blocks of keys and values."""
         return NativeKvStore(self._shape, blocks, block_size, self._numerics.kv_precision)
 
     def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:

@@ -1,7 +1,7 @@
-"""A trial at start: whether the native kernels agree with numpy to the bit, here and now.
+"""The test at the start: whether the native kernels agree with the reference to the bit, on this machine.
 
-Owns the cases. Each product of the model's own kinds and depths, on a few columns; and a whole step of a small llama with the
-model's heads, over random weights of those kinds. Some milliseconds in all. Refuses to know what is done about a disagreement.
+The cases: a product of each kind and depth that the model has, on a few columns; and a whole step of a small llama with the
+model's heads, over random weights of those kinds. They take some milliseconds in total. `build` decides what follows.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
 
 F32 = NDArray[np.float32]
 
-_COLUMNS = 48  # of a product that is tried: more than one pair of panels
+_COLUMNS = 48  # of a tested product: more than one pair of panels
 _ROWS = 7  # more than one tile of rows
 _TOKENS = 19  # more than one tile of keys, and more than one block of the small store
-_WINDOW = 5  # so short that rows leave keys out, and a tile of them
+_WINDOW = 5  # so short that rows do not see all keys, nor a whole tile of them
 _BLOCK_SIZE = 16
 _FLOAT_BYTES = {0: 4, 1: 2, 30: 2}
 
@@ -99,7 +99,7 @@ def _steps_agree(
 
 
 def _small_shape(shape: LlamaShape, hidden: int, intermediate: int) -> LlamaShape:
-    """Return the shape with two layers, two key heads at most, and little else; of the layers one has what some of them have."""
+    """Return `shape` with two small layers and at most two key heads; a part of some layers is in one of the two."""
     kv_heads = min(shape.kv_heads, 2)
     return attrs.evolve(
         shape,
@@ -152,7 +152,7 @@ def _random_vectors(shape: LlamaShape, random: np.random.Generator) -> dict[str,
 
 
 def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:
-    """Return a matrix of random bytes with sane scales; of type F32 where `kind` is not kept or rows are not whole blocks."""
+    """Return a matrix of random bytes with usual scales; of type F32 where `kind` is not kept or rows are not whole blocks."""
     if kind not in KINDS or inputs % values_per_block(kind):
         kind = 0
     if kind in FLOAT_KINDS:
@@ -194,7 +194,7 @@ def _float_rows(kind: int, values: F32) -> NDArray[np.uint8]:
 
 
 def _run(model: Model, shape: LlamaShape) -> StepOutput:
-    """Run one sequence as one step, then again its last token."""
+    """Run one sequence as one step."""
     tokens = np.arange(min(_TOKENS, shape.context_tokens), dtype=np.int32)
     rows = np.arange(len(tokens), dtype=np.int32)
     blocks = -(-len(tokens) // _BLOCK_SIZE)

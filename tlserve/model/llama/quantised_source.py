@@ -1,8 +1,8 @@
 """Unquantised weights served in 8 bits: a source that stores every matrix of another one as Q8_0.
 
-Owns which matrices change: those of F16, BF16 and F32 whose rows are whole blocks of 32. Vectors and what is quantised
-already stay as they are. Both views agree: `rows` gives the values that the stored blocks stand for, so that every kind of
-kernel runs the same model. The rounding is that of the `gguf` package's Q8_0: scale amax / 127 in half precision.
+The matrices of F16, BF16 and F32 whose rows are whole blocks of 32 change. Vectors and quantised matrices stay as they are.
+Both views agree: `rows` returns the values of the stored blocks, so that every kernel runs the same model. The rounding is that
+of the `gguf` package's Q8_0: scale amax / 127 in half precision.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Rotary frequencies for contexts longer than a model was first trained for: dynamic, llama3 and yarn scaling.
 
-Owns what each kind makes of the frequencies, in float64: `frequency_factors` says by what each one is divided, `amplitude` by
-what every cosine and sine is multiplied. Both are fixed for a model and its served context, never by the length of a sequence:
-keys that are stored must not change when a sequence grows. So only tables differ, and every kernel that takes tables serves every
-kind. Linear scaling is a division of positions (`LlamaShape.rope_linear_factor`). Refuses to know files.
-Sources: Peng et al., "YaRN" (2023), sections 3.1 to 3.4; the Llama 3.1 model card; `modeling_rope_utils` of transformers.
+Each kind changes the frequencies, in float64: `frequency_factors` returns the divisor of each one, `amplitude` the factor of
+every cosine and sine. Both are fixed for a model and its served context, never by the length of a sequence, because stored keys
+must not change when a sequence grows. So only the tables differ, and every kernel that takes tables serves every kind. Linear
+scaling divides positions (`LlamaShape.rope_linear_factor`). Knows nothing of files. Sources: Peng et al., "YaRN" (2023),
+sections 3.1 to 3.4; the Llama 3.1 model card; `modeling_rope_utils` of transformers.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class RopeScaling(Protocol):
 
     @property
     def amplitude(self) -> float:
-        """By what cosines and sines are multiplied."""
+        """The factor of cosines and sines."""
 
     def frequency_factors(self, base: float, rotated: int, context_tokens: int) -> F64:
-        """Return by what each of the (rotated / 2,) frequencies base**(-2 i / rotated) is divided, float64."""
+        """Return the divisor of each of the (rotated / 2,) frequencies base**(-2 i / rotated), float64."""
 
 
 @attrs.frozen(kw_only=True)
 class DynamicScaling:
     """A larger base for contexts longer than `original` tokens, as if every sequence filled the served context.
 
-    transformers takes the base that belongs to the longest sequence so far, so that answers would depend on what else
-    was asked; at exactly the served context the two agree, and within `original` nothing is scaled.
+    transformers uses the base for the longest sequence so far, so that answers depend on other requests. At exactly the
+    served context the two agree, and within `original` nothing is scaled.
     """
 
     factor: float
@@ -67,7 +67,7 @@ class Llama3Scaling:
 
 @attrs.frozen(kw_only=True)
 class YarnScaling:
-    """Pairs that turn more than `beta_fast` times over the original context are kept, those below `beta_slow` divided."""
+    """Pairs that rotate more than `beta_fast` times over the original context are kept, those below `beta_slow` divided."""
 
     factor: float
     original: int
@@ -89,7 +89,7 @@ class YarnScaling:
         return _mixed(1 - np.clip((np.arange(rotated // 2) - low) / width, 0, 1), self.factor)
 
     def _pair_with_turns(self, turns: float, base: float, rotated: int) -> float:
-        """Return the number, not a whole one, of the pair that turns so many times over the original context."""
+        """Return the (fractional) number of the pair that rotates this many times over the original context."""
         return rotated * math.log(self.original / (turns * 2 * math.pi)) / (2 * math.log(base))
 
 

@@ -1,8 +1,8 @@
-"""A llama's tensors in the precision of their file, checked and named: what exact kernels are made from.
+"""A llama's tensors in the precision of their file, checked and named.
 
-Owns the names of a layer and the choice of what keeps its stored form. Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q3_K to Q6_K, F16, BF16
-and F32 stay as they are. Any other type becomes float32: its values need more bits than half precision has, and quantising them
-a second time would change the model.
+Has the names of a layer, and decides which types keep their stored form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q3_K to Q6_K, F16, BF16
+and F32. Any other type becomes float32: its values need more bits than half precision has, and to quantise them a second time
+would change the model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TensorSource(Protocol):
 
 @attrs.frozen(eq=False)
 class StoredMatrix:
-    """An (outputs, inputs) matrix as its file has it."""
+    """An (outputs, inputs) matrix in the form of its file."""
 
     kind: int
     outputs: int
@@ -111,7 +111,7 @@ def read_tensors(shape: LlamaShape, source: TensorSource, identity: str) -> Llam
     check_shapes(expected, shapes)
     unknown = sorted(shapes.keys() - expected.keys() - {_ROPE_FACTORS})
     if unknown:  # a forward pass without it would be another model
-        raise ModelRefused(f"the tensor {unknown[0][:80]!r} is not part of the architecture as it is served here")
+        raise ModelRefused(f"the tensor {unknown[0][:80]!r} is not part of the architecture as served here")
     embedding = _matrix(source, "token_embd.weight")
     return LlamaTensors(
         embedding=embedding,
@@ -170,7 +170,7 @@ def _matrix(source: TensorSource, name: str) -> StoredMatrix:
 
 
 def _rope_factors(source: TensorSource, shape: LlamaShape) -> NDArray[np.float64]:
-    """Return what each frequency is divided by: 1, or the tensor that the converter computed; raises `ModelRefused`."""
+    """Return the divisor of each frequency: 1, or the tensor that the converter computed; raises `ModelRefused`."""
     shapes, pairs = source.shapes(), shape.rotated // 2
     if _ROPE_FACTORS not in shapes:
         return np.ones(pairs)
