@@ -68,5 +68,5 @@ def test_an_unsupported_default_is_in_the_log(qwen2, caplog):
         load(EngineSettings(model_dir=str(qwen2), threads=1))
     messages = [record.getMessage() for record in caplog.records if record.name == "tlserve"]
     assert messages == [
-        "tiny-qwen: generation_config.json asks for typical_p 0.9, which is not served: answers are drawn without it"
+        "tiny-qwen: generation_config.json asks for typical_p 0.9, which is not served: answers are sampled without it"
     ]
