@@ -173,7 +173,7 @@ def test_ctrl_c_stops_the_answer_and_not_the_program(gated: tuple[ThreadedServer
             gate.wait_for_step()
             gate.open_one()
         gate.wait_for_step()  # the fourth step waits: the pieces of three have arrived
-        chat.type("\x03")
+        chat.press_ctrl_c()
         chat.wait_for("(stopped)")
         gate.open_all()
         chat.wait_for("> ")
@@ -191,7 +191,7 @@ def test_ctrl_c_at_the_prompt_drops_the_line_and_continues(server: ThreadedServe
         chat.wait_for("> ")
         chat.type("half a li")
         chat.wait_for("half a li")
-        chat.type("\x03")
+        chat.press_ctrl_c()
         chat.wait_for("(Ctrl-D or /quit ends)")
         chat.wait_for("> ")
         chat.type("/quit\n")

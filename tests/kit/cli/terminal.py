@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import attrs
 
@@ -45,16 +46,30 @@ class TerminalProgram:
 
     def _read(self, timeout_s: float) -> None:
         ready, _, _ = select.select([self.fd], [], [], timeout_s)
+        assert ready, f"no output for {timeout_s:.0f} s after {self.text!r}"
         try:
-            part = os.read(self.fd, 65_536) if ready else b""
+            part = os.read(self.fd, 65_536)
         except OSError:  # the other end is closed
             part = b""
-        assert part, f"no more output after {self.text!r}"
+        assert part, f"the program ended after {self.text!r}"
         self._raw += part
 
     def type(self, text: str) -> None:
-        """Type `text`; "\\x03" is Ctrl-C, "\\x04" Ctrl-D."""
+        """Type `text`; "\\x04" is Ctrl-D."""
         os.write(self.fd, text.encode())
+
+    def press_ctrl_c(self) -> None:
+        """Type Ctrl-C once the program waits: readline misses a signal that comes while it handles a character."""
+        begin = time.monotonic()
+        while not self._is_waiting():
+            assert time.monotonic() - begin < PATIENCE_S, f"the program does not wait for input after {self.text!r}"
+            select.select([], [], [], 0.001)
+        self.type("\x03")
+
+    def _is_waiting(self) -> bool:
+        """Return whether the main thread sleeps, after what it has shown."""
+        state = Path(f"/proc/{self.process.pid}/stat").read_text()
+        return state.rpartition(")")[2].split()[0] == "S"
 
     def wait_exit(self) -> int:
         """Wait for the end and return the exit code."""

@@ -19,6 +19,6 @@ def test_typed_text_arrives_and_output_is_read_without_colours() -> None:
 def test_ctrl_c_interrupts_the_program() -> None:
     with terminal_program("-c", WAIT) as program:
         program.wait_for("ready")
-        program.type("\x03")
+        program.press_ctrl_c()
         program.wait_for("KeyboardInterrupt")
         assert program.wait_exit() != 0
