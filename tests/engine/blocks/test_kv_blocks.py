@@ -36,6 +36,35 @@ def test_a_sequence_gets_consecutive_blocks_while_others_grow():
         assert table == list(range(table[0], table[0] + 12))
 
 
+def keep_in_cache(pool, blocks, cached):
+    """Release `blocks`; the cache keeps the first `cached` of them."""
+    for block in blocks:
+        assert pool.let_go(block)
+    for block in blocks[cached:]:
+        pool.put_back(block)
+
+
+@pytest.mark.spec("ENG-66")
+def test_free_blocks_are_taken_again_before_those_that_were_never_taken():
+    pool = BlockPool(4000)
+    keep_in_cache(pool, [pool.take(1, after)[0] for after in range(-1, 199, 20)], cached=10)
+    for _ in range(3):
+        taken = pool.take(9)
+        assert taken == list(range(1, 10))
+        keep_in_cache(pool, taken, cached=0)
+
+
+@pytest.mark.spec("ENG-66")
+def test_the_space_next_to_a_cached_block_that_does_not_grow_is_used():
+    pool = BlockPool(4000)
+    highest = 0
+    for _ in range(100):
+        taken = pool.take(12)
+        highest = max(highest, *taken)
+        keep_in_cache(pool, taken, cached=12)
+    assert highest == 1199
+
+
 @pytest.mark.spec("ENG-20")
 def test_the_pool_hands_out_every_block_once():
     pool = BlockPool(17)

@@ -3,16 +3,16 @@
 Owns the reference counts and the choice of the next block. Knows nothing of tokens, sequences and the prefix cache: a block
 without holders is free only after `put_back`, because the cache may still use it.
 
-A sequence gets consecutive blocks where possible: attention reads long runs faster. A new run starts in the first free stretch
-with enough space for it and some more, and a little after its left neighbour, so that the neighbour can also grow and little
-memory is touched that is never used. If no stretch has that space, it starts in the middle of the longest one.
+A sequence gets consecutive blocks where possible: attention reads long runs faster. A new run starts in the lowest free stretch
+with enough space for it, first among the blocks that were taken before: a block that was never taken costs no resident memory.
+It leaves some blocks free after a neighbour that still grows. If no stretch has that space, it starts in the longest one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-_SPARE_BLOCKS = 16  # blocks that a run leaves free for its left neighbour, and for its own growth
+_SPARE_BLOCKS = 16  # blocks that a run leaves free for its left neighbour while a sequence holds that
 
 
 class BlockPool:
@@ -23,6 +23,7 @@ class BlockPool:
         self.free_count = blocks
         self._free = np.ones(blocks, dtype=np.bool_)
         self._holders = [0] * blocks
+        self._touched = 0  # no block from here on was ever taken
 
     def holders(self, block: int) -> int:
         """Return the number of block tables that hold `block`."""
@@ -39,6 +40,7 @@ class BlockPool:
             self._free[after] = False
             self._holders[after] = 1
             taken.append(after)
+            self._touched = max(self._touched, after + 1)
         self.free_count -= count
         return taken
 
@@ -61,8 +63,14 @@ class BlockPool:
 
     def _start_of_run(self, count: int) -> int:
         edges = np.flatnonzero(np.diff(self._free.astype(np.int8), prepend=0, append=0))
-        starts, lengths = edges[::2], edges[1::2] - edges[::2]
-        roomy = lengths >= count + 2 * _SPARE_BLOCKS
-        chosen = int(np.argmax(roomy if roomy.any() else lengths))
-        start, spare = int(starts[chosen]), max(0, int(lengths[chosen]) - count)
-        return start + (min(spare // 2, _SPARE_BLOCKS) if start else 0)
+        starts, ends = edges[::2], edges[1::2]
+        lengths = ends - starts
+        # blocks whose holders are gone do not grow: only the cache keeps them
+        spared = np.array([_SPARE_BLOCKS if start and self._holders[start - 1] else 0 for start in starts])
+        for usable in (np.minimum(ends, self._touched) - starts, lengths):
+            fits = usable >= count + spared
+            if fits.any():
+                chosen = int(np.argmax(fits))
+                return int(starts[chosen] + spared[chosen])
+        longest = int(np.argmax(lengths))
+        return int(starts[longest]) + min(max(0, int(lengths[longest]) - count) // 2, int(spared[longest]))
