@@ -19,6 +19,9 @@ import attrs
 
 Tokens = tuple[int, ...]
 
+_ROOT, _BLOCK = b"prefix root", b"prefix block"
+"""What a digest is of, as BLAKE2b's personalization: no namespace, which a client can choose, has the digest of a block."""
+
 
 @attrs.define(eq=False)
 class Prefix:
@@ -60,7 +63,8 @@ class _Roots:
         """Return the namespace's root; make it if there is none."""
         root = self._roots.get(namespace)
         if root is None:
-            root = self._roots[namespace] = Prefix(-1, digest=blake2b(namespace.encode(), digest_size=32).digest())
+            name = namespace.encode(errors="surrogatepass")
+            root = self._roots[namespace] = Prefix(-1, digest=blake2b(name, digest_size=32, person=_ROOT).digest())
         return root
 
 
@@ -87,7 +91,7 @@ class HashCache(_Roots):
 
 
 def _chain(parent: Prefix, tokens: Tokens) -> bytes:
-    return blake2b(parent.digest + array("q", tokens).tobytes(), digest_size=32).digest()
+    return blake2b(parent.digest + array("q", tokens).tobytes(), digest_size=32, person=_BLOCK).digest()
 
 
 class RadixCache(_Roots):

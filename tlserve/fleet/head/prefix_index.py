@@ -20,6 +20,9 @@ LONGEST_CHAIN = 2048
 HOME_BLOCKS = 4
 """The blocks that name a conversation: enough to distinguish most, and few enough for its first turn to have them."""
 
+_ROOT, _BLOCK = b"affinity root", b"affinity block"
+"""What a name is of: a salt, which a client can choose, never has the name of a block."""
+
 Chain = tuple[bytes, ...]
 """The names of a sequence's whole blocks: each is a hash of its tokens, of all before them, and of the cache salt."""
 
@@ -28,10 +31,10 @@ def chain_of(tokens: Sequence[int], salt: str = "") -> Chain:
     """Return the names of the whole blocks of `tokens`; sequences with the same beginning share the first names."""
     ids = array("Q", tokens[: BLOCK_TOKENS * LONGEST_CHAIN]).tobytes()
     block_bytes = BLOCK_TOKENS * array("Q").itemsize
-    name = _name(salt.encode())
+    name = _name(salt.encode(errors="surrogatepass"), _ROOT)
     names = []
     for end in range(block_bytes, len(ids) + 1, block_bytes):
-        name = _name(name + ids[end - block_bytes : end])
+        name = _name(name + ids[end - block_bytes : end], _BLOCK)
         names.append(name)
     return tuple(names)
 
@@ -41,8 +44,8 @@ def home_key(chain: Chain) -> bytes:
     return chain[min(len(chain), HOME_BLOCKS) - 1] if chain else b""
 
 
-def _name(data: bytes) -> bytes:
-    return hashlib.blake2b(data, digest_size=8).digest()
+def _name(data: bytes, of: bytes) -> bytes:
+    return hashlib.blake2b(data, digest_size=8, person=of).digest()
 
 
 class PrefixIndex:
