@@ -21,12 +21,16 @@ from tlserve.config.settings import HttpSettings
 from tlserve.http.connection import Connection, ServerState
 from tlserve.http.exchange import Handler, RenderFault, Service
 from tlserve.http.messages import render_plain_fault
+from tlserve.http.sockets.stream_listener import AcceptsWaiting
 from tlserve.http.sockets.tls import shake_hands
 
 logger = logging.getLogger("tlserve.http")
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _EXHAUSTED_PAUSE_S = 0.1
+
+ACCEPTS_A_TURN = 64
+"""Connections that are accepted in one turn of the event loop: a busy server has few turns in a second."""
 
 Listener = trio.abc.Listener[trio.abc.Stream]
 
@@ -87,8 +91,10 @@ class Server:
         async with listener:
             while True:
                 await places.acquire()
-                stream = await _accept_one(listener)
-                connections.start_soon(self._serve_connection, stream, places)
+                connections.start_soon(self._serve_connection, await _accept_one(listener), places)
+                for stream in _accept_waiting(listener, min(ACCEPTS_A_TURN - 1, places.value)):
+                    places.acquire_nowait()
+                    connections.start_soon(self._serve_connection, stream, places)
 
     async def _serve_connection(self, stream: trio.abc.Stream, places: trio.Semaphore) -> None:
         self._state.open_connections += 1
@@ -107,6 +113,10 @@ class Server:
             if await shake_hands(stream):
                 return True
         return False
+
+
+def _accept_waiting(listener: Listener, most: int) -> Sequence[trio.abc.Stream]:
+    return listener.accept_waiting(most) if isinstance(listener, AcceptsWaiting) else ()
 
 
 async def _accept_one(listener: Listener) -> trio.abc.Stream:

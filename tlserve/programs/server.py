@@ -39,7 +39,8 @@ from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError
 from tlserve.fleet.node.service import NodeService
 from tlserve.http.server import Listener, Server
-from tlserve.http.sockets.listener import BoundListener, bound_addresses, open_listeners
+from tlserve.http.sockets.listener import bound_addresses, open_listeners
+from tlserve.http.sockets.stream_listener import StreamListener
 from tlserve.http.sockets.tls import Certificate, TlsListener
 from tlserve.lifecycle.drain import Drain, Phase
 from tlserve.lifecycle.reload import watch_files
@@ -128,8 +129,8 @@ def _loader(settings: Settings, loaded: LoadedModel | None) -> Callable[[], Make
 class _Entrance:
     """Bound addresses, and who may use them."""
 
-    api: Sequence[BoundListener]
-    health: Sequence[BoundListener]
+    api: Sequence[StreamListener]
+    health: Sequence[StreamListener]
     door: Door
     certificate: Certificate | None
     tracer: Tracer | None
@@ -165,7 +166,7 @@ async def _close_tracer(tracer: Tracer) -> None:
         await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
 
 
-async def _bind_health(settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+async def _bind_health(settings: Settings, stack: AsyncExitStack) -> Sequence[StreamListener]:
     try:
         address = settings.engine.health_listen
         return await _bind(address, settings, stack) if address else []
@@ -173,7 +174,7 @@ async def _bind_health(settings: Settings, stack: AsyncExitStack) -> Sequence[Bo
         raise AddressInUse(f"{fault.message}; this is the health port: --health-port") from None
 
 
-async def _bind(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[BoundListener]:
+async def _bind(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[StreamListener]:
     listeners = await open_listeners(address, unix_mode=int(settings.http.unix_socket_mode, 8))
     for listener in listeners:
         stack.push_async_callback(listener.aclose)

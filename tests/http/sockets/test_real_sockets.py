@@ -2,7 +2,7 @@
 
 import socket
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 
 import pytest
 import trio
@@ -15,6 +15,7 @@ from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
 from tlserve.http.sockets.listener import bound_addresses, open_listeners
+from tlserve.http.sockets.stream_listener import StreamListener
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -50,7 +51,7 @@ async def test_small_writes_are_not_delayed() -> None:
         await responder.send(Response(200))
 
     (listener,) = await open_listeners("127.0.0.1:0")
-    assert isinstance(listener, trio.SocketListener)
+    assert isinstance(listener, StreamListener)
     client = await trio.open_tcp_stream(*listener.socket.getsockname())
     accepted = await listener.accept()
     assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -184,3 +185,22 @@ async def test_a_client_that_resets_at_any_byte_does_no_harm(cut_at: int) -> Non
         while statuses(received) != [200, 200] or not received.endswith(b"abc"):
             received += await stream.receive_some()
         await stream.aclose()
+
+
+@pytest.mark.spec("HTTP-75")
+@pytest.mark.parametrize("limit", [1024, 30])
+async def test_waiting_clients_are_accepted_together_up_to_the_limit(limit: int) -> None:
+    """One connection in each turn of the event loop would keep the last client waiting for as many turns as there are clients."""
+    clients = 60
+    server = Server(HttpSettings(max_connections=limit), echo)
+    listeners = await open_listeners("127.0.0.1:0")
+    port = int(bound_addresses(listeners)[0].rsplit(":", 1)[1])
+    with ExitStack() as stack, trio.fail_after(20):
+        for _ in range(clients):
+            stack.enter_context(socket.create_connection(("127.0.0.1", port)))
+        async with trio.open_nursery() as nursery:
+            await nursery.start(server.serve, listeners)
+            for _ in range(8):
+                await trio.lowlevel.checkpoint()
+            assert server.open_connections == min(clients, limit)
+            server.cut()

@@ -9,47 +9,40 @@ from __future__ import annotations
 import errno
 import os
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import trio
 
 from tlserve.config.addresses import Address, UnixAddress, parse_listen
 from tlserve.errors import AddressInUse, OperatorError
+from tlserve.http.sockets.stream_listener import StreamListener
 from tlserve.http.sockets.unix_socket import UnixListener, open_unix_listener
 
 BACKLOG = 1024
 UNIX_MODE = 0o600
 
-BoundListener = trio.SocketListener | UnixListener
-
 _NOT_HERE = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 
-async def open_listeners(
-    text: str, *, backlog: int = BACKLOG, unix_mode: int = UNIX_MODE
-) -> list[trio.SocketListener] | list[UnixListener]:
+async def open_listeners(text: str, *, backlog: int = BACKLOG, unix_mode: int = UNIX_MODE) -> Sequence[StreamListener]:
     """Listen on "host:port" or "unix:/path"; raises `SettingsError`, `AddressInUse`, or `OperatorError` for other reasons."""
     address = parse_listen(text)
     if isinstance(address, UnixAddress):
         return [open_unix_listener(address, mode=unix_mode, backlog=backlog)]
     if not address.host:
-        return [_listener(_open_every_interface(address, backlog))]
-    return [_listener(opened) for opened in _open_all(address, await _look_up(address), backlog)]
+        return [StreamListener(_open_every_interface(address, backlog))]
+    return [StreamListener(opened) for opened in _open_all(address, await _look_up(address), backlog)]
 
 
-def bound_addresses(listeners: Iterable[BoundListener]) -> tuple[str, ...]:
+def bound_addresses(listeners: Iterable[StreamListener]) -> tuple[str, ...]:
     """Return "host:port" or "unix:/path" of every listener, with the ports that were really bound."""
     return tuple(map(_bound_address, listeners))
 
 
-def _bound_address(listener: BoundListener) -> str:
+def _bound_address(listener: StreamListener) -> str:
     if isinstance(listener, UnixListener):
         return str(listener.address)
     return str(Address(*listener.socket.getsockname()[:2]))
-
-
-def _listener(opened: socket.socket) -> trio.SocketListener:
-    return trio.SocketListener(trio.socket.from_stdlib_socket(opened))
 
 
 async def _look_up(address: Address) -> list[tuple[socket.AddressFamily, str]]:

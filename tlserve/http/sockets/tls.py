@@ -14,6 +14,7 @@ import ssl
 import trio
 
 from tlserve.errors import SettingsError
+from tlserve.http.sockets.stream_listener import AcceptsWaiting
 
 logger = logging.getLogger("tlserve.http")
 
@@ -76,7 +77,14 @@ class TlsListener(trio.abc.Listener[trio.SSLStream[trio.abc.Stream]]):
 
     async def accept(self) -> trio.SSLStream[trio.abc.Stream]:
         """Accept a connection; its handshake comes later."""
-        stream = await self._transport.accept()
+        return self._over(await self._transport.accept())
+
+    def accept_waiting(self, most: int) -> list[trio.SSLStream[trio.abc.Stream]]:
+        """Accept at most `most` connections that are already there."""
+        ready = self._transport.accept_waiting(most) if isinstance(self._transport, AcceptsWaiting) else ()
+        return [self._over(stream) for stream in ready]
+
+    def _over(self, stream: trio.abc.Stream) -> trio.SSLStream[trio.abc.Stream]:
         return trio.SSLStream(stream, self._certificate.context, server_side=True)
 
     async def aclose(self) -> None:

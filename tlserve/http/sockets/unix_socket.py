@@ -12,23 +12,18 @@ import os
 import socket
 import stat
 
-import trio
-
 from tlserve.config.addresses import UnixAddress
 from tlserve.errors import AddressInUse, OperatorError
+from tlserve.http.sockets.stream_listener import StreamListener
 
 
-class UnixListener(trio.abc.Listener[trio.SocketStream]):
+class UnixListener(StreamListener):
     """A listener that removes its file when it closes, unless another file has taken its place."""
 
     def __init__(self, opened: socket.socket, address: UnixAddress) -> None:
-        self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
+        super().__init__(opened)
         self.address = address
         self._file = _identity(address.path)
-
-    async def accept(self) -> trio.SocketStream:
-        """Accept a connection."""
-        return await self._listener.accept()
 
     async def aclose(self) -> None:
         """Close the listener and remove its file."""
@@ -36,7 +31,7 @@ class UnixListener(trio.abc.Listener[trio.SocketStream]):
             with contextlib.suppress(OSError):
                 os.unlink(self.address.path)
         self._file = None
-        await self._listener.aclose()
+        await super().aclose()
 
 
 def open_unix_listener(address: UnixAddress, *, mode: int, backlog: int) -> UnixListener:
