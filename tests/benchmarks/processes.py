@@ -19,7 +19,7 @@ import trio
 
 from tlserve.bench.target import parse_target
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import ResponseBroken, connect
+from tlserve.http.client.connection import ResponseBroken
 
 START_LIMIT_S = 300.0
 _END_LIMIT_S = 20.0
@@ -85,7 +85,7 @@ async def _wait_ready(
 async def _is_ready(ready: str) -> bool:
     target = parse_target(ready, name="peer")
     try:
-        async with await connect(target.address.host, target.address.port) as client:
+        async with await target.connect() as client:
             return (await client.request("GET", target.prefix or "/")).status == 200
     except (OSError, ResponseBroken):
         return False

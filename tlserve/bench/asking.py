@@ -19,7 +19,8 @@ import trio
 
 from tlserve.bench.samples import Failure, Outcome, Sample
 from tlserve.bench.target import TargetServer
-from tlserve.http.client.connection import ResponseBroken, ResponseStream, connect
+from tlserve.http.client.connection import ResponseBroken, ResponseStream
+from tlserve.http.client.origin import HandshakeFailed
 
 CHAT = "/chat/completions"
 CONNECT, BROKEN, TIMEOUT, EMPTY, IN_STREAM = "connect", "broken", "timeout", "empty answer", "error event"
@@ -72,7 +73,7 @@ async def ask(
     try:
         with trio.move_on_after(limit_s):
             return await _ask(target, body, due_s, clock)
-    except OSError as error:
+    except (OSError, HandshakeFailed) as error:
         kind, message = CONNECT, str(error)
     except (ResponseBroken, msgspec.DecodeError) as error:
         kind, message = BROKEN, str(error)
@@ -80,7 +81,7 @@ async def ask(
 
 
 async def _ask(target: TargetServer, body: bytes, due_s: float, clock: Callable[[], float]) -> Outcome:
-    async with await connect(target.address.host, target.address.port) as client:
+    async with await target.connect() as client:
         answer = await client.open("POST", target.path(CHAT), target.headers, body)
         if answer.status != 200:
             message = (await answer.read())[:_MESSAGE_CHARS].decode(errors="replace")

@@ -7,7 +7,11 @@ import msgspec
 
 from tlserve.bench.target import TargetServer
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import ResponseBroken, connect
+from tlserve.http.client.connection import ResponseBroken
+from tlserve.http.client.origin import HandshakeFailed
+
+_KEY_MISSING = "requires a key (401): set TL_API_KEY or TL_PEER_API_KEY, or give the key by --api-key-file"
+_KEY_REFUSED = "does not accept the given key (401)"
 
 
 async def with_model(target: TargetServer) -> TargetServer:
@@ -15,10 +19,14 @@ async def with_model(target: TargetServer) -> TargetServer:
     if target.model:
         return target
     try:
-        async with await connect(target.address.host, target.address.port) as client:
+        async with await target.connect() as client:
             answer = await client.request("GET", target.path("/models"), target.headers)
+    except HandshakeFailed as error:
+        raise OperatorError(f"{target.url}: {error}; --ca names a file of certificates to trust") from None
     except (OSError, ResponseBroken) as error:
         raise OperatorError(f"{target.url} does not answer: {error}") from None
+    if answer.status == 401:
+        raise OperatorError(f"{target.url} {_KEY_REFUSED if target.api_key else _KEY_MISSING}")
     if answer.status != 200:
         raise OperatorError(f"{target.url} answers GET /v1/models with {answer.status}; name its model")
     try:

@@ -15,7 +15,7 @@ import msgspec
 from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import WORDS
 from tlserve.errors import OperatorError
-from tlserve.http.client.connection import ResponseBroken, connect
+from tlserve.http.client.connection import ResponseBroken
 
 TOKENIZE = "/tokenize"
 FILLER = " a"
@@ -65,7 +65,7 @@ async def count_tokens(target: TargetServer, text: str) -> int:
     """Return the number of tokens of `text` for the target's model; raises OperatorError if the server cannot count."""
     body = json.dumps({"model": target.model, "text": text, "add_special_tokens": False}).encode()
     try:
-        async with await connect(target.address.host, target.address.port) as client:
+        async with await target.connect() as client:
             answer = await client.request("POST", target.path(TOKENIZE), target.headers, body)
         return int(msgspec.json.decode(answer.body)["count"])
     except (OSError, ResponseBroken, msgspec.DecodeError, KeyError, TypeError):

@@ -1,34 +1,38 @@
-"""A server that is measured: its address, the path before its `/v1`, the name of a model, an API key.
+"""A server that is measured: its address, the path before its `/v1`, the name of a model, an API key, and whom it trusts for TLS.
 
 Owns the reading of URLs, and the headers and paths of requests. Does not know what requests contain.
 """
 
 from __future__ import annotations
 
+import ssl
 from urllib.parse import urlsplit
 
 import attrs
 
-from tlserve.config.addresses import Address
 from tlserve.errors import OperatorError
+from tlserve.http.client.connection import HttpClient
+from tlserve.http.client.origin import Origin, open_client, trust
 
 API = "/v1"
+_PORTS = {"http": 80, "https": 443}
 
 
 @attrs.frozen(kw_only=True)
 class TargetServer:
-    """One server. `prefix` comes before `/v1` in every path; an empty `model` is not known yet."""
+    """One server. `prefix` comes before `/v1` in every path; an empty `model` is not known yet; `tls` is for https."""
 
     name: str
-    address: Address
+    origin: Origin
     prefix: str = ""
     model: str = ""
     api_key: str = attrs.field(default="", repr=False)
+    tls: ssl.SSLContext | None = attrs.field(default=None, repr=False)
 
     @property
     def url(self) -> str:
         """Return the address as a URL."""
-        return f"http://{self.address}{self.prefix}"
+        return f"{self.origin.url}{self.prefix}"
 
     @property
     def headers(self) -> tuple[tuple[str, str], ...]:
@@ -40,18 +44,27 @@ class TargetServer:
         """Return the request target of a route below `/v1`, such as "/chat/completions"."""
         return f"{self.prefix}{API}{route}"
 
+    async def connect(self) -> HttpClient:
+        """Open a connection; raises `OSError` and `ResponseBroken`."""
+        return await open_client(self.origin, self.tls)
 
-def parse_target(url: str, *, name: str, model: str = "", api_key: str = "") -> TargetServer:
-    """Return the target at `url`, with or without `/v1` at its end; raises OperatorError for other URLs."""
+
+def parse_target(url: str, *, name: str, model: str = "", api_key: str = "", ca_file: str = "") -> TargetServer:
+    """Return the target at `url`, with or without `/v1` at its end; raises OperatorError for other URLs.
+
+    `ca_file`: the certificates that are trusted for https, without it those that this machine trusts.
+    """
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port or 80
+        host, port = parts.hostname, parts.port
     except ValueError:
         raise _unreadable(url) from None
-    if parts.scheme != "http" or not host or parts.query or parts.fragment or parts.username:
+    if parts.scheme not in _PORTS or not host or parts.query or parts.fragment or parts.username:
         raise _unreadable(url)
+    origin = Origin(parts.scheme, host, port or _PORTS[parts.scheme])
     prefix = parts.path.rstrip("/").removesuffix(API).rstrip("/")
-    return TargetServer(name=name, address=Address(host, port), prefix=prefix, model=model, api_key=api_key)
+    tls = trust(ca_file) if origin.scheme == "https" else None
+    return TargetServer(name=name, origin=origin, prefix=prefix, model=model, api_key=api_key, tls=tls)
 
 
 def _unreadable(url: str) -> OperatorError:

@@ -17,7 +17,6 @@ from tlserve.bench.asking import CHAT
 from tlserve.bench.target import TargetServer
 from tlserve.bench.workload import random_words
 from tlserve.errors import ServerFault
-from tlserve.http.client.connection import connect
 
 QUESTION_WORDS = 32
 SYSTEM_WORDS = 64
@@ -81,7 +80,7 @@ async def _talk(
 
 async def _ask(target: TargetServer, messages: Sequence[dict[str, str]]) -> dict[str, Any]:
     body = {"model": target.model, "messages": list(messages), "max_tokens": ANSWER_TOKENS, "temperature": 0}
-    async with await connect(target.address.host, target.address.port) as client:
+    async with await target.connect() as client:
         answer = await client.request("POST", target.path(CHAT), target.headers, msgspec.json.encode(body))
     if answer.status != 200:
         raise ServerFault(f"{target.url} answered {answer.status}: {answer.body[:200].decode(errors='replace')}")

@@ -67,8 +67,8 @@ def outside_generator(command: str) -> Generate:
 def _words(command: str, target: TargetServer, case: LoadCase, seed: int) -> list[str]:
     values = {
         **attrs.asdict(case),
-        "host": target.address.host,
-        "port": target.address.port,
+        "host": target.origin.host,
+        "port": target.origin.port,
         "model": target.model,
         "requests": case.streams * case.rounds,
         "seed": seed,

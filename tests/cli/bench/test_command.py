@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.http.certificates import Certificates
 from tests.kit.source_tree import CHECKOUT
 from tlserve.cli.entry import main
 from tlserve.testing import serve_in_thread
@@ -73,6 +74,36 @@ def test_a_missing_server_is_reported_in_one_line(capsys):
     error = capsys.readouterr().err.strip()
     assert "http://127.0.0.1:1 does not answer" in error
     assert len(error.splitlines()) == 1
+
+
+@pytest.mark.spec("BENCH-14")
+def test_a_server_with_tls_and_keys_is_measured(capsys, tmp_path, monkeypatch):
+    key, made, ca, file = "a-key-for-this-test-only-23", Certificates(tmp_path), tmp_path / "ca.pem", tmp_path / "key"
+    made.authority.cert_pem.write_to_path(str(ca))
+    file.write_text(f"{key}\n")
+    tls = {"tls.certificate": str(made.certificate), "tls.key": str(made.key), "access.api_key": key}
+    with serve_in_thread("succ", settings=tls) as server:
+        url = f"https://{server.address}"
+        once = ("bench", "--url", url, "--streams", "1", *SMALL)
+        trusting = (*once, "--ca", str(ca))
+        assert measure(capsys, *trusting, "--api-key-file", str(file))["targets"][0]["url"] == url
+        assert main([*once]) == 10
+        assert "the server's certificate is not trusted: unable to" in capsys.readouterr().err
+        assert main([*trusting]) == 10
+        assert "requires a key (401): set TL_API_KEY" in capsys.readouterr().err
+        monkeypatch.setenv("TL_API_KEY", key)
+        monkeypatch.setenv("TL_PEER_API_KEY", key)
+        assert measure(capsys, *trusting, "--peer", url)["runs"][1]["errors"] == {}
+        monkeypatch.setenv("TL_PEER_API_KEY", "another-key-than-that-23")
+        assert main([*trusting, "--peer", url]) == 10
+        assert "does not accept the given key (401)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [b"", b"\n", b"two words\n", b"two\nlines\n", b"\xff\n"])
+def test_a_file_that_is_not_a_key_is_refused(content, capsys, tmp_path):
+    (tmp_path / "key").write_bytes(content)
+    assert main(["bench", "--url", "http://127.0.0.1:1", "--api-key-file", str(tmp_path / "key")]) == 10
+    assert "is not a key: write one line" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["--streams", "0"], ["--streams", "x"], ["--rate", "-1"], ["--names", "a"]])

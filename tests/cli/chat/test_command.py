@@ -10,6 +10,7 @@ import pytest
 
 from tests.kit.cli.terminal import TerminalProgram, terminal_program
 from tests.kit.engine.gated_model import GatedModel
+from tests.kit.http.certificates import Certificates
 from tests.kit.http.gated_server import gated_succ
 from tests.kit.http.http_calls import post
 from tlserve.programs.in_thread import ThreadedServer
@@ -134,9 +135,34 @@ def test_a_reader_that_leaves_ends_the_chat_quietly(server: ThreadedServer) -> N
 def test_a_key_is_read_from_the_environment_only(monkeypatch: pytest.MonkeyPatch) -> None:
     key = "a-key-for-this-test-only-17"
     with serve_in_thread("succ", settings={"access.api_key": key}) as guarded:
-        assert piped("a\n", *url_of(guarded)).returncode == 10
+        ended = piped("a\n", *url_of(guarded))
+        assert ended.returncode == 10
+        assert "set the environment variable TL_API_KEY to a key of this server" in ended.stderr
         monkeypatch.setenv("TL_API_KEY", key)
         assert piped("a\n", *url_of(guarded), "--max-tokens", "2").returncode == 0
+        monkeypatch.setenv("TL_API_KEY", "another-key-than-that-17")
+        ended = piped("a\n", *url_of(guarded), "--url-model", "succ")
+        assert ended.returncode == 11
+        assert "the server does not accept the key in the environment variable TL_API_KEY" in ended.stderr
+        assert "another-key" not in ended.stderr
+
+
+@pytest.mark.spec("CLI-29")
+def test_a_certificate_that_is_not_trusted_is_reported_with_the_reason(tmp_path: Path) -> None:
+    made, file = Certificates(tmp_path), tmp_path / "ca.pem"
+    made.authority.cert_pem.write_to_path(str(file))
+    with serve_in_thread("succ", settings={"tls.certificate": str(made.certificate), "tls.key": str(made.key)}) as tls:
+        url = f"https://{tls.address}"
+        ended = piped("a\n", "--url", url)
+        assert ended.returncode == 10
+        (line,) = ended.stderr.splitlines()
+        assert line.startswith(
+            f"tlserve: {url}: TLS handshake failed: the server's certificate is not trusted: unable to"
+        )
+        assert "--ca" in line
+        assert piped("a\n", "--url", url, "--ca", str(file), "--max-tokens", "3").stdout == "bcd\n"
+        clear = piped("a\n", *url_of(tls))
+        assert (clear.returncode, "this port speaks TLS: use https" in clear.stderr) == (10, True)
 
 
 # --- a terminal ------------------------------------------------------------------------------------------------------

@@ -2,12 +2,13 @@
 
 import pytest
 
-from tlserve.cli.chat.client import AnswerEnd, ChatServer, parse_server, refusal
+from tlserve.cli.chat.client import AnswerEnd, parse_server, refusal
 from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import COMMANDS, Ask, Note, Quit, Save, take_line
 from tlserve.cli.chat.screen import described, visible
 from tlserve.errors import OperatorError
 from tlserve.http.client.connection import HttpResponse
+from tlserve.http.client.origin import Origin
 from tlserve.http.messages import Headers
 
 
@@ -96,16 +97,17 @@ def test_help_lists_every_command() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "target"),
+    ("url", "origin", "base_path"),
     [
-        ("http://127.0.0.1:8000", ChatServer("127.0.0.1", 8000)),
-        ("http://[::1]:1/", ChatServer("::1", 1)),
-        ("https://example.com/v1", ChatServer("example.com", 443, is_tls=True)),
-        ("http://gateway/models/v1/", ChatServer("gateway", 80, base_path="/models")),
+        ("http://127.0.0.1:8000", Origin("http", "127.0.0.1", 8000), ""),
+        ("http://[::1]:1/", Origin("http", "::1", 1), ""),
+        ("https://example.com/v1", Origin("https", "example.com", 443), ""),
+        ("http://gateway/models/v1/", Origin("http", "gateway", 80), "/models"),
     ],
 )
-def test_an_address_names_host_port_and_what_paths_begin_with(url: str, target: ChatServer) -> None:
-    assert parse_server(url) == target
+def test_an_address_names_host_port_and_what_paths_begin_with(url: str, origin: Origin, base_path: str) -> None:
+    server = parse_server(url)
+    assert (server.origin, server.base_path) == (origin, base_path)
 
 
 @pytest.mark.parametrize("url", ["127.0.0.1:8000", "ftp://x", "http://", "http://x:99999", "http://[", ""])

@@ -1,4 +1,4 @@
-"""Addresses of servers, and connections that are kept."""
+"""Connections that are kept."""
 
 import pytest
 import trio
@@ -7,46 +7,12 @@ import trio.testing
 from tests.kit.http.memory_http import memory_server
 from tlserve.http.client import pool as client_pool
 from tlserve.http.client.connection import ResponseBroken
-from tlserve.http.client.pool import ClientPool, Origin, parse_origin
+from tlserve.http.client.pool import ClientPool
 from tlserve.http.messages import Response
 
 
 async def _echo(request, responder):
     await responder.send(Response(200, await request.read_body()))
-
-
-@pytest.mark.parametrize(
-    ("url", "origin"),
-    [
-        ("http://10.0.0.7:8000", Origin("http", "10.0.0.7", 8000)),
-        ("https://node.example", Origin("https", "node.example", 443)),
-        ("http://node.example/", Origin("http", "node.example", 80)),
-        ("http://[fd00::7]:8000", Origin("http", "fd00::7", 8000)),
-    ],
-)
-def test_an_address_is_parsed(url, origin):
-    assert parse_origin(url) == origin
-    assert parse_origin(origin.url) == origin
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        "node:8000",
-        "ftp://node",
-        "http://",
-        "http://node:70000",
-        "http://me@node",
-        "http://node/path",
-        "http://fd00::7:80",
-        "http://no de",
-        "http://node?x",
-        "",
-    ],
-)
-def test_a_wrong_server_address_is_refused(url):
-    with pytest.raises(ValueError, match="is not an address like"):
-        parse_origin(url)
 
 
 async def test_successive_requests_share_a_connection_and_simultaneous_do_not(autojump_clock):

@@ -15,7 +15,7 @@ from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_routes import make_node_handler
 from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.fleet.node.service import NodeService
-from tlserve.http.client.pool import OpenStream
+from tlserve.http.client.origin import OpenStream
 
 MODEL = FleetModel(model_id="succ", max_context=4096, vocabulary_size=256, embedding_size=256)
 

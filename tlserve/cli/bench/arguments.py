@@ -13,6 +13,7 @@ from typing import TypeVar
 from tlserve.bench.load import Closed, Load, Open
 from tlserve.bench.run import LoadPlan
 from tlserve.bench.workload import Workload
+from tlserve.cli.bench.keys import KEY_VARIABLE, PEER_KEY_VARIABLE
 from tlserve.cli.settings_arguments import add_settings_arguments
 
 PREFILL_WORDS = 256
@@ -34,16 +35,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_targets(group: Group) -> None:
-    group.add_argument("--url", help="measure the server at this http:// address instead of starting one")
+    group.add_argument("--url", help="measure the server at this http:// or https:// address instead of starting one")
     group.add_argument(
         "--url-model", default="", help="name of that server's model; without it the first that it lists"
     )
-    group.add_argument("--api-key", default="", help="API key sent to that server as a bearer token")
+    _add_key(group, "--api-key", "that server", KEY_VARIABLE)
     group.add_argument("--peer", metavar="URL", help="measure this server in turn with the other, A B A B, and compare")
     group.add_argument("--peer-model", default="", help="name of the peer's model; without it the first that it lists")
-    group.add_argument("--peer-api-key", default="", help="API key sent to the peer as a bearer token")
+    _add_key(group, "--peer-api-key", "the peer", PEER_KEY_VARIABLE)
+    group.add_argument(
+        "--ca", default="", metavar="FILE", help="PEM file of the certificates that are trusted for https"
+    )
     group.add_argument("--names", type=_names, metavar="A,B", help="names of the two in tables, plot and JSON")
     group.add_argument("--plot", metavar="FILE", help="write an SVG plot of throughput and latency against the load")
+
+
+def _add_key(group: Group, name: str, server: str, variable: str) -> None:
+    """Declare the two arguments of a key."""
+    group.add_argument(
+        f"{name}-file", default="", metavar="FILE", help=f"file of the API key of {server}, instead of {variable}"
+    )
+    group.add_argument(
+        name,
+        default="",
+        metavar="KEY",
+        help=f"API key sent to {server} as a bearer token; other users of the machine can see it here, so that "
+        f"the environment variable {variable} or a file is better",
+    )
 
 
 def _add_load(group: Group) -> None:

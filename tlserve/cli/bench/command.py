@@ -22,8 +22,10 @@ from tlserve.bench.report import load_report
 from tlserve.bench.run import LoadPlan, Statistics, run_bench
 from tlserve.bench.target import TargetServer, parse_target
 from tlserve.cli.bench.arguments import add_arguments, load_plan
+from tlserve.cli.bench.keys import KEY_VARIABLE, PEER_KEY_VARIABLE, find_key
 from tlserve.cli.bench.table import Done, print_ratios, print_runs, progress
 from tlserve.cli.settings_arguments import settings_of
+from tlserve.config.environment import process_environ
 from tlserve.config.settings import AccessSettings, Settings, TlsSettings
 from tlserve.errors import OperatorError
 from tlserve.programs import server as app
@@ -77,7 +79,8 @@ def write_text(path: Path, text: str) -> None:
 
 async def _measure(arguments: argparse.Namespace, settings: Settings | None) -> MeasuredLoad:
     if settings is None:
-        return await _run(arguments, _first(arguments, arguments.url), {})
+        key = find_key(arguments.api_key, arguments.api_key_file, process_environ(), KEY_VARIABLE)
+        return await _run(arguments, _first(arguments, arguments.url, key), {})
     async with trio.open_nursery() as nursery:
         running = await nursery.start(partial(app.serve, settings, handle_signals=False))
         backend = running.assembled.backend
@@ -88,16 +91,17 @@ async def _measure(arguments: argparse.Namespace, settings: Settings | None) -> 
     return measured
 
 
-def _first(arguments: argparse.Namespace, url: str) -> TargetServer:
+def _first(arguments: argparse.Namespace, url: str, key: str = "") -> TargetServer:
     name = (arguments.names or NAMES)[0]
-    return parse_target(url, name=name, model=arguments.url_model, api_key=arguments.api_key)
+    return parse_target(url, name=name, model=arguments.url_model, api_key=key, ca_file=arguments.ca)
 
 
 def _peer(arguments: argparse.Namespace) -> tuple[TargetServer, ...]:
     if not arguments.peer:
         return ()
     name = (arguments.names or NAMES)[1]
-    return (parse_target(arguments.peer, name=name, model=arguments.peer_model, api_key=arguments.peer_api_key),)
+    key = find_key(arguments.peer_api_key, arguments.peer_api_key_file, process_environ(), PEER_KEY_VARIABLE)
+    return (parse_target(arguments.peer, name=name, model=arguments.peer_model, api_key=key, ca_file=arguments.ca),)
 
 
 async def _run(arguments: argparse.Namespace, first: TargetServer, statistics: dict[str, Statistics]) -> MeasuredLoad:

@@ -7,6 +7,7 @@ its own connection: leaving the block closes it, and so the server learns that n
 from __future__ import annotations
 
 import json
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -14,28 +15,37 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import attrs
-import trio
 
 from tlserve.errors import OperatorError, TlserveError
-from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream, connect
+from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream
+from tlserve.http.client.origin import HandshakeFailed, Origin, open_client, trust
 
 _PREFIX = b"data: "
 _DONE = b"[DONE]"
+
+KEY_VARIABLE = "TL_API_KEY"
+"""The environment variable with the API key of the server."""
+
+_KEY_MISSING = f"set the environment variable {KEY_VARIABLE} to a key of this server"
+_KEY_REFUSED = f"the server does not accept the key in the environment variable {KEY_VARIABLE}"
 
 
 class AnswerFailed(TlserveError):
     """There is no complete answer; the message says why, in the server's words if it sent any."""
 
 
+class ServerMissing(AnswerFailed):
+    """Nothing answers at the address of the server."""
+
+
 @attrs.frozen
 class ChatServer:
-    """A server: its address, the beginning of its paths, and its API key, if any."""
+    """A server: its address, the beginning of its paths, its API key, if any, and whom it trusts for TLS."""
 
-    host: str
-    port: int
-    is_tls: bool = False
+    origin: Origin
     base_path: str = ""
     key: str = attrs.field(default="", repr=False)
+    tls: ssl.SSLContext | None = attrs.field(default=None, repr=False)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of every request; the server must refuse unknown fields, not ignore them."""
@@ -54,8 +64,11 @@ class AnswerEnd:
     seed: str | None
 
 
-def parse_server(url: str, key: str = "") -> ChatServer:
-    """Return the server at `url`, with its path but without a "/v1" at the end; raises `OperatorError`."""
+def parse_server(url: str, key: str = "", ca_file: str = "") -> ChatServer:
+    """Return the server at `url`, with its path but without a "/v1" at the end; raises `OperatorError`.
+
+    `ca_file`: the certificates that are trusted for https, without it those that this machine trusts.
+    """
     try:
         parts = urlsplit(url)
         port = parts.port
@@ -65,16 +78,19 @@ def parse_server(url: str, key: str = "") -> ChatServer:
         raise OperatorError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8000")
     is_tls = parts.scheme == "https"
     base_path = parts.path.rstrip("/").removesuffix("/v1")
-    return ChatServer(parts.hostname, port or (443 if is_tls else 80), is_tls, base_path, key)
+    origin = Origin(parts.scheme, parts.hostname, port or (443 if is_tls else 80))
+    return ChatServer(origin, base_path, key, trust(ca_file) if is_tls else None)
 
 
 @asynccontextmanager
 async def _connected(server: ChatServer) -> AsyncIterator[HttpClient]:
     try:
-        client = await _open(server)
+        client = await open_client(server.origin, server.tls)
+    except HandshakeFailed as error:
+        raise AnswerFailed(f"{server.origin.url}: {error}; --ca names a file of certificates to trust") from error
     except OSError as error:
         reason = f" ({error.strerror})" if error.strerror else ""
-        raise AnswerFailed(f"no server answers at {server.host}:{server.port}{reason}") from error
+        raise ServerMissing(f"no server answers at {server.origin.authority}{reason}") from error
     async with client:
         try:
             yield client
@@ -82,19 +98,12 @@ async def _connected(server: ChatServer) -> AsyncIterator[HttpClient]:
             raise AnswerFailed(f"the connection to the server broke: {error}") from error
 
 
-async def _open(server: ChatServer) -> HttpClient:
-    if not server.is_tls:
-        return await connect(server.host, server.port)
-    stream = await trio.open_ssl_over_tcp_stream(server.host, server.port, https_compatible=True)
-    return HttpClient(stream, f"{server.host}:{server.port}")
-
-
 async def list_models(server: ChatServer) -> list[str]:
     """Return the ids of the models that are served; raises `AnswerFailed`."""
     async with _connected(server) as client:
         answer = await client.request("GET", f"{server.base_path}/v1/models", server.headers())
     if answer.status != 200:
-        raise AnswerFailed(refusal(answer))
+        raise AnswerFailed(refusal(answer, server.key))
     try:
         return [str(entry["id"]) for entry in json.loads(answer.body)["data"]]
     except (ValueError, KeyError, TypeError) as error:
@@ -108,7 +117,7 @@ async def stream_answer(server: ChatServer, body: dict[str, object], show: Calla
     async with _connected(server) as client:
         answer = await client.open("POST", f"{server.base_path}/v1/chat/completions", server.headers(), data)
         if answer.status != 200:
-            raise AnswerFailed(refusal(HttpResponse(answer.status, answer.headers, await answer.read())))
+            raise AnswerFailed(refusal(HttpResponse(answer.status, answer.headers, await answer.read()), server.key))
         finish, tokens = await _read(answer, show)
     duration_s = time.monotonic() - started_s
     return AnswerEnd(finish=finish, tokens=tokens, duration_s=duration_s, seed=answer.headers.get("X-TL-Seed"))
@@ -143,8 +152,14 @@ def _chunk(data: bytes) -> dict[str, Any]:
     return chunk
 
 
-def refusal(answer: HttpResponse) -> str:
-    """Return why the server refused: its message, or the status and the beginning of the body."""
+def refusal(answer: HttpResponse, key: str = "") -> str:
+    """Return why the server refused: its message, or the status and the beginning of the body; for 401 also the remedy."""
+    if answer.status == 401:
+        return f"{_said(answer)}; {_KEY_REFUSED if key else _KEY_MISSING}"
+    return _said(answer)
+
+
+def _said(answer: HttpResponse) -> str:
     try:
         words = _words(json.loads(answer.body))
     except ValueError:

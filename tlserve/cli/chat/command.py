@@ -19,7 +19,16 @@ from pathlib import Path
 import trio
 
 from tlserve.cli import exit_codes
-from tlserve.cli.chat.client import AnswerEnd, AnswerFailed, ChatServer, list_models, parse_server, stream_answer
+from tlserve.cli.chat.client import (
+    KEY_VARIABLE,
+    AnswerEnd,
+    AnswerFailed,
+    ChatServer,
+    ServerMissing,
+    list_models,
+    parse_server,
+    stream_answer,
+)
 from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import Ask, Note, Outcome, Quit, Save, take_line
 from tlserve.cli.chat.screen import Screen, open_screen
@@ -28,12 +37,14 @@ from tlserve.config.environment import process_environ
 from tlserve.errors import OperatorError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
-KEY_VARIABLE = "TL_API_KEY"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the arguments."""
     parser.add_argument("--url", default=DEFAULT_URL, help=f"the server to talk to (default {DEFAULT_URL})")
+    parser.add_argument(
+        "--ca", default="", metavar="FILE", help="PEM file of the certificates that are trusted for https"
+    )
     parser.add_argument("--model", metavar="PATH", help="start a server of this model in this process instead")
     parser.add_argument("--url-model", metavar="ID", help="model that answers; without it the first one that is served")
     parser.add_argument("--system", default="", metavar="TEXT", help="system text of the conversation")
@@ -57,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
     with _server(arguments, screen) as server:
         model = arguments.url_model or _first_model(server)
         if screen.is_terminal:
-            screen.note(f"{model} at {server.host}:{server.port}; /help lists the commands")
+            screen.note(f"{model} at {server.origin.authority}; /help lists the commands")
         options: dict[str, object] = {"temperature": arguments.temperature, "max_tokens": arguments.max_tokens}
         conversation = Conversation(model, arguments.system, options=options)
         return Chat(server, conversation, screen).run()
@@ -67,7 +78,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[ChatServer]:
     """Yield the server of the chat; it is started here if `--model` names a model."""
     if arguments.model is None:
-        yield parse_server(arguments.url, process_environ().get(KEY_VARIABLE, ""))
+        yield parse_server(arguments.url, process_environ().get(KEY_VARIABLE, ""), arguments.ca)
         return
     from tlserve.programs.in_thread import serve_in_thread
     from tlserve.telemetry.logs import set_up_logs
@@ -83,9 +94,11 @@ def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[ChatServe
 def _first_model(server: ChatServer) -> str:
     try:
         models = trio.run(list_models, server)
-    except AnswerFailed as fault:
+    except ServerMissing as fault:
         hint = "start one with `tlserve serve`, name one with --url, or give --model"
         raise OperatorError(f"{fault.message}; {hint}") from fault
+    except AnswerFailed as fault:
+        raise OperatorError(fault.message) from fault
     if not models:
         raise OperatorError("the server serves no model")
     return models[0]

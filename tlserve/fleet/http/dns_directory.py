@@ -16,7 +16,7 @@ import trio
 
 from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.link import NodeChange, NodeGone, NodeUp
-from tlserve.http.client.pool import Origin, parse_origin
+from tlserve.http.client.origin import Origin, parse_origin
 
 log = logging.getLogger("tlserve.fleet")
 

@@ -13,7 +13,8 @@ from tlserve.fleet.http.node_routes import CONTENT_TYPE, PREFIX
 from tlserve.fleet.link import NodeLost
 from tlserve.fleet.remote_node import USUAL_TIMES, CallTimes, RemoteNode
 from tlserve.http.client.connection import HttpResponse, ResponseBroken
-from tlserve.http.client.pool import ClientPool, OpenStream, parse_origin, stream_opener
+from tlserve.http.client.origin import OpenStream, parse_origin, stream_opener
+from tlserve.http.client.pool import ClientPool
 
 _REMEDIES = {
     401: "it requires another key: set fleet.internal_key of the head to that of the node",
