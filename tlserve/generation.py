@@ -93,7 +93,8 @@ class GenerationRequest:
 
     `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place; for a request with
     `emitted` they were reported before. Requests with different `cache_salt` never find each other's blocks in the prefix
-    cache. `progress`: the request asks for `Progress` events.
+    cache. `progress`: the request asks for `Progress` events. `tenant`: whose request it is; one tenant cannot take all places
+    where grammars are compiled.
     """
 
     prompt: tuple[int, ...]
@@ -111,6 +112,7 @@ class GenerationRequest:
     cache_salt: str = ""
     progress: bool = False
     request_id: str = ""
+    tenant: str = ""
 
 
 class Finish(enum.Enum):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.http.guarded_api import open_streams
-from tlserve.access.addresses import AddressLimits, address_of
+from tlserve.access.addresses import AddressLimits, address_of, tenant_of
 from tlserve.access.door import Door, Entry, Knock
 from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
 from tlserve.access.rate_limits import spell_duration
@@ -293,3 +293,16 @@ def test_a_peer_without_an_address_is_not_limited() -> None:
     limits = AddressLimits(1)
     for _ in range(5):
         limits.count("", 1000.0)
+
+
+@pytest.mark.parametrize(
+    ("key", "peer", "tenant"),
+    [
+        ("ci", "10.0.0.7:4000", "key ci"),
+        (None, "10.0.0.7:4000", "address 10.0.0.7"),
+        (None, "[2001:db8::7]:4000", "address 2001:db8::/64"),
+        (None, "", "address "),
+    ],
+)
+def test_a_tenant_is_the_key_or_the_address_without_a_key(key: str | None, peer: str, tenant: str) -> None:
+    assert tenant_of(key, peer) == tenant

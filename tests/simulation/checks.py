@@ -14,6 +14,7 @@ from tests.kit.engine.engine_runs import PLAIN, alone
 from tests.kit.engine.hash_model import HashModel
 from tests.simulation.clients import Played, Reply
 from tests.simulation.loop_backend import VOCABULARY
+from tests.simulation.plan import KEYS
 from tests.simulation.world import Run, requests_of
 from tlserve.generation import Finish, GenerationRequest
 
@@ -25,7 +26,7 @@ def problems(run: Run) -> list[str]:
     """Return all that does not hold, in plain sentences; empty for a good run."""
     if run.hung:
         return ["the run did not end"]
-    checks = (_ends, _texts, _nothing_left, _records, _exit)
+    checks = (_ends, _texts, _tenants, _nothing_left, _records, _exit)
     return [problem for check in checks for problem in check(run)]
 
 
@@ -151,6 +152,17 @@ def sse_events(body: bytes) -> list[str]:
     """Return the data of every complete event."""
     blocks = body.decode("utf-8", "replace").split("\n\n")[:-1]
     return [block.removeprefix("data: ") for block in blocks if block.startswith("data: ")]
+
+
+# --- an engine knows whose request it has
+
+
+def _tenants(run: Run) -> Iterator[str]:
+    keys = {ask.id: ask.key for client in run.plan.clients for ask in client.asks}
+    for request in requests_of(run):
+        tenant = f"key k{KEYS.index(keys[request.request_id]) - 1}" if run.plan.has_keys else "address "
+        if request.tenant != tenant:
+            yield f"{request.request_id}: the engine has it as one of {request.tenant!r}, and it is one of {tenant!r}"
 
 
 # --- nothing is left

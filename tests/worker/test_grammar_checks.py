@@ -3,7 +3,7 @@
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -23,6 +23,7 @@ from tlserve.worker.fair_places import FairPlaces
 from tlserve.worker.grammars import GrammarLimits, Grammars
 
 STOPS = frozenset({0})
+TENANT = "key a"
 PATIENCE_S = 60.0
 
 
@@ -56,7 +57,7 @@ def pid_of(grammars: Grammars) -> int:
 
 async def refusal(grammars: Grammars, schema: dict[str, Any]) -> str:
     with pytest.raises(ClientError) as caught:
-        await grammars.start(grammar_of(schema), STOPS)
+        await grammars.start(grammar_of(schema), STOPS, TENANT)
     assert caught.value.param == "response_format"
     return caught.value.message
 
@@ -64,14 +65,14 @@ async def refusal(grammars: Grammars, schema: dict[str, Any]) -> str:
 async def test_a_grammar_that_passes_is_compiled_and_kept() -> None:
     async with checked() as grammars:
         for _ in range(2):
-            constraint = await grammars.start(grammar_of({"const": "b"}), STOPS)
+            constraint = await grammars.start(grammar_of({"const": "b"}), STOPS, TENANT)
             assert constraint.mask()[1] == 1 << ord('"') - 32
 
 
 async def test_a_grammar_that_takes_too_much_memory_is_refused_by_name() -> None:
     async with checked() as grammars:
         assert "MB of memory to compile" in await refusal(grammars, counted(600))
-        await grammars.start(grammar_of({"const": "b"}), STOPS)
+        await grammars.start(grammar_of({"const": "b"}), STOPS, TENANT)
 
 
 async def test_a_grammar_that_takes_too_much_time_is_refused_by_name() -> None:
@@ -89,7 +90,7 @@ async def test_5000_required_properties_are_served() -> None:
     properties = {f"property_{index}": {"type": "string"} for index in range(4990)}
     schema = {"type": "object", "properties": properties, "additionalProperties": False, "required": [*properties]}
     async with checked(time_s=20) as grammars:
-        constraint = await grammars.start(grammar_of(schema), STOPS)
+        constraint = await grammars.start(grammar_of(schema), STOPS, TENANT)
         for byte in b'{"property_0"':
             constraint.accept(byte)
 
@@ -98,7 +99,7 @@ async def test_600_optional_properties_are_served() -> None:
     schema = counted(600)
     del schema["minProperties"]
     async with checked(time_s=20, mask_s=10) as grammars:
-        constraint = await grammars.start(grammar_of(schema), STOPS)
+        constraint = await grammars.start(grammar_of(schema), STOPS, TENANT)
         for byte in b'{"p599": "x"}':
             constraint.accept(byte)
 
@@ -113,14 +114,14 @@ async def test_a_refused_grammar_is_refused_again_without_a_check() -> None:
 
 async def test_a_program_that_dies_is_replaced() -> None:
     async with checked() as grammars:
-        await grammars.start(grammar_of({"const": "a"}), STOPS)
+        await grammars.start(grammar_of({"const": "a"}), STOPS, TENANT)
         os.kill(pid_of(grammars), signal.SIGKILL)
-        await grammars.start(grammar_of({"const": "b"}), STOPS)
+        await grammars.start(grammar_of({"const": "b"}), STOPS, TENANT)
 
 
 async def test_the_program_ends_with_the_server() -> None:
     async with checked() as grammars:
-        await grammars.start(grammar_of({"const": "a"}), STOPS)
+        await grammars.start(grammar_of({"const": "a"}), STOPS, TENANT)
         pid = pid_of(grammars)
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
@@ -141,6 +142,60 @@ async def test_one_place_serves_everyone_in_turn() -> None:
     for tenant in ("a", "b", "a"):
         async with places.hold(tenant, patience_s=1):
             pass
+
+
+@pytest.mark.parametrize(("count", "longest_s"), [(1, 1.0), (2, 0.0), (4, 0.0)])
+async def test_a_tenant_waits_for_one_piece_of_another_ones_work_at_most(
+    count: int, longest_s: float, autojump_clock: object
+) -> None:
+    places = FairPlaces(count)
+
+    async def work() -> None:
+        async with places.hold("greedy", patience_s=1000):
+            await trio.sleep(1)
+
+    async with trio.open_nursery() as nursery:
+        for _ in range(40):
+            nursery.start_soon(work)
+        await trio.sleep(5.5)
+        began = trio.current_time()
+        async with places.hold("modest", patience_s=1000):
+            assert trio.current_time() - began <= longest_s
+
+
+async def test_many_tenants_get_places_in_turn(autojump_clock: object) -> None:
+    places, ended = FairPlaces(2), list[str]()
+
+    async def work(tenant: str) -> None:
+        async with places.hold(tenant, patience_s=1000):
+            await trio.sleep(1)
+        ended.append(tenant)
+
+    async with trio.open_nursery() as nursery:
+        for tenant in "abcd":
+            for _ in range(10):
+                nursery.start_soon(work, tenant)
+    for tenant in "abcd":
+        assert 4 <= ended[:20].count(tenant) <= 6
+
+
+@pytest.mark.slow
+async def test_hostile_grammars_of_one_key_leave_room_for_another_key() -> None:
+    async with checked(time_s=0.5) as grammars:
+
+        async def send(number: int) -> None:
+            with suppress(ClientError, Overloaded):
+                await grammars.start(grammar_of({"type": "integer", "multipleOf": 1000003 + number}), STOPS, "key a")
+
+        await grammars.start(grammar_of({"const": "warm"}), STOPS, "key b")
+        async with trio.open_nursery() as nursery:
+            for number in range(20):
+                nursery.start_soon(send, number)
+            await trio.sleep(0.1)
+            checks = grammars.checks_made
+            await grammars.start(grammar_of({"const": "b"}), STOPS, "key b")
+            assert grammars.checks_made - checks <= 2
+            nursery.cancel_scope.cancel()
 
 
 def test_hostile_schemas_repeat_from_their_seed_and_have_every_kind() -> None:

@@ -22,6 +22,7 @@ from tlserve.worker.grammars import GrammarLimits, Grammars
 
 PATIENCE_S = 20.0
 STOPS = frozenset({0})
+TENANT = "key a"
 
 
 @attrs.define(eq=False)
@@ -29,6 +30,7 @@ class GatedCompiler:
     """A compiler that waits for the test; it counts its grammars, and refuses one that is called bad."""
 
     compiled: list[tuple[str, object]] = attrs.field(factory=list)
+    sources: list[str] = attrs.field(factory=list)
     begun: threading.Semaphore = attrs.field(factory=partial(threading.Semaphore, 0))
     gate: threading.Semaphore = attrs.field(factory=partial(threading.Semaphore, 0))
 
@@ -36,6 +38,7 @@ class GatedCompiler:
         return f"the field of {grammar.source}"
 
     def compile(self, grammar, stop_ids):
+        self.sources.append(grammar.source)
         self.begun.release()
         assert self.gate.acquire(timeout=PATIENCE_S)
         if grammar.source == "bad":
@@ -71,7 +74,7 @@ async def test_a_grammar_is_compiled_once_for_all_requests_that_share_it(compile
     started: list[Any] = []
 
     async def start():
-        started.append(await grammars.start(Grammar("a"), STOPS))
+        started.append(await grammars.start(Grammar("a"), STOPS, TENANT))
 
     async with trio.open_nursery() as nursery:
         for _ in range(3):
@@ -87,8 +90,8 @@ async def test_a_grammar_is_compiled_once_for_all_requests_that_share_it(compile
 async def test_other_stop_ids_are_another_grammar(compiler):
     grammars = Grammars(compiler, GrammarLimits())
     compiler.open(2)
-    await grammars.start(Grammar("a"), STOPS)
-    await grammars.start(Grammar("a"), frozenset({1}))
+    await grammars.start(Grammar("a"), STOPS, TENANT)
+    await grammars.start(Grammar("a"), frozenset({1}), TENANT)
     assert [stops for _, stops in compiler.compiled] == [STOPS, {1}]
 
 
@@ -97,7 +100,7 @@ async def test_only_the_latest_grammars_are_kept(compiler):
     grammars = Grammars(compiler, GrammarLimits(kept=2))
     compiler.open(10)
     for source in ("a", "b", "a", "c", "a", "b"):
-        await grammars.start(Grammar(source), STOPS)
+        await grammars.start(Grammar(source), STOPS, TENANT)
     assert [source for source, _ in compiler.compiled] == ["a", "b", "c", "b"]
 
 
@@ -108,7 +111,7 @@ async def test_all_requests_with_a_bad_grammar_are_refused_after_one_try(compile
 
     async def start():
         with pytest.raises(ClientError, match="it is bad") as caught:
-            await grammars.start(Grammar("bad"), STOPS)
+            await grammars.start(Grammar("bad"), STOPS, TENANT)
         errors.append(caught.value)
 
     async with trio.open_nursery() as nursery:
@@ -129,10 +132,10 @@ async def test_a_request_that_waited_for_a_cancelled_one_compiles_for_itself(com
 
     async def leave():
         with leaving:
-            await grammars.start(Grammar("a"), STOPS)
+            await grammars.start(Grammar("a"), STOPS, TENANT)
 
     async def stay():
-        started.append(await grammars.start(Grammar("a"), STOPS))
+        started.append(await grammars.start(Grammar("a"), STOPS, TENANT))
 
     async with trio.open_nursery() as nursery:
         nursery.start_soon(leave)
@@ -149,7 +152,7 @@ async def test_a_request_that_waited_for_a_cancelled_one_compiles_for_itself(com
 async def test_a_grammar_that_takes_too_long_is_refused_by_its_field(compiler):
     grammars = Grammars(compiler, GrammarLimits(time_s=0.05))
     with pytest.raises(ClientError, match="the field of a takes longer than") as caught:
-        await grammars.start(Grammar("a"), STOPS)
+        await grammars.start(Grammar("a"), STOPS, TENANT)
     assert caught.value.param == "the field of a"
     compiler.open()
 
@@ -158,9 +161,9 @@ async def test_a_grammar_that_takes_too_long_is_refused_by_its_field(compiler):
 async def test_a_grammar_that_gets_no_turn_is_refused_as_overloaded(compiler):
     grammars = Grammars(compiler, GrammarLimits(time_s=0.05, at_once=1))
     with pytest.raises(ClientError):
-        await grammars.start(Grammar("a"), STOPS)
+        await grammars.start(Grammar("a"), STOPS, TENANT)
     with pytest.raises(Overloaded):
-        await grammars.start(Grammar("b"), STOPS)
+        await grammars.start(Grammar("b"), STOPS, TENANT)
     compiler.open()
 
 
@@ -172,7 +175,7 @@ async def test_a_compiler_can_recurse_as_deep_as_its_grammar():
     compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)
     grammar = answer_grammar(schema_format(schema, "schema", "response_format"), None, PLAIN, FROM_NOTHING, {})
     assert grammar is not None
-    constraint = await Grammars(compiler, GrammarLimits(time_s=PATIENCE_S)).start(grammar, STOPS)
+    constraint = await Grammars(compiler, GrammarLimits(time_s=PATIENCE_S)).start(grammar, STOPS, TENANT)
     assert constraint.mask()[1] == 1 << ord('"') - 32
 
 
@@ -181,13 +184,43 @@ async def test_a_failure_of_the_compiler_is_not_a_client_error(compiler):
     compiler.compiled = None
     compiler.open()
     with pytest.raises(AttributeError):
-        await Grammars(compiler, GrammarLimits()).start(Grammar("a"), STOPS)
+        await Grammars(compiler, GrammarLimits()).start(Grammar("a"), STOPS, TENANT)
 
 
 @pytest.mark.spec("API-82")
 async def test_without_a_compiler_grammars_are_refused_by_name():
     with pytest.raises(Refusal):
-        await Grammars(None, GrammarLimits()).start(Grammar("a"), STOPS)
+        await Grammars(None, GrammarLimits()).start(Grammar("a"), STOPS, TENANT)
+
+
+@pytest.mark.spec("API-147")
+async def test_one_tenants_grammars_do_not_delay_those_of_another(compiler):
+    grammars = Grammars(compiler, GrammarLimits())
+    async with trio.open_nursery() as nursery:
+        for number in range(5):
+            nursery.start_soon(grammars.start, Grammar(f"a{number}"), STOPS, "key a")
+        await compiler.wait_begun()
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(grammars.start, Grammar("b"), STOPS, "key b")
+        await compiler.wait_begun()
+        assert compiler.sources[1] == "b"
+        compiler.open(6)
+    assert len(compiler.compiled) == 6
+
+
+@pytest.mark.spec("API-147")
+async def test_a_grammar_that_waits_for_its_turn_does_not_delay_the_same_of_another_tenant(compiler):
+    grammars = Grammars(compiler, GrammarLimits())
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(grammars.start, Grammar("first"), STOPS, "key a")
+        await compiler.wait_begun()
+        nursery.start_soon(grammars.start, Grammar("common"), STOPS, "key a")
+        await trio.testing.wait_all_tasks_blocked()
+        nursery.start_soon(grammars.start, Grammar("common"), STOPS, "key b")
+        await compiler.wait_begun()
+        assert compiler.sources[1] == "common"
+        compiler.open(3)
+    assert compiler.sources.count("common") == 1
 
 
 # --- through the backend

@@ -59,3 +59,8 @@ def address_of(peer: str) -> str:
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
     return str(ipaddress.ip_network((address, _HOST_NETWORK_BITS), strict=False))
+
+
+def tenant_of(key_name: str | None, peer: str) -> str:
+    """Return whose request it is: the name of its API key, or the address of a client without one."""
+    return f"address {address_of(peer)}" if key_name is None else f"key {key_name}"

@@ -163,7 +163,18 @@ class EngineSettings:
         262_144, "longest schema or grammar of an answer; a longer one gets 400", unit="bytes", low=64, high=1 << 20
     )
     grammar_timeout_ms: int = setting(
-        5000, "longest time to compile a schema or grammar; then 400", unit="ms", low=1, high=600_000
+        2000,
+        "processor time to compile one schema or grammar; one that needs more gets 400",
+        unit="ms",
+        low=1,
+        high=600_000,
+    )
+    grammar_memory_bytes: int = setting(
+        256 << 20,
+        "memory for the schemas and grammars that stay compiled; one that needs a quarter of it gets 400",
+        unit="bytes",
+        low=1 << 20,
+        high=1 << 40,
     )
     grammar_cache: int = setting(64, "schemas and grammars that stay compiled", unit="grammars", low=1, high=100_000)
     sampling: SamplingSettings = SamplingSettings()

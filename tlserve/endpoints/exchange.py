@@ -14,6 +14,7 @@ import attrs
 import trio
 
 from tlserve.access import request_id
+from tlserve.access.addresses import tenant_of
 from tlserve.access.door import Entry
 from tlserve.errors import TlserveError, single_cause
 from tlserve.http.messages import HttpFault, Request, Response
@@ -44,6 +45,11 @@ class ApiExchange:
     figures: RequestFigures = attrs.field(factory=RequestFigures)
     entry: Entry = attrs.field(factory=Entry)
     span: RequestSpan | None = None
+
+    @property
+    def tenant(self) -> str:
+        """Return whose request it is: the name of its API key, or the address of a client without one."""
+        return tenant_of(self.entry.key_name, self.request.peer)
 
     def headers(self) -> tuple[tuple[str, str], ...]:
         """Return the headers of every answer to this request."""

@@ -108,7 +108,15 @@ def _limits(settings: EngineSettings, loaded: LoadedModel) -> BackendLimits:
         embeddings=settings.max_num_seqs if loaded.model.spec.bidirectional else max(1, settings.max_num_seqs // 2),
         queue_deadline_s=settings.queue_deadline_ms / 1000,
         heartbeat_stale_s=settings.heartbeat_stale_ms / 1000,
-        grammars=GrammarLimits(time_s=settings.grammar_timeout_ms / 1000, kept=settings.grammar_cache),
+        grammars=_grammar_limits(settings),
+    )
+
+
+def _grammar_limits(settings: EngineSettings) -> GrammarLimits:
+    return GrammarLimits(
+        time_s=settings.grammar_timeout_ms / 1000,
+        memory_bytes=settings.grammar_memory_bytes,
+        kept=settings.grammar_cache,
     )
 
 

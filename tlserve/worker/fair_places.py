@@ -14,7 +14,11 @@ from tlserve.errors import Overloaded
 
 
 class FairPlaces:
-    """`count` places; one tenant holds at most all but one of them, and at least one."""
+    """`count` places; one tenant holds at most all but one of them.
+
+    A place that comes free goes to the tenants in turn: each has only so many requests in the common queue as it can hold
+    places. If there is one place, any tenant can hold it, and another one waits for one piece of work at most.
+    """
 
     def __init__(self, count: int) -> None:
         self._all = trio.CapacityLimiter(count)

@@ -33,6 +33,9 @@ properties, 370 for as many optional ones; hostile ones take ten thousand."""
 _WALL_FACTOR = 4
 """Wall time of a check for each second of CPU time: the engine's threads come first."""
 
+_WALL_FREE_S = 5.0
+"""Wall time of a check beyond that: a machine can be busy for seconds."""
+
 
 @attrs.frozen(kw_only=True)
 class GrammarLimits:
@@ -40,7 +43,7 @@ class GrammarLimits:
 
     `time_s` is the CPU time for one grammar, `mask_s` that of its slowest mask; `memory_bytes` is what all that are kept may take
     together, and one may take a quarter of it. At most `kept` stay compiled, the latest ones. `at_once` are compiled at the same
-    time, one of them at most for each tenant while others may come.
+    time, and all but one of these places at most are one tenant's.
     """
 
     time_s: float = 2.0
@@ -57,7 +60,7 @@ class GrammarLimits:
             source=grammar.source,
             stop_ids=sorted(stop_ids),
             cpu_s=self.time_s,
-            wall_s=_WALL_FACTOR * self.time_s,
+            wall_s=_WALL_FACTOR * self.time_s + _WALL_FREE_S,
             memory_bytes=min(allowed, self.memory_bytes // 4),
         )
 
@@ -95,7 +98,7 @@ class Grammars:
         self._threads = trio.CapacityLimiter(limits.at_once)
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._refused: OrderedDict[Key, ClientError] = OrderedDict()
-        self._under_way: dict[Key, _Compilation] = {}
+        self._under_way: dict[tuple[str, Key], _Compilation] = {}
 
     @property
     def checker_pid(self) -> int | None:
@@ -107,7 +110,7 @@ class Grammars:
         if self._checks is not None:
             await self._checks.run()
 
-    async def start(self, grammar: Grammar, stop_ids: frozenset[int], tenant: str = "") -> TokenConstraint:
+    async def start(self, grammar: Grammar, stop_ids: frozenset[int], tenant: str) -> TokenConstraint:
         """Return a fresh constraint of `grammar`, for a request of `tenant`.
 
         Raises ClientError for a grammar that is refused, and Overloaded if its turn did not come.
@@ -117,25 +120,32 @@ class Grammars:
         key = (grammar.source, stop_ids)
         while key not in self._kept:
             _raise_again(self._refused.get(key))
-            if key not in self._under_way:
+            under_way = self._under_way.get((tenant, key))
+            if under_way is None:
                 await self._compile(self._compiler, key, grammar, tenant)
                 continue
-            under_way = self._under_way[key]
             await under_way.over.wait()
             _raise_again(under_way.outcome)
         self._kept.move_to_end(key)
         return self._kept[key].compiled.start()
 
     async def _compile(self, compiler: GrammarCompiler, key: Key, grammar: Grammar, tenant: str) -> None:
-        own = self._under_way[key] = _Compilation()
+        """Compile a grammar once the tenant has a place, unless another tenant's request has done so by then.
+
+        Only requests of one tenant wait for each other: behind a grammar of another one can be a long queue.
+        """
+        own = self._under_way[tenant, key] = _Compilation()
         try:
             async with self._places.hold(tenant, patience_s=_WALL_FACTOR * self._limits.time_s):
-                own.outcome = await self._outcome(compiler, grammar, key[1])
+                own.outcome = self._known(key) or await self._outcome(compiler, grammar, key[1])
+                self._keep(key, own.outcome)
         finally:
-            del self._under_way[key]
+            del self._under_way[tenant, key]
             own.over.set()
-        self._keep(key, own.outcome)
         _raise_again(own.outcome)
+
+    def _known(self, key: Key) -> Outcome | None:
+        return self._kept.get(key) or self._refused.get(key)
 
     async def _outcome(self, compiler: GrammarCompiler, grammar: Grammar, stop_ids: frozenset[int]) -> Outcome:
         """Return `grammar` compiled, or why it is refused; raises Overloaded if the machine is too busy for its check."""

@@ -10,13 +10,14 @@ import pytest
 from tests.kit.scripted_backend import INFO, ScriptedBackend
 from tests.kit.served_succ import SUCC
 from tlserve.chat.served_model import Served
-from tlserve.endpoints.answers.answer_plan import AnswerPlan, GenerationTask, TaskPrompt, plan_answer
+from tlserve.endpoints.answers.answer_plan import AnswerPlan, GenerationTask, RequestSource, TaskPrompt, plan_answer
 from tlserve.endpoints.request_headers import GenerationHeaders
 from tlserve.endpoints.routes import chat_completions, completions
 from tlserve.errors import ClientError, ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
 
 SERVED = Served(**SUCC, backend=ScriptedBackend(), eos_ids=frozenset({0}))
+SOURCE = RequestSource("r1", "key a")
 SMALL = attrs.evolve(INFO, context_tokens=10, vocabulary_size=256, admission_limit=4)
 
 
@@ -34,7 +35,7 @@ def task(
 
 
 def plan(*prompts: tuple[int, ...], **more: Any) -> AnswerPlan:
-    return plan_answer(task(*prompts, **more), SMALL, seed=-1, request_id="r1")
+    return plan_answer(task(*prompts, **more), SMALL, seed=-1, source=SOURCE)
 
 
 def test_each_prompt_has_n_requests_in_order() -> None:
@@ -53,7 +54,8 @@ def test_the_same_task_gives_the_same_plan() -> None:
 
 def test_a_request_has_what_the_task_and_the_model_say() -> None:
     (request,) = plan((1,), stop_token_ids=(9,), min_tokens=2, cache_salt="s").requests
-    assert (request.seed, request.priority, request.progress, request.request_id) == (2**64 - 1, 7, True, "r1")
+    assert (request.seed, request.priority, request.progress) == (2**64 - 1, 7, True)
+    assert (request.request_id, request.tenant) == ("r1", "key a")
     assert (request.stop_ids, request.min_tokens, request.cache_salt) == (frozenset({0, 9}), 2, "s")
     assert plan((1,), ignore_eos=True).requests[0].stop_ids == frozenset()
 
@@ -64,7 +66,7 @@ def test_an_answer_without_a_limit_fits_the_context(shape: Any, max_tokens: int)
 
 
 def test_completions_without_a_limit_have_16_tokens() -> None:
-    (request,) = plan_answer(task((1,)), attrs.evolve(SMALL, context_tokens=100), seed=0).requests
+    (request,) = plan_answer(task((1,)), attrs.evolve(SMALL, context_tokens=100), seed=0, source=SOURCE).requests
     assert request.max_tokens == 16
 
 

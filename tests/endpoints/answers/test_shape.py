@@ -64,7 +64,12 @@ async def test_each_field_reaches_the_backend(open_api, path: str, fields: Any, 
         answer = await (api.chat(**fields) if path == CHAT else api.post(path, completion(**fields)))
     assert answer.status == 200, answer.body
     expected = GenerationRequest(
-        prompt=(97,), max_tokens=3, seed=77, sampling=SamplingParams(temperature=0), stop_ids=frozenset({0})
+        prompt=(97,),
+        max_tokens=3,
+        seed=77,
+        sampling=SamplingParams(temperature=0),
+        stop_ids=frozenset({0}),
+        tenant="address ",
     )
     assert backend.requests == [attrs.evolve(expected, request_id=backend.requests[0].request_id, **asked)]
 

@@ -11,7 +11,14 @@ from tests.kit.scripted_backend import INFO, ScriptedBackend
 from tests.kit.served_succ import SUCC
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.served_model import Served
-from tlserve.endpoints.answers.answer_plan import Choice, GenerationTask, StartedAnswer, TaskPrompt, plan_answer
+from tlserve.endpoints.answers.answer_plan import (
+    Choice,
+    GenerationTask,
+    RequestSource,
+    StartedAnswer,
+    TaskPrompt,
+    plan_answer,
+)
 from tlserve.endpoints.answers.stream import StreamState, StreamWriter
 from tlserve.endpoints.answers.token_reader import TokenReader
 from tlserve.endpoints.request_headers import GenerationHeaders
@@ -41,7 +48,7 @@ class OneStream:
         self.figures = RequestFigures()
         self.now_ms = 0.0
         reader = TokenReader(OutputReader(SERVED.tokenizer), 2, self.figures, lambda: self.now_ms)
-        (request,) = plan_answer(task, INFO, 0).requests
+        (request,) = plan_answer(task, INFO, 0, RequestSource("r1", "key a")).requests
         self._reader = reader
         self.writer = StreamWriter(
             StartedAnswer(task=task, head=HEAD, choices=(Choice(request=request, reader=reader),))

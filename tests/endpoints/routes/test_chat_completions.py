@@ -65,6 +65,7 @@ async def test_the_fields_of_the_request_reach_the_backend(open_api) -> None:
             logprobs=2,
             priority=-7,
             request_id="mine",
+            tenant="address ",
         )
     ]
 

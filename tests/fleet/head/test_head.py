@@ -22,6 +22,13 @@ def number(nth, **changes):
     return attrs.evolve(REQUEST, request_id=f"r{nth}", prompt=(nth,) * 20, **changes)
 
 
+@pytest.mark.spec("API-147")
+async def test_a_node_learns_whose_request_it_has(autojump_clock):
+    async with fake_fleet(1) as fleet:
+        await events_of(fleet.backend, attrs.evolve(REQUEST, tenant="key a"))
+        assert [request.tenant for request in fleet.nodes["n0"].requests] == ["key a"]
+
+
 # --- what is served
 
 

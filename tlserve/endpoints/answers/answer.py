@@ -9,7 +9,7 @@ from __future__ import annotations
 import attrs
 
 from tlserve.chat.output.deltas import fold
-from tlserve.endpoints.answers.answer_plan import GenerationTask, StartedAnswer, apply_plan, plan_answer
+from tlserve.endpoints.answers.answer_plan import GenerationTask, RequestSource, StartedAnswer, apply_plan, plan_answer
 from tlserve.endpoints.answers.choices import open_choices
 from tlserve.endpoints.answers.stream import stream_answer
 from tlserve.endpoints.answers.token_reader import AnswerPart
@@ -25,7 +25,7 @@ async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -
     """Generate and send the answer to `task`."""
     exchange.figures.prompt_tokens = task.prompt_tokens
     seed = api.draw_seed() if task.options.seed is None else task.options.seed
-    plan = plan_answer(task, task.served.backend.info(), seed, exchange.id)
+    plan = plan_answer(task, task.served.backend.info(), seed, RequestSource(exchange.id, exchange.tenant))
     started = apply_plan(api, exchange, plan)
     if task.options.stream:
         await stream_answer(exchange, started, api.settings.ping_interval_ms)

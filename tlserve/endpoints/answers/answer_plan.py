@@ -78,6 +78,14 @@ class GenerationTask:
         return sum(len(prompt.ids) for prompt in self.prompts)
 
 
+@attrs.frozen
+class RequestSource:
+    """The id of the HTTP request that an answer is for, and whose request it is."""
+
+    request_id: str
+    tenant: str
+
+
 # --- the plan ----------------------------------------------------------------------------------------------------------
 
 
@@ -95,13 +103,13 @@ class AnswerPlan:
     reserved_tokens: int
 
 
-def plan_answer(task: GenerationTask, info: BackendInfo, seed: int, request_id: str = "") -> AnswerPlan:
+def plan_answer(task: GenerationTask, info: BackendInfo, seed: int, source: RequestSource) -> AnswerPlan:
     """Return the plan; raises ClientError if the task does not fit the model. `seed`: the request's, or a drawn one."""
     _check_count(task, info)
     _check_ids(task, info)
     budgets = [_budget(task, prompt, info) for prompt in task.prompts]
     requests = tuple(
-        _request(task, prompt, number, seed, max_tokens, request_id)
+        _request(task, prompt, number, seed, max_tokens, source)
         for prompt, max_tokens in zip(task.prompts, budgets, strict=True)
         for number in range(task.options.n)
     )
@@ -145,7 +153,7 @@ def _budget(task: GenerationTask, prompt: TaskPrompt, info: BackendInfo) -> int:
 
 
 def _request(
-    task: GenerationTask, prompt: TaskPrompt, number: int, seed: int, max_tokens: int, request_id: str
+    task: GenerationTask, prompt: TaskPrompt, number: int, seed: int, max_tokens: int, source: RequestSource
 ) -> GenerationRequest:
     options = task.options
     return GenerationRequest(
@@ -162,7 +170,8 @@ def _request(
         priority=task.headers.priority,
         cache_salt=options.cache_salt,
         progress=task.headers.progress,
-        request_id=request_id,
+        request_id=source.request_id,
+        tenant=source.tenant,
     )
 
 
