@@ -27,7 +27,7 @@ def crafted_salt(first: tuple[int, ...]) -> str:
     return (PLAIN_DIGEST + array("q", first).tobytes()).decode()
 
 
-@pytest.mark.spec("ENG-66")
+@pytest.mark.spec("ENG-67")
 @both_caches
 def test_a_namespace_is_never_taken_for_a_block(kind):
     cache = kind()
@@ -38,7 +38,7 @@ def test_a_namespace_is_never_taken_for_a_block(kind):
     assert cache.find(root, second) is None
 
 
-@pytest.mark.spec("ENG-66")
+@pytest.mark.spec("ENG-67")
 @pytest.mark.parametrize("name", ["hash", "radix"])
 def test_a_crafted_salt_gives_the_answer_of_an_empty_cache(name):
     engine = Engine(HashModel(), EngineConfig(prefix_cache=name, block_size=BLOCK, kv_blocks=64))
