@@ -91,12 +91,12 @@ int main(void) {
        .key_norm = random_floats(SIZE), .window = 21, .unrotated = 1},
   };
   matrix *head = random_matrix(Q8_0, VOCABULARY, HIDDEN);
-  model m = {HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SIZE, SIZE, VOCABULARY, CONTEXT, LAYERS, 1e-5f, 0.36f, 1, NULL, pool_new(2),
+  model m = {HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SIZE, SIZE, VOCABULARY, CONTEXT, LAYERS, 1e-5f, 0.36f, ACTIVATIONS_F32, NULL, pool_new(2),
              head,   head,         random_floats(HIDDEN), random_floats(CONTEXT * SIZE / 2), random_floats(CONTEXT * SIZE / 2), layers};
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (!all[i]->supported()) continue;
     m.cpu = all[i];
-    for (m.int8_activations = 1; m.int8_activations >= 0; m.int8_activations--)
+    for (m.activations = 0; m.activations < ACTIVATION_FORMATS; m.activations++)
       for (int half = 1; half >= 0; half--) digest(&m, half), putchar(' ');
     puts("");
   }

@@ -1,6 +1,6 @@
 """Play random schedules of the real model until time is up: `python -m tests.parity.many_schedules --minutes 5`.
 
-Every built instruction set, one and two threads, and all four numerics take turns. The first request whose bits differ from those
+Every built instruction set, one and two threads, and all numerics take turns. The first request whose bits differ from those
 alone ends the run, with its seed. One line per minute gives the number of schedules so far and the cases that they reached.
 """
 
@@ -19,7 +19,7 @@ from tests.kit.engine.real_runs import play, real_models
 from tlserve.config.paths import find_model
 from tlserve.kernels.native import native_isas
 
-NUMERICS = (("int8", "f16"), ("int8", "f32"), ("f32", "f16"), ("f32", "f32"))
+NUMERICS = tuple(product(("int12", "int8", "f32"), ("f16", "f32")))
 COUNTED = (
     "steps_total",
     "generated_tokens_total",
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="play random schedules of the real model until time is up")
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=int(time.time()), help="of the first schedule")
-    parser.add_argument("--numerics", type=int, choices=range(4), help="only these of " + str(NUMERICS))
+    parser.add_argument("--numerics", type=int, choices=range(len(NUMERICS)), help="only these of " + str(NUMERICS))
     arguments = parser.parse_args()
     chosen = NUMERICS if arguments.numerics is None else NUMERICS[arguments.numerics :][:1]
     ends = time.monotonic() + 60 * arguments.minutes

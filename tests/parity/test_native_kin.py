@@ -30,7 +30,7 @@ def test_every_family_model_has_numpys_bits_on_every_instruction_set(isa, name):
     shape = block_shape(**SHAPES[name])
     tensors = stored(shape, seed=7)
     tokens = np.random.default_rng(7).integers(0, 256, 90)
-    for numerics in (Numerics("int8", "f16"), Numerics("f32", "f32")):
+    for numerics in (Numerics("int12", "f16"), Numerics("int8", "f16"), Numerics("f32", "f32")):
         ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
         expected = run_whole(ordered(shape, tensors, numerics), tokens)
         assert same_bits(ours.logits, expected.logits)

@@ -8,10 +8,12 @@ from hypothesis import strategies as st
 from tests.kit.engine.schedules import random_schedule, same_bits
 from tests.kit.engine.step_batches import Rows, forward_rows, run_whole, step_batch
 from tests.kit.model.native_models import (
+    ACTIVATIONS,
     BF16,
     F16,
     F32,
     INT8,
+    INT12,
     ISAS,
     KIND_NAMES,
     MIXED,
@@ -20,6 +22,7 @@ from tests.kit.model.native_models import (
     Q5_0,
     Q5_1,
     Q8_0,
+    QUANTISED,
     SUPER,
     SUPER_MIXED,
     block_shape,
@@ -47,10 +50,10 @@ SHAPES = {
 }
 
 
-@pytest.fixture(scope="module")
-def truth():
+@pytest.fixture(scope="module", params=[INT8, INT12], ids=str)
+def truth(request):
     shape = block_shape()
-    return shape, stored(shape), ordered(shape, stored(shape))
+    return shape, stored(shape), ordered(shape, stored(shape), request.param), request.param
 
 
 @pytest.mark.spec("KER-1", "KER-22")
@@ -58,12 +61,12 @@ def truth():
 @example(seed=0)
 @settings(max_examples=60)
 def test_every_schedule_gives_the_bits_of_each_sequence_alone_in_numpy(truth, seed):
-    shape, tensors, alone = truth
+    shape, tensors, alone, numerics = truth
     random = np.random.default_rng(seed)  # hypothesis prints the seed of a failure
     sequences = [random.integers(0, 256, random.integers(1, 120)) for _ in range(random.integers(1, 7))]
     block_size = int(random.choice([1, 3, 8, 16, 32, 48, 64, 100]))
     blocks = sum(-(-len(tokens) // block_size) for tokens in sequences) + 3
-    model = native(shape, tensors, isa=str(random.choice(ISAS)), threads=int(random.integers(1, 4)))
+    model = native(shape, tensors, numerics, isa=str(random.choice(ISAS)), threads=int(random.integers(1, 4)))
     kv = model.new_kv_store(blocks, block_size)
     kv.values[...] = random.standard_normal(kv.values.shape)  # the content that earlier owners of the blocks left
     kv.keys[...] = random.choice([np.inf, -np.inf, 7.0])
@@ -75,9 +78,10 @@ def test_every_schedule_gives_the_bits_of_each_sequence_alone_in_numpy(truth, se
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("activations", QUANTISED)
 @pytest.mark.parametrize("kv_precision", ["f16", "f32"])
-def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, kv_precision):
-    shape, numerics = SHAPES[name], Numerics("int8", kv_precision)
+def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, activations, kv_precision):
+    shape, numerics = SHAPES[name], Numerics(activations, kv_precision)
     tensors = stored(shape, seed=4)
     tokens = np.random.default_rng(4).integers(0, shape.vocabulary, 70)
     ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), tokens)
@@ -89,8 +93,8 @@ def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, k
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32], ids=KIND_NAMES.get)
-@pytest.mark.parametrize("activations", ["int8", "f32"])
-def test_every_stored_type_has_the_bits_of_numpy_with_both_activations(isa, kind, activations):
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_every_stored_type_has_the_bits_of_numpy_with_all_activations(isa, kind, activations):
     shape, numerics = block_shape(layers=1), Numerics(activations, "f16")
     tensors = stored(shape, [kind] * 7)
     tokens = np.random.default_rng(kind).integers(0, 256, 21)
@@ -101,8 +105,8 @@ def test_every_stored_type_has_the_bits_of_numpy_with_both_activations(isa, kind
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=KIND_NAMES.get)
-@pytest.mark.parametrize("activations", ["int8", "f32"])
-def test_every_kind_of_super_blocks_has_the_bits_of_numpy_with_both_activations(isa, kind, activations):
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_every_kind_of_super_blocks_has_the_bits_of_numpy_with_all_activations(isa, kind, activations):
     shape, numerics = super_shape(layers=1), Numerics(activations, "f16")
     tensors = stored(shape, [kind] * 7)
     tokens = np.random.default_rng(kind).integers(0, 256, 7 if activations == "f32" else 30)
@@ -111,12 +115,13 @@ def test_every_kind_of_super_blocks_has_the_bits_of_numpy_with_both_activations(
 
 
 @pytest.mark.spec("KER-20")
-def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_numpy():
+@pytest.mark.parametrize("numerics", [INT8, INT12], ids=str)
+def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_numpy(numerics):
     shape = super_shape()
     tensors = stored(shape, SUPER_MIXED, seed=11)
     random = np.random.default_rng(11)
     sequences = [random.integers(0, 256, n) for n in (1, 17, 40)]
-    model, alone = native(shape, tensors, threads=2), ordered(shape, tensors)
+    model, alone = native(shape, tensors, numerics, threads=2), ordered(shape, tensors, numerics)
     got = random_schedule(model, model.new_kv_store(30, 8), sequences, random, 8, 30, 9)
     for tokens, logits in zip(sequences, got, strict=True):
         assert same_bits(logits, run_whole(alone, tokens).logits)
@@ -133,7 +138,7 @@ def test_sizes_that_are_not_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
 
 
 def test_numpy_gives_the_same_bits_in_chunks_and_next_to_neighbours(truth):
-    _, _, alone = truth
+    _, _, alone, _ = truth
     random = np.random.default_rng(9)
     sequences = [random.integers(0, 256, n) for n in (1, 17, 40)]
     got = random_schedule(alone, alone.new_kv_store(30, 8), sequences, random, 8, 30, 9)
@@ -142,8 +147,8 @@ def test_numpy_gives_the_same_bits_in_chunks_and_next_to_neighbours(truth):
 
 
 def test_hidden_states_and_logits_of_chosen_rows_are_those_of_all_rows(truth):
-    shape, tensors, _ = truth
-    model = native(shape, tensors, threads=2)
+    shape, tensors, _, numerics = truth
+    model = native(shape, tensors, numerics, threads=2)
     batch = step_batch(Rows(range(30), 0, [4, 1]), Rows(range(50, 90), 0, [0, 7, 2]))
     everything = model.forward(batch, model.new_kv_store(8, 16))
     some = type(batch)(
@@ -161,8 +166,8 @@ def test_hidden_states_and_logits_of_chosen_rows_are_those_of_all_rows(truth):
 
 @pytest.mark.parametrize("make", [native, ordered])
 def test_a_step_without_requested_rows_still_stores_its_keys(truth, make):
-    shape, tensors, alone = truth
-    model = make(shape, tensors)
+    shape, tensors, alone, numerics = truth
+    model = make(shape, tensors, numerics)
     kv, nothing = model.new_kv_store(2, 16), np.empty(0, np.int32)
     batch = step_batch(Rows(range(20), 0, [1, 0]))
     quiet = type(batch)(
@@ -198,12 +203,13 @@ def test_a_sequence_whose_numbers_overflow_does_not_affect_its_neighbours(token_
 
 
 @pytest.mark.spec("KER-1")
-def test_a_prompt_in_many_parts_has_the_bits_of_its_tokens_one_by_one():
+@pytest.mark.parametrize("numerics", [INT8, INT12], ids=str)
+def test_a_prompt_in_many_parts_has_the_bits_of_its_tokens_one_by_one(numerics):
     shape = block_shape(context_tokens=700)
     tensors = stored(shape, seed=8)
     tokens = np.random.default_rng(8).integers(0, 256, 600)
-    whole = run_whole(native(shape, tensors, threads=3), tokens).logits
-    model = native(shape, tensors)
+    whole = run_whole(native(shape, tensors, numerics, threads=3), tokens).logits
+    model = native(shape, tensors, numerics)
     kv = model.new_kv_store(40, 16)
     for position, token in enumerate(tokens.tolist()):
         (row,) = forward_rows(model, kv, Rows([token], position, range(40)))
@@ -212,27 +218,34 @@ def test_a_prompt_in_many_parts_has_the_bits_of_its_tokens_one_by_one():
 
 @pytest.mark.spec("KER-3")
 def test_numerics_depend_on_what_decides_bits_not_on_the_kernels(truth):
-    shape, tensors, alone = truth
-    same = {native(shape, tensors, isa=isa, threads=threads).spec.numerics for isa in ISAS for threads in (1, 2)}
-    assert same == {alone.spec.numerics}
-    others = {
-        native(shape, tensors, numerics).spec.numerics
-        for numerics in (Numerics("f32", "f16"), Numerics("int8", "f32"), Numerics("f32", "f32"))
+    shape, tensors, alone, numerics = truth
+    same = {
+        native(shape, tensors, numerics, isa=isa, threads=threads).spec.numerics for isa in ISAS for threads in (1, 2)
     }
-    assert len(others | same) == 4
-    assert native(shape, tensors, threads=2).spec.kernels == f"native ({ISAS[0]}, int8 activations, 2 threads)"
-    assert native(shape, tensors, INT8).spec.kernels == f"native ({ISAS[0]}, int8 activations, 1 thread)"
+    assert same == {alone.spec.numerics}
+    every = {
+        native(shape, tensors, Numerics(activations, kv_precision)).spec.numerics
+        for activations in ACTIVATIONS
+        for kv_precision in ("f16", "f32")
+    }
+    assert len(every) == 6
+    assert same < every
+    named = f"native ({ISAS[0]}, {numerics.activations} activations, "
+    assert native(shape, tensors, numerics, threads=2).spec.kernels == named + "2 threads)"
+    assert native(shape, tensors, numerics).spec.kernels == named + "1 thread)"
     assert MIXED[0] == Q4_1
 
 
-@pytest.fixture(scope="module")
-def smol(smol_path):
+@pytest.fixture(scope="module", params=QUANTISED)
+def smol(smol_path, request):
     """Return the real model on every instruction set, with one and two threads, and in numpy."""
-    reference = load_model(smol_path, kernels=KernelChoice(kernels="reference")).model
-    fast = [
-        load_model(smol_path, threads=threads, kernels=KernelChoice(kernels="native", isa=isa)).model
-        for isa, threads in {(ISAS[0], 1), (ISAS[0], 2), (ISAS[-1], 2)}
-    ]
+
+    def loaded(kernels, isa="", threads=1):
+        choice = KernelChoice(kernels=kernels, activations=request.param, isa=isa)
+        return load_model(smol_path, threads=threads, kernels=choice).model
+
+    reference = loaded("reference")
+    fast = [loaded("native", isa, threads) for isa, threads in {(ISAS[0], 1), (ISAS[0], 2), (ISAS[-1], 2)}]
     return reference, fast
 
 

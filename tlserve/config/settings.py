@@ -142,7 +142,9 @@ class EngineSettings:
         "auto", "the arithmetic: native (C) or reference (numpy)", choices=("auto", "native", "reference")
     )
     activations: str = setting(
-        "auto", "precision that quantised weights are multiplied with; auto: int8", choices=("auto", "int8", "f32")
+        "auto",
+        "precision that quantised weights are multiplied with: int12 and int8 have one scale for 32 values; auto: int8",
+        choices=("auto", "int12", "int8", "f32"),
     )
     kv_precision: str = setting("f16", "precision of stored keys and values", choices=("f16", "f32"))
     weights: str = setting(

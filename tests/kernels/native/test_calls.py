@@ -149,19 +149,21 @@ def test_a_product_of_wrong_arrays_is_refused():
     matrix = module.Matrix(F32, 4, 32, np.zeros(4 * 128, np.uint8))
     x, out = np.zeros((2, 32), np.float32), np.zeros((2, 4), np.float32)
     wrong = [
-        (matrix, x[:, :31].copy(), out, False, ISAS[0]),
-        (matrix, x, out[:1].copy(), False, ISAS[0]),
-        (matrix, x, out, True, ISAS[0]),
-        (matrix, x, out, False, "abacus"),
+        (matrix, x[:, :31].copy(), out, "f32", ISAS[0]),
+        (matrix, x, out[:1].copy(), "f32", ISAS[0]),
+        (matrix, x, out, "int8", ISAS[0]),
+        (matrix, x, out, "int12", ISAS[0]),
+        (matrix, x, out, "int9", ISAS[0]),
+        (matrix, x, out, "f32", "abacus"),
     ]
     for arguments in wrong:
         with pytest.raises(ValueError, match=REASON):
             module.multiply(*arguments)
     out.flags.writeable = False
     with pytest.raises((ValueError, BufferError)):
-        module.multiply(matrix, x, out, False, ISAS[0])
+        module.multiply(matrix, x, out, "f32", ISAS[0])
     with pytest.raises(TypeError):
-        module.multiply(x, x, out, False, ISAS[0])
+        module.multiply(x, x, out, "f32", ISAS[0])
 
 
 @pytest.mark.parametrize("change", [{"heads": 5}, {"head_size": 2000}, {"kv_heads": 0}, {"hidden": 96}, {"rotated": 3}])

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.kit.model.native_models import (
+    ACTIVATIONS,
     BF16,
     F16,
     F32,
@@ -17,11 +18,13 @@ from tests.kit.model.native_models import (
     Q5_0,
     Q5_1,
     Q8_0,
+    QUANTISED,
     SUPER,
     multiply,
+    ordered_product,
 )
 from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
-from tlserve.kernels.reference.linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.linear import quantise_int8, quantise_int12
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
 from tlserve.model.llama.probe import random_matrix
 from tlserve.model.llama.tensors import StoredMatrix
@@ -38,47 +41,50 @@ def same(a, b):
 @pytest.mark.spec("KER-3", "KER-24")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCKS, ids=names)
+@pytest.mark.parametrize("activations", QUANTISED)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 32), (16, 64), (33, 96), (100, 576)])
-def test_products_with_int8_activations_have_the_bits_of_numpy(isa, kind, outputs, inputs):
+def test_products_with_quantised_activations_have_the_bits_of_numpy(isa, kind, activations, outputs, inputs):
     random = np.random.default_rng(outputs)
     matrix = random_matrix(random, kind, outputs, inputs)
     for rows in range(1, 15):
         x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
-        expected = linear_int8(quantise_rows(x), unpack(kind, matrix.rows))
-        assert same(multiply(matrix, x, int8=True, isa=isa), expected)
+        assert same(multiply(matrix, x, activations=activations, isa=isa), ordered_product(matrix, x, activations))
 
 
 @pytest.mark.spec("KER-20", "KER-26")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize("activations", ACTIVATIONS)
 @pytest.mark.parametrize(("outputs", "inputs"), [(1, 256), (33, 512), (70, 768)])
-def test_products_with_super_blocks_have_the_bits_of_numpy_with_both_activations(isa, kind, outputs, inputs):
+def test_products_with_super_blocks_have_the_bits_of_numpy(isa, kind, activations, outputs, inputs):
     random = np.random.default_rng(outputs)
     matrix = random_matrix(random, kind, outputs, inputs)
-    weights = unpack(kind, matrix.rows)
-    for rows in range(1, 15):
+    for rows in [3] if activations == "f32" else range(1, 15):
         x = (random.standard_normal((rows, inputs)) * 10.0 ** random.integers(-3, 4, (rows, 1))).astype(np.float32)
-        assert same(multiply(matrix, x, int8=True, isa=isa), linear_int8(quantise_rows(x), weights))
-    assert same(multiply(matrix, x[:3], int8=False, isa=isa), linear_f32(x[:3], weights))
+        assert same(multiply(matrix, x, activations=activations, isa=isa), ordered_product(matrix, x, activations))
 
 
 @pytest.mark.spec("KER-20", "KER-26")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
+@pytest.mark.parametrize("activations", QUANTISED)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
-def test_the_greatest_quants_parts_and_activations_stay_exact(isa, kind, byte):
-    """Sums reach 16.6 million where every byte is 0x80 (Q6_K: quants of -32, parts of -128): below 2**24, as they must be."""
+def test_the_greatest_quants_parts_and_activations_stay_exact(isa, kind, activations, byte):
+    """Where every byte is 0x80 (Q6_K: quants of -32, parts of -128), sums of int8 reach 16.6 million: below 2**24.
+
+    2039 is the greatest number of int12.
+    """
     layout = SUPER_FORMATS[kind]
     rows = np.full((3, 2, layout.block_bytes), byte, np.uint8)
     for start in layout.unit_starts:
         rows[..., start : start + 2] = np.array([1.0], np.float16).view(np.uint8)
     matrix = StoredMatrix(kind, 3, 512, rows.reshape(3, -1))
-    x = np.array([np.ones(512), np.where(np.arange(512) % 3, 1, -1)], np.float32)
+    x = 2039 * np.array([np.ones(512), np.where(np.arange(512) % 3, 1, -1)], np.float32)
     truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind)).astype(np.float64) @ x.T.astype(
         np.float64
     )
-    got = multiply(matrix, x, int8=True, isa=isa)
-    assert same(got, linear_int8(quantise_rows(x), unpack(kind, matrix.rows)))
+    got = multiply(matrix, x, activations=activations, isa=isa)
+    assert same(got, ordered_product(matrix, x, activations))
     assert got == pytest.approx(truth.T, rel=2e-6, abs=np.abs(truth).max() * 2e-6)
 
 
@@ -91,31 +97,34 @@ def test_products_with_f32_activations_are_one_chain_of_fused_multiply_adds(isa,
     matrix = random_matrix(random, kind, outputs, inputs)
     for rows in (1, 2, 7, 9, 17):
         x = random.standard_normal((rows, inputs)).astype(np.float32)
-        assert same(multiply(matrix, x, int8=False, isa=isa), linear_f32(x, unpack(kind, matrix.rows)))
+        assert same(multiply(matrix, x, activations="f32", isa=isa), ordered_product(matrix, x, "f32"))
 
 
 def test_inputs_of_an_f32_matrix_need_not_be_whole_blocks():
     random = np.random.default_rng(0)
     matrix = random_matrix(random, F32, 19, 27)
     x = random.standard_normal((3, 27)).astype(np.float32)
-    assert same(multiply(matrix, x, int8=False), linear_f32(x, unpack(F32, matrix.rows)))
+    assert same(multiply(matrix, x, activations="f32"), ordered_product(matrix, x, "f32"))
 
 
-STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 1e30, 3.4e38, np.inf, -np.inf, np.nan]
+STRANGE = [0.0, -0.0, 1e-45, 1e-38, -1e-30, 2.0**-100, 1.0, -1.0, 127.0, 2039.0, 1e30]
+STRANGE += [2039 * 2.0**104, 2040 * 2.0**104, 3.4e38, np.inf, -np.inf, np.nan]
 
 
-@pytest.mark.spec("KER-4", "KER-23")
+@pytest.mark.spec("KER-4", "KER-23", "KER-35")
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", [Q4_1, Q8_0], ids=names)
+@pytest.mark.parametrize("activations", QUANTISED)
 @given(picks=st.lists(st.integers(0, len(STRANGE) - 1), min_size=1, max_size=64), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=40, database=None)
-def test_strange_activations_quantise_like_numpy(isa, picks, seed):
+def test_strange_activations_quantise_like_numpy(isa, kind, activations, picks, seed):
     random = np.random.default_rng(seed)
     x = random.standard_normal((2, 64)).astype(np.float32)
     x[0, random.permutation(64)[: len(picks)]] = np.float32(STRANGE)[picks]
-    matrix = random_matrix(random, Q4_1, 32, 64)
+    matrix = random_matrix(random, kind, 32, 64)
     with np.errstate(all="ignore"):
-        expected = linear_int8(quantise_rows(x), unpack(Q4_1, matrix.rows))
-    got = multiply(matrix, x, int8=True, isa=isa)
+        expected = ordered_product(matrix, x, activations)
+    got = multiply(matrix, x, activations=activations, isa=isa)
     assert same(got, expected)
     assert np.isfinite(got[1]).all()
 
@@ -123,15 +132,16 @@ def test_strange_activations_quantise_like_numpy(isa, picks, seed):
 @pytest.mark.spec("KER-9")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", BLOCKS, ids=names)
-def test_every_half_precision_scale_is_read_exactly(isa, kind):
+@pytest.mark.parametrize("activations", QUANTISED)
+def test_every_half_precision_scale_is_read_exactly(isa, kind, activations):
     every = np.arange(1 << 16, dtype=np.uint16)
     every = every[np.isfinite(every.view(np.float16))]
     matrix = random_matrix(np.random.default_rng(0), kind, len(every), 32)
     matrix.rows[:, 0:2] = every.view(np.uint8).reshape(-1, 2)
     x = np.linspace(-1, 1, 32, dtype=np.float32)[None]
     with np.errstate(all="ignore"):
-        expected = linear_int8(quantise_rows(x), unpack(kind, matrix.rows))
-    assert same(multiply(matrix, x, int8=True, isa=isa), expected)
+        expected = ordered_product(matrix, x, activations)
+    assert same(multiply(matrix, x, activations=activations, isa=isa), expected)
 
 
 @pytest.mark.spec("KER-9")
@@ -149,10 +159,39 @@ def test_block_sizes_are_those_of_the_gguf_package():
         assert sizes == gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType(kind)]
 
 
+@pytest.mark.spec("KER-34")
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", BLOCKS, ids=names)
+@pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
+def test_the_greatest_sums_of_int12_are_exact(isa, kind, byte):
+    """The products of whole numbers that all have one sign, with scales of 1: every bit of the truth fits a float32."""
+    layout = BLOCK_FORMATS[kind]
+    rows = np.full((3, 1, layout.block_bytes), byte, np.uint8)
+    for start in range(0, 4 if layout.has_minimum else 2, 2):
+        rows[..., start : start + 2] = np.array([start == 0], np.float16).view(np.uint8)
+    matrix = StoredMatrix(kind, 3, 32, rows.reshape(3, -1))
+    truth = 2039 * gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(kind)).sum(axis=1, dtype=np.float64)
+    for sign in (1, -1):
+        x = np.full((1, 32), sign * 2039, np.float32)
+        assert (multiply(matrix, x, activations="int12", isa=isa) == sign * truth).all()
+
+
+@pytest.mark.spec("KER-33")
+def test_rows_of_int12_are_within_half_a_step_whose_size_is_the_least_power_of_two():
+    x = np.random.default_rng(1).standard_normal((50, 64)).astype(np.float32)
+    x[0, :2], x[1, 0] = [2039, -2039], 2039.5
+    rows = quantise_int12(x)
+    assert (np.abs(rows.q * rows.d[..., None] - x.reshape(50, 2, 32)) <= rows.d[..., None] / 2).all()
+    assert (np.frexp(rows.d)[0] == 0.5).all()
+    greatest = np.abs(x).reshape(50, 2, 32).max(axis=-1) / rows.d
+    assert ((greatest <= 2039) & (greatest > 2039 / 2)).all()
+    assert (rows.d[0, 0], rows.d[1, 0]) == (1, 2)
+
+
 @pytest.mark.spec("KER-4")
 def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():
     x = np.random.default_rng(1).standard_normal((50, 64)).astype(np.float32)
-    rows = quantise_rows(x)
+    rows = quantise_int8(x)
     error = np.abs(rows.q * rows.d[..., None] - x.reshape(50, 2, 32))
     assert (error <= rows.d[..., None] * 0.5001).all()
     assert (np.abs(rows.q).max(axis=-1) == 127).all()

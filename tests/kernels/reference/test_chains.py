@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tlserve.kernels.reference import chains
-from tlserve.kernels.reference.chains import DEPTH, OUTPUTS, ROWS, chain, emulated_chain, fused_multiply_add
+from tlserve.kernels.reference.chains import (
+    DEPTH,
+    OUTPUTS,
+    ROWS,
+    add_once_rounded,
+    chain,
+    emulated_chain,
+    fused_multiply_add,
+)
 
 
 def draw(*shape, seed=0):
@@ -94,3 +102,23 @@ def test_fused_multiply_add_is_right_where_two_roundings_would_go_wrong():
     got = fused_multiply_add(a, b, c)
     exact = [Fraction(float(x)) * Fraction(float(y)) + Fraction(float(z)) for x, y, z in zip(a, b, c, strict=True)]
     assert [float(g) for g in got] == [float(rounded(value)) for value in exact]
+
+
+@pytest.mark.spec("KER-34")
+@pytest.mark.parametrize("seed", range(4))
+def test_a_product_added_in_float64_is_rounded_once_also_half_way_between_two_floats(seed):
+    """Addends of 24 bits and products with a last bit far below: many sums are half way, or next to it in both directions."""
+    random = np.random.default_rng(seed)
+    addend = random.integers(1 << 23, 1 << 24, (40, 100)).astype(np.float32)
+    half = random.choice([0.5, -0.5, 0.25, 1.5], addend.shape)
+    product = half + random.choice([0, 2.0**-35, -(2.0**-35)], addend.shape)
+    got = add_once_rounded(product, addend)
+    exact = [Fraction(p) + Fraction(float(a)) for p, a in zip(product.flat, addend.flat, strict=True)]
+    assert [float(g) for g in got.flat] == [float(rounded(value)) for value in exact]
+    assert (got != (product + addend).astype(np.float32)).any()
+
+
+def test_sums_that_are_not_finite_stay_so():
+    with np.errstate(over="ignore"):
+        got = add_once_rounded(np.array([np.inf, np.nan, 3e38, 1.0]), np.float32([1, 1, 3e38, -np.inf]))
+    assert np.array_equal(got, np.float32([np.inf, np.nan, np.inf, -np.inf]), equal_nan=True)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.naive_llama import naive_logits
+from tests.kit.model.native_models import QUANTISED
 from tests.kit.model.stored_gguf import q4_k_m, write_stored_gguf
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.choose import KernelChoice
@@ -27,9 +28,10 @@ def loaded(path, **wishes):
 
 
 @pytest.mark.spec("KER-21")
-def test_q4_k_m_with_int8_activations_has_the_same_bits_in_every_kernel(path):
-    ours, numpy = loaded(path), loaded(path, kernels="reference")
-    assert "int8 activations" in ours.model.spec.kernels
+@pytest.mark.parametrize("activations", QUANTISED)
+def test_q4_k_m_has_the_same_bits_in_every_kernel(path, activations):
+    ours, numpy = (loaded(path, kernels=kernels, activations=activations) for kernels in ("auto", "reference"))
+    assert f"{activations} activations" in ours.model.spec.kernels
     assert ours.model.spec.numerics == numpy.model.spec.numerics
     tokens = np.random.default_rng(1).integers(0, 256, 30)
     assert np.array_equal(run_whole(ours.model, tokens).logits, run_whole(numpy.model, tokens).logits)

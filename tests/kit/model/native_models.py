@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.native import load_native, native_isas
+from tlserve.kernels.reference.blocks import BlockMatrix, unpack
+from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.probe import random_tensors
@@ -44,6 +46,11 @@ SUPER = [Q3_K, Q4_K, Q5_K, Q6_K]
 MIXED = [Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_1, Q8_0]  # q, k, v, output, gate, up, down; the embedding is as q
 SUPER_MIXED = [Q4_K, Q5_K, Q6_K, Q3_K, Q4_K, Q5_K, Q6_K]
 INT8 = Numerics("int8", "f16")
+INT12 = Numerics("int12", "f16")
+QUANTISED = tuple(QUANTISE)
+"""The formats of activations that meet quantised weights as integers."""
+
+ACTIVATIONS = (*QUANTISED, "f32")
 
 
 def built_native() -> ModuleType:
@@ -78,13 +85,21 @@ def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8)
     return ReferenceLlamaModel(shape, tensors, numerics)
 
 
-def multiply(matrix: Any, x: NDArray[Any], *, int8: bool, isa: str = ISAS[0]) -> NDArray[np.float32]:
+def multiply(matrix: Any, x: NDArray[Any], *, activations: str, isa: str = ISAS[0]) -> NDArray[np.float32]:
     """Return the native product of (R, K) rows with a stored matrix, (R, N)."""
     module = built_native()
     out = np.empty((len(x), matrix.outputs), np.float32)
     packed = module.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
-    module.multiply(packed, np.ascontiguousarray(x, np.float32), out, int8, isa)
+    module.multiply(packed, np.ascontiguousarray(x, np.float32), out, activations, isa)
     return out
+
+
+def ordered_product(matrix: Any, x: NDArray[np.float32], activations: str) -> NDArray[np.float32]:
+    """Return the same product in ordered numpy."""
+    weights = unpack(matrix.kind, matrix.rows)
+    if activations == "f32" or not isinstance(weights, BlockMatrix):
+        return linear_f32(x, weights)
+    return LINEAR[activations](QUANTISE[activations](x), weights)
 
 
 def dequantised(tensors: Any) -> dict[str, NDArray[np.float32]]:

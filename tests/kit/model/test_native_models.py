@@ -27,4 +27,4 @@ def test_native_and_ordered_models_agree_and_multiply_is_their_product() -> None
         run_whole(native(shape, tensors), [1, 2]).logits, run_whole(ordered(shape, tensors), [1, 2]).logits
     )
     x = np.ones((2, 64), np.float32)
-    assert multiply(tensors.head, x, int8=True).shape == (2, 256)
+    assert multiply(tensors.head, x, activations="int8").shape == (2, 256)

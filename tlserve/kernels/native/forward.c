@@ -49,14 +49,14 @@ static part part_of(long index, long rows, long most) {
   return (part){row, rows - row < most ? rows - row : most};
 }
 
-static int takes_int8(const model *m, const matrix *w) { return m->int8_activations && is_quantised(w); }
+static int is_taken_quantised(const model *m, const matrix *w) { return m->activations != ACTIVATIONS_F32 && is_quantised(w); }
 
 /* ---- products ---- */
 
 static void product(worker *me, const matrix *w, long pair, const activations *x, long row, long rows, float *out, long ld, int add) {
   const model *m = me->w->m;
-  if (takes_int8(m, w))
-    m->cpu->linear_int8(w, pair, &x->int8, row, rows, out, ld, add);
+  if (is_taken_quantised(m, w))
+    m->cpu->linear[m->activations](w, pair, &x->quantised, row, rows, out, ld, add);
   else
     m->cpu->linear_f32(w, pair, x->f32, x->ld, row, rows, out, ld, add, me->scratch);
 }
@@ -91,7 +91,7 @@ static void linear(worker *me, const activations *x, long rows, const target *ta
 }
 
 static void quantise_part(const model *m, activations *x, long row, long column, long columns) {
-  m->cpu->quantise(x->f32 + row * x->ld + column, &x->int8, row, column / BLOCK, columns / BLOCK);
+  m->cpu->quantise[m->activations](x->f32 + row * x->ld + column, &x->quantised, row, column / BLOCK, columns / BLOCK);
 }
 
 /* ---- the phases ---- */
@@ -124,7 +124,7 @@ static void norm_unit(worker *me, long unit, const void *argument) {
     float *x = w->x + (n->rows ? n->rows[i] : i) * w->ld_hidden;
     if (n->bias) add(x, n->bias, m->hidden);
     m->cpu->norm_row(x, n->weight, m->epsilon, m->hidden, w->normed.f32 + i * w->normed.ld, me->scratch);
-    if (m->int8_activations) quantise_part(m, &w->normed, i, 0, m->hidden);
+    if (m->activations) quantise_part(m, &w->normed, i, 0, m->hidden);
   }
 }
 
@@ -217,19 +217,19 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   if (stores_while_attending(w, lw->live)) store_head(me, lw, u->row, a.table, head);
   finish_queries(me, lw->l, u, head);
   m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);
-  if (m->int8_activations && share_is_blocks(m))
+  if (m->activations && share_is_blocks(m))
     for (long r = u->row; r < u->row + u->rows; r++) quantise_part(m, &w->mixed, r, head * share, share);
 }
 
 static void quantise_mixed(worker *me, long row, const void *argument) {
   (void)argument;
-  quantise_part(me->w->m, &me->w->mixed, row, 0, me->w->mixed.int8.inputs);
+  quantise_part(me->w->m, &me->w->mixed, row, 0, me->w->mixed.quantised.inputs);
 }
 
 static void attend_rows(worker *me, const layer_work *lw) {
   const model *m = me->w->m;
   run_units(me, lw->live->unit_count * m->kv_heads, attend_unit, lw);
-  if (takes_int8(m, lw->l->output) && !share_is_blocks(m)) run_units(me, lw->live->count, quantise_mixed, NULL);
+  if (is_taken_quantised(m, lw->l->output) && !share_is_blocks(m)) run_units(me, lw->live->count, quantise_mixed, NULL);
 }
 
 static void gate_and_up(worker *me, long unit, const void *argument) {
@@ -238,15 +238,15 @@ static void gate_and_up(worker *me, long unit, const void *argument) {
   const model *m = w->m;
   long rows = ((const layer_work *)argument)->live->count, parts = part_count(rows, ROWS_PER_UNIT), pair = unit / parts;
   part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
-  int int8 = takes_int8(m, l->down);
+  int quantised = is_taken_quantised(m, l->down);
   float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* quantised at once, and needed nowhere else */
-  float *gate = int8 ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
-  long ld = int8 ? PAIR : w->gated.ld;
+  float *gate = quantised ? here : w->gated.f32 + p.row * w->gated.ld + pair * PAIR;
+  long ld = quantised ? PAIR : w->gated.ld;
   product(me, l->gate, pair, &w->normed, p.row, p.rows, gate, ld, 0);
   product(me, l->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
   for (long r = 0; r < p.rows; r++) {
     m->cpu->silu_times(gate + r * ld, up + r * PAIR, PAIR);
-    if (int8) m->cpu->quantise(gate + r * PAIR, &w->gated.int8, p.row + r, pair, 1);
+    if (quantised) m->cpu->quantise[m->activations](gate + r * PAIR, &w->gated.quantised, p.row + r, pair, 1);
   }
 }
 

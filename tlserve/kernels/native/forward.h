@@ -17,7 +17,7 @@ typedef struct {
 typedef struct {
   long hidden, intermediate, heads, kv_heads, head_size, rotated, vocabulary, context, layers;
   float epsilon, query_scale;
-  int int8_activations; /* for quantised weights; other weights always take f32 */
+  enum activation_format activations; /* for quantised weights; other weights always take f32 */
   const kernels *cpu;
   pool *threads;
   const matrix *embedding, *head;

@@ -177,6 +177,20 @@ INT8_TILES(tiles_u5_super, INT8_ROWS, tile_int8, PACK_U5, SCALE_SUPER_MIN)
 INT8_TILES(tiles_u8, INT8_ROWS, tile_int8, PACK_U8, SCALE_PLAIN)
 INT8_TILES(tiles_halves, HALVES_ROWS, tile_halves)
 
+/* Cut the rows into tiles of nearly equal height, at most `most`. */
+INLINE void linear_quantised(void (*tile)(const int8_tile *, int), long most, const matrix *w, long pair, const quantised_rows *x, long row,
+                             long rows, float *out, long ld, int add) {
+  long count = (rows + most - 1) / most;
+  for (long i = 0, done = 0; i < count; i++) {
+    int height = (int)((rows - done + count - i - 1) / (count - i));
+    for (long panel = 0; panel < 2; panel += INT8_PANELS) {
+      int8_tile t = {w, pair, panel, i == 0 ? AHEAD_BYTES : 0, x, row + done, out + done * ld + panel * PANEL, ld, add};
+      tile(&t, height);
+    }
+    done += height;
+  }
+}
+
 static void linear_int8(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
   static void (*const choices[4][4])(const int8_tile *, int) = {
       {tiles_u4, tiles_u4_min, tiles_u4_super, NULL},
@@ -184,14 +198,6 @@ static void linear_int8(const matrix *w, long pair, const quantised_rows *x, lon
       {NULL, NULL, NULL, tiles_halves},
       {tiles_u8, NULL, NULL, NULL},
   };
-  long most = w->scaling == SCALE_SUPER_HALVES ? HALVES_ROWS : INT8_ROWS;
-  long count = (rows + most - 1) / most; /* tiles of nearly equal height */
-  for (long i = 0, done = 0; i < count; i++) {
-    int height = (int)((rows - done + count - i - 1) / (count - i));
-    for (long panel = 0; panel < 2; panel += INT8_PANELS) {
-      int8_tile t = {w, pair, panel, i == 0 ? AHEAD_BYTES : 0, x, row + done, out + done * ld + panel * PANEL, ld, add};
-      choices[w->packing][w->scaling](&t, height);
-    }
-    done += height;
-  }
+  linear_quantised(choices[w->packing][w->scaling], w->scaling == SCALE_SUPER_HALVES ? HALVES_ROWS : INT8_ROWS, w, pair, x, row, rows,
+                   out, ld, add);
 }

@@ -4,14 +4,21 @@
 
 #include "matrix.h"
 
+/* What activations become before they meet quantised weights. */
+enum activation_format { ACTIVATIONS_F32, ACTIVATIONS_INT8, ACTIVATIONS_INT12, ACTIVATION_FORMATS };
+
 /* Activations of R rows, quantised per block of 32: x = d * q. */
 typedef struct {
-  int8_t *q;           /* [R][K] -127 .. 127 */
+  int8_t *q;           /* [R][K] int8: -127 .. 127. int12: [R][K] int16 of -2039 .. 2039, see quantise.h */
   float *d;            /* [R][K/32] */
   float *d_sum;        /* [R][K/32] d * sum of q */
   int32_t *minus_sums; /* [R][K/16] -(sum of q) of each half of a block */
+  int32_t *starts;     /* [R][K/32] int12: the bits of the float 1.5 * 2^23 * d */
   long inputs, blocks;
 } quantised_rows;
+
+/* Bytes of one quantised activation. */
+static inline long activation_bytes(enum activation_format format) { return format == ACTIVATIONS_INT12 ? 2 : 1; }
 
 /* One layer of the paged store, f16 or f32 (`half`). All layers of a block are adjacent, so that memory is touched block by block:
    keys [blocks][layers][key heads][D][block_size], values [blocks][layers][key heads][block_size][D padded to 16];
@@ -39,8 +46,8 @@ typedef struct {
 
   /* out = x / sqrt(mean(x^2) + epsilon) * weight; scratch: n floats */
   void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
-  /* quantise the `count` blocks at x into row `row`, from block `first` on */
-  void (*quantise)(const float *x, quantised_rows *to, long row, long first, long count);
+  /* by format (f32: none): quantise the `count` blocks at x into row `row`, from block `first` on */
+  void (*quantise[ACTIVATION_FORMATS])(const float *x, quantised_rows *to, long row, long first, long count);
   /* gate = gate / (1 + 2^(-gate log2 e)) * up */
   void (*silu_times)(float *gate, const float *up, long n);
   /* turn pairs (2i, 2i + 1) of `heads` heads of D components by the angles of one position, then multiply by scale */
@@ -49,8 +56,10 @@ typedef struct {
   void (*write_kv)(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value);
   /* rows [row, row + rows) at positions from `position` on, all query heads of key head `head`; scratch: attend_scratch floats */
   void (*attend)(const attention *a, long row, long rows, long position, long head, float *scratch);
-  /* columns 32 pair .. + 31 of x w for rows [row, row + rows) to out[(r - row) * ld + 0 .. 31], added where `add` */
-  void (*linear_int8)(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add);
+  /* by format (f32: none): columns 32 pair .. + 31 of x w for rows [row, row + rows) to out[(r - row) * ld + 0 .. 31], added where
+     `add` */
+  void (*linear[ACTIVATION_FORMATS])(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld,
+                                     int add);
   /* the same from f32 activations x[r * ld_x]; scratch: 32 K floats */
   void (*linear_f32)(const matrix *w, long pair, const float *x, long ld_x, long row, long rows, float *out, long ld, int add,
                      float *scratch);

@@ -87,6 +87,14 @@ const kernels *kernels_named(const char *name) {
   return found;
 }
 
+int activations_named(const char *name) {
+  static const char *const names[ACTIVATION_FORMATS] = {"f32", "int8", "int12"};
+  for (int i = 0; i < ACTIVATION_FORMATS; i++)
+    if (strcmp(names[i], name) == 0) return i;
+  PyErr_Format(PyExc_ValueError, "activations are f32, int8 or int12, not %s", name);
+  return -1;
+}
+
 /* ---- one product ---- */
 
 typedef struct {
@@ -95,6 +103,7 @@ typedef struct {
   const float *x;
   float *out;
   long rows;
+  enum activation_format activations;
 } multiplication;
 
 /* Copy the columns that the matrix has, of 32 padded ones, into the result. */
@@ -104,17 +113,17 @@ static void put_columns(const multiplication *p, long pair, const float *columns
 }
 
 /* All rows at once, as a step does. 0, or -1 without memory. */
-static int multiply_int8(const multiplication *p) {
-  long k = p->w->inputs, blocks = p->w->blocks, per_row = k + (blocks * 4 + PAIR) * 4;
+static int multiply_quantised(const multiplication *p) {
+  long k = p->w->inputs, blocks = p->w->blocks, per_row = k * activation_bytes(p->activations) + (blocks * 5 + PAIR) * 4;
   float *memory = malloc((size_t)(p->rows * per_row));
   if (!memory) return -1;
   float *columns = memory, *d = columns + p->rows * PAIR;
   long all = p->rows * blocks;
-  quantised_rows x = {.q = (int8_t *)(d + 4 * all), .d = d, .d_sum = d + all, .minus_sums = (int32_t *)(d + 2 * all),
-                      .inputs = k, .blocks = blocks};
-  for (long r = 0; r < p->rows; r++) p->cpu->quantise(p->x + r * k, &x, r, 0, blocks);
+  quantised_rows x = {.q = (int8_t *)(d + 5 * all), .d = d, .d_sum = d + all, .minus_sums = (int32_t *)(d + 2 * all),
+                      .starts = (int32_t *)(d + 4 * all), .inputs = k, .blocks = blocks};
+  for (long r = 0; r < p->rows; r++) p->cpu->quantise[p->activations](p->x + r * k, &x, r, 0, blocks);
   for (long pair = 0; pair * PAIR < p->w->outputs; pair++) {
-    p->cpu->linear_int8(p->w, pair, &x, 0, p->rows, columns, PAIR, 0);
+    p->cpu->linear[p->activations](p->w, pair, &x, 0, p->rows, columns, PAIR, 0);
     put_columns(p, pair, columns);
   }
   free(memory);
@@ -133,11 +142,11 @@ static int multiply_f32(const multiplication *p) {
   return 0;
 }
 
-static int multiply_checked(multiplication *p, PyObject *x, PyObject *out, int int8) {
+static int multiply_checked(multiplication *p, PyObject *x, PyObject *out) {
   Py_buffer from, to;
   int failed = -1;
-  if (int8 && !is_quantised(p->w)) {
-    PyErr_SetString(PyExc_ValueError, "only quantised weights take int8 activations");
+  if (p->activations != ACTIVATIONS_F32 && !is_quantised(p->w)) {
+    PyErr_SetString(PyExc_ValueError, "only quantised weights take quantised activations");
     return -1;
   }
   if (open_buffer(x, &from, "x", 'f', 4, -1, 0) < 0) return -1;
@@ -147,7 +156,7 @@ static int multiply_checked(multiplication *p, PyObject *x, PyObject *out, int i
   } else if (open_buffer(out, &to, "out", 'f', 4, p->rows * p->w->outputs, 1) == 0) {
     p->x = from.buf;
     p->out = to.buf;
-    failed = int8 ? multiply_int8(p) : multiply_f32(p);
+    failed = p->activations != ACTIVATIONS_F32 ? multiply_quantised(p) : multiply_f32(p);
     if (failed) PyErr_NoMemory();
     PyBuffer_Release(&to);
   }
@@ -158,12 +167,12 @@ static int multiply_checked(multiplication *p, PyObject *x, PyObject *out, int i
 PyObject *multiply(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *w, *x, *out;
-  int int8;
-  const char *isa;
-  if (!PyArg_ParseTuple(arguments, "O!OOps", &MatrixType, &w, &x, &out, &int8, &isa)) return NULL;
-  multiplication p = {.w = &((MatrixObject *)w)->w, .cpu = kernels_named(isa)};
-  if (!p.cpu || multiply_checked(&p, x, out, int8) < 0) return NULL;
+  const char *activations, *isa;
+  if (!PyArg_ParseTuple(arguments, "O!OOss", &MatrixType, &w, &x, &out, &activations, &isa)) return NULL;
+  int format = activations_named(activations);
+  multiplication p = {.w = &((MatrixObject *)w)->w, .cpu = format < 0 ? NULL : kernels_named(isa), .activations = (enum activation_format)format};
+  if (!p.cpu || multiply_checked(&p, x, out) < 0) return NULL;
   Py_RETURN_NONE;
 }
 
-const char MULTIPLY_DOC[] = "multiply(matrix, x, out, int8, isa): write the product of (R, K) rows with the matrix into out (R, N).";
+const char MULTIPLY_DOC[] = "multiply(matrix, x, out, activations, isa): write the product of (R, K) rows with the matrix into out (R, N).";

@@ -13,6 +13,9 @@ const matrix *matrix_of(PyObject *object, const char *what, long outputs, long i
 /* Return the kernels of this name, or NULL with ValueError set. */
 const kernels *kernels_named(const char *name);
 
+/* Return the format of activations of this name, or -1 with ValueError set. */
+int activations_named(const char *name);
+
 extern const char MULTIPLY_DOC[];
 PyObject *multiply(PyObject *module, PyObject *arguments);
 

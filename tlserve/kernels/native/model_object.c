@@ -147,22 +147,23 @@ static int keep_weights(ModelObject *self, const given_weights *given) {
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"hidden", "intermediate", "heads", "kv_heads", "head_size", "rotated", "vocabulary", "context",
-                          "epsilon", "query_scale", "int8_activations", "isa", "threads", "embedding", "head", "norm", "cos", "sin",
+                          "epsilon", "query_scale", "activations", "isa", "threads", "embedding", "head", "norm", "cos", "sin",
                           "layers", NULL};
   model m = {0};
-  const char *isa;
-  int threads;
+  const char *activations, *isa;
+  int threads, format;
   given_weights w;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$llllllllffpsiOOOOOO!", names, &m.hidden, &m.intermediate, &m.heads,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$llllllllffssiOOOOOO!", names, &m.hidden, &m.intermediate, &m.heads,
                                    &m.kv_heads, &m.head_size, &m.rotated, &m.vocabulary, &m.context, &m.epsilon, &m.query_scale,
-                                   &m.int8_activations, &isa, &threads, &w.embedding, &w.head, &w.norm, &w.cos, &w.sin,
+                                   &activations, &isa, &threads, &w.embedding, &w.head, &w.norm, &w.cos, &w.sin,
                                    &PyTuple_Type, &w.layers))
     return NULL;
   m.layers = PyTuple_GET_SIZE(w.layers);
-  if (check_sizes(&m, threads) < 0 || !(m.cpu = kernels_named(isa))) return NULL;
+  if (check_sizes(&m, threads) < 0 || (format = activations_named(activations)) < 0 || !(m.cpu = kernels_named(isa))) return NULL;
   ModelObject *self = (ModelObject *)type->tp_alloc(type, 0);
   if (!self) return NULL;
   self->model = m;
+  self->model.activations = (enum activation_format)format;
   if (keep_weights(self, &w) < 0) goto failed;
   if ((self->model.threads = pool_new(threads))) return (PyObject *)self;
   PyErr_SetString(PyExc_RuntimeError, "cannot start the threads of the kernels");

@@ -6,7 +6,9 @@
 
    round_to_int rounds to nearest even (no thread of this process changes the rounding mode).
    dp_u7, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 128 for dp_u7), x signed
-   bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it. */
+   bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it.
+   dp_words: acc[lane] + w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1] of signed 16-bit numbers, in 32 bits.
+   interleave: lanes a0 b0 a1 b1 of each four lanes of a and b. swap_pairs: lanes 2 3 0 1 of each four. */
 #ifndef TL_SIMD_H
 #define TL_SIMD_H
 
@@ -32,6 +34,7 @@ typedef uint32_t vu __attribute__((vector_size(VL * 4)));
 INLINE vf load(const float *p) { vf v; memcpy(&v, p, sizeof v); return v; }
 INLINE void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
 INLINE vi load_bytes(const uint8_t *p) { vi v; memcpy(&v, p, sizeof v); return v; }
+INLINE void store_ints(void *p, vi v) { memcpy(p, &v, sizeof v); }
 INLINE vf to_float(vi v) { return __builtin_convertvector(v, vf); }
 INLINE vi low_nibbles(vi v) { return v & 0x0f0f0f0f; }
 INLINE vi high_nibbles(vi v) { return (vi)((vu)v >> 4) & 0x0f0f0f0f; }
@@ -68,6 +71,10 @@ INLINE void store_bytes(int8_t *p, vi v) { _mm_storeu_si128((void *)p, _mm512_cv
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm512_dpbusd_epi32((__m512i)acc, (__m512i)w, (__m512i)x); }
 INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
+INLINE vi dp_words(vi acc, vi w, vi x) { return (vi)_mm512_dpwssd_epi32((__m512i)acc, (__m512i)w, (__m512i)x); }
+INLINE vi shift_right_words(vi v, const int by) { return (vi)_mm512_srli_epi16((__m512i)v, by); }
+INLINE vi interleave(vi a, vi b) { return (vi)_mm512_unpacklo_epi32((__m512i)a, (__m512i)b); }
+INLINE vi swap_pairs(vi v) { return (vi)_mm512_shuffle_epi32((__m512i)v, 0x4e); }
 
 #elif defined(TL_AVX2)
 
@@ -95,11 +102,20 @@ INLINE void store_bytes(int8_t *p, vi v) {
   __m128i words = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
   _mm_storel_epi64((void *)p, _mm_packs_epi16(words, words));
 }
+INLINE vi shift_right_words(vi v, const int by) { return (vi)_mm256_srli_epi16((__m256i)v, by); }
+INLINE vi interleave(vi a, vi b) { return (vi)_mm256_unpacklo_epi32((__m256i)a, (__m256i)b); }
+INLINE vi swap_pairs(vi v) { return (vi)_mm256_shuffle_epi32((__m256i)v, 0x4e); }
 #if defined(TL_AVX_VNNI)
+INLINE vi dp_words(vi acc, vi w, vi x) { return (vi)_mm256_dpwssd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
 #define DP_U8_BIAS 0
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
 INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
 #else
+INLINE vi dp_words(vi acc, vi w, vi x) {
+  acc += (vi)_mm256_madd_epi16((__m256i)w, (__m256i)x);
+  __asm__("" : "+x"(acc)); /* GCC would make all products of a block first, on the stack, and add them at the end */
+  return acc;
+}
 /* maddubs adds pairs in 16 bits with saturation: 2 * 127 * 127 and 2 * 128 * 127 fit, 2 * 255 * 127 would not */
 #define DP_U8_BIAS 128
 INLINE vi add_pairs(vi acc, __m256i w, __m256i x) {
@@ -141,6 +157,14 @@ INLINE vi dp_signed(vi acc, vi w, vi x) {
   return acc + (vi)vpaddq_s32(vpaddlq_s16(low), vpaddlq_s16(high));
 }
 #endif
+INLINE vi dp_words(vi acc, vi w, vi x) {
+  int32x4_t low = vmull_s16(vget_low_s16((int16x8_t)w), vget_low_s16((int16x8_t)x));
+  int32x4_t high = vmull_s16(vget_high_s16((int16x8_t)w), vget_high_s16((int16x8_t)x));
+  return acc + (vi)vpaddq_s32(low, high);
+}
+INLINE vi shift_right_words(vi v, const int by) { return (vi)vshlq_u16((uint16x8_t)v, vdupq_n_s16((int16_t)-by)); }
+INLINE vi interleave(vi a, vi b) { return (vi)vzip1q_s32((int32x4_t)a, (int32x4_t)b); }
+INLINE vi swap_pairs(vi v) { return (vi)vextq_s32((int32x4_t)v, (int32x4_t)v, 2); }
 #define DP_U8_BIAS 128
 INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_signed(acc, w, x); }
 INLINE vi dp_u8(vi acc, vi w, vi x) { return dp_signed(acc, w ^ set1_int((int32_t)0x80808080), x); }
@@ -157,7 +181,10 @@ INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 #define UNROLL _Pragma("GCC unroll 16")
 #endif
 
-/* Four signed bytes of an activation in every lane. */
+/* Of each four lanes: 0 and 2, then 1 and 3, as pairs of 16-bit numbers; the other two lanes are of no use. */
+INLINE vi word_pairs(vi v) { return (v & 0xffff) | (vi)((vu)swap_pairs(v) << 16); }
+
+/* Four signed bytes of an activation, or two signed 16-bit numbers, in every lane. */
 INLINE vi set4(const int8_t *p) { int32_t four; memcpy(&four, p, 4); return set1_int(four); }
 
 #endif

@@ -29,14 +29,15 @@ static void *reserve(arena *a, size_t bytes) {
 }
 
 static activations reserve_rows(arena *a, const model *m, long rows, long inputs) {
-  activations x = {.ld = pad(inputs), .int8 = {.inputs = inputs, .blocks = inputs / BLOCK}};
+  activations x = {.ld = pad(inputs), .quantised = {.inputs = inputs, .blocks = inputs / BLOCK}};
   size_t r = (size_t)rows;
   x.f32 = reserve(a, r * (size_t)x.ld * sizeof(float));
-  if (!m->int8_activations) return x;
-  x.int8.q = reserve(a, r * (size_t)inputs);
-  x.int8.d = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
-  x.int8.d_sum = reserve(a, r * (size_t)x.int8.blocks * sizeof(float));
-  x.int8.minus_sums = reserve(a, r * (size_t)x.int8.blocks * 2 * sizeof(int32_t));
+  if (m->activations == ACTIVATIONS_F32) return x;
+  x.quantised.q = reserve(a, r * (size_t)(inputs * activation_bytes(m->activations)));
+  x.quantised.d = reserve(a, r * (size_t)x.quantised.blocks * sizeof(float));
+  x.quantised.d_sum = reserve(a, r * (size_t)x.quantised.blocks * sizeof(float));
+  x.quantised.minus_sums = reserve(a, r * (size_t)x.quantised.blocks * 2 * sizeof(int32_t));
+  if (m->activations == ACTIVATIONS_INT12) x.quantised.starts = reserve(a, r * (size_t)x.quantised.blocks * sizeof(int32_t));
   return x;
 }
 

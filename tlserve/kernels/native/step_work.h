@@ -8,7 +8,7 @@
 typedef struct {
   float *f32; /* [R][ld] */
   long ld;
-  quantised_rows int8;
+  quantised_rows quantised;
 } activations;
 
 /* Rows [row, row + rows) of a selection: consecutive ones of a sequence, from `position` on. */

@@ -79,6 +79,8 @@ class BlockMatrix:
     scales: F32  # (N, K / 32)
     minima: F32 | None  # (N, K / 32)
     offset: int
+    halves: bool = False
+    """Whether quants hold a part of the scale that changes every 16 weights."""
 
     def rows(self, indices: NDArray[np.int32]) -> F32:
         """Return rows as float32, (R, K): the product with the scale is exact, the minimum is added and rounded."""
@@ -144,6 +146,7 @@ def _unpack_super_blocks(layout: SuperFormat, rows: U8) -> BlockMatrix:
         scales=parts.scales.reshape(len(rows), -1),
         minima=None if parts.minima is None else parts.minima.reshape(len(rows), -1),
         offset=0,
+        halves=parts.quants.dtype == np.int16,
     )
 
 

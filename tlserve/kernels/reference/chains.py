@@ -18,9 +18,14 @@ from numpy.typing import NDArray
 from tlserve.kernels.reference.blas import pin_to_one_thread
 
 F32 = NDArray[np.float32]
+F64 = NDArray[np.float64]
 
 # Measured: OpenBLAS 0.3.31 adds a product (384, 140) x (140, 12) in order with its kernels for Haswell, Zen and SkylakeX.
 ROWS, DEPTH, OUTPUTS = 12, 128, 384
+_BELOW_F32, _HALF_OF_F32 = (
+    (1 << 29) - 1,
+    1 << 28,
+)  # the bits of a float64 that a float32 does not have, and half of its last one
 _MINUS_ZERO = np.iinfo(np.int32).min  # the bits of -0.0 as a signed number, which no other float32 goes below
 
 
@@ -90,6 +95,19 @@ def _linked(tiles: F32, weight: F32) -> F32 | None:
     return totals
 
 
+def add_once_rounded(product: F64, addend: F32) -> F32:
+    """Return product + addend rounded once to float32: `fused_multiply_add` where the product is exact in float64.
+
+    Rounding to float64 first does harm only where that is half way between two float32; there the error of the sum decides.
+    No sum below the least normal float32 may be inexact.
+    """
+    total = product + addend
+    half_way = (total.view(np.int64) & _BELOW_F32) == _HALF_OF_F32
+    if half_way.any():
+        total[half_way] = _to_odd(product[half_way], addend[half_way].astype(np.float64))
+    return total.astype(np.float32)
+
+
 def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
     """Return a * b + c rounded once.
 
@@ -97,11 +115,14 @@ def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
     last bit is 1), and then to float32: as float64 has more than two bits to spare, that is the correct rounding.
     Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008); the error of the sum by Knuth's TwoSum.
     """
-    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    return _to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
+
+
+def _to_odd(product: F64, addend: F64) -> F64:
+    """Return the sum rounded to odd."""
     total = product + addend
     part = total - product
     error = (product - (total - part)) + (addend - part)
     is_even = (total.view(np.int64) & 1) == 0
     inexact = np.isfinite(total) & (error != 0)
-    odd = np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)
-    return odd.astype(np.float32)
+    return np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)

@@ -1,35 +1,40 @@
 """Products with weights, each sum in the one order that the native kernels have: the same bits, slowly.
 
-With int8 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
-order. With f32 activations: chains of fused multiply-adds, see `chains`. In C: `native/gemm_int8.h`, `native/gemm_f32.h`.
+With int8 or int12 activations: exact integer sums inside a block of 32, scaled and added in f32 in block
+order. With f32 activations: chains of fused multiply-adds, see `chains`. In C: `native/gemm_int8.h`, `native/gemm_int12.h`,
+`native/gemm_f32.h`.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import BLOCK, BlockMatrix, Matrix, as_floats
-from tlserve.kernels.reference.chains import chain
+from tlserve.kernels.reference.chains import add_once_rounded, chain
 
 F32 = NDArray[np.float32]
 
 _COLUMNS = 2048  # columns made at once, to bound the memory
 _LEAST = np.float32(2.0**-100)  # a block whose values are all smaller is zero: its reciprocal would not be finite
+_GREATEST_INT12 = 2039
+_MOST_INT12 = np.float32(_GREATEST_INT12 * 2.0**104)  # a block with a greater value counts as one that is not finite
 
 
 @attrs.frozen(eq=False)
 class QuantisedRows:
     """Activations x = d * q per block of 32."""
 
-    q: F32  # (R, K / 32, 32) whole numbers from -127 to 127
+    q: F32  # (R, K / 32, 32) whole numbers from -127 to 127, with int12 from -2039 to 2039
     d: F32  # (R, K / 32)
     d_sum: F32  # (R, K / 32) d times the sum of q
 
 
-def quantise_rows(x: F32) -> QuantisedRows:
-    """Quantise (R, K): d = greatest |x| / 127, q = x * (127 / greatest) rounded to nearest even.
+def quantise_int8(x: F32) -> QuantisedRows:
+    """Quantise (R, K) to 8 bits: d = greatest |x| / 127, q = x * (127 / greatest) rounded to nearest even.
 
     A block with a value that is not finite gets d = nan and q = 0.
     """
@@ -40,6 +45,22 @@ def quantise_rows(x: F32) -> QuantisedRows:
     safe = np.where(used, greatest, np.float32(1))
     q = np.rint(np.where(used[..., None], blocks, np.float32(0)) * (np.float32(127) / safe)[..., None])
     d = np.where(used, safe / np.float32(127), np.where(finite, np.float32(0), np.float32(np.nan)))
+    return QuantisedRows(q, d, d * q.sum(axis=-1, dtype=np.float32))
+
+
+def quantise_int12(x: F32) -> QuantisedRows:
+    """Quantise (R, K) to 12 bits: d = least power of two with greatest |x| <= 2039 d, q = x / d rounded to nearest even.
+
+    A block with a value that is not finite, or above 2039 * 2**104, gets d = nan and q = 0.
+    """
+    blocks = x.reshape(len(x), x.shape[1] // BLOCK, BLOCK)
+    greatest = np.abs(blocks).max(axis=-1)
+    small = greatest < _LEAST
+    used = ~small & (greatest <= _MOST_INT12)  # nan compares as false
+    fraction, exponent = np.frexp(np.where(used, greatest, np.float32(1)))  # 0.5 <= fraction < 1
+    exponent -= np.where(fraction * 2048 <= _GREATEST_INT12, 11, 10)
+    q = np.rint(np.ldexp(np.where(used[..., None], blocks, np.float32(0)), -exponent[..., None]))
+    d = np.where(used, np.ldexp(np.float32(1), exponent), np.where(small, np.float32(0), np.float32(np.nan)))
     return QuantisedRows(q, d, d * q.sum(axis=-1, dtype=np.float32))
 
 
@@ -64,6 +85,38 @@ def _int8_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
         if weight.minima is not None:
             total += weight.minima[columns, block] * x.d_sum[:, block, None]
     return total
+
+
+def linear_int12(x: QuantisedRows, weight: BlockMatrix) -> F32:
+    """Return the product of rows of 12 bits with a quantised matrix, (R, N)."""
+    parts = [_int12_columns(x, weight, slice(n, n + _COLUMNS)) for n in range(0, len(weight.quants), _COLUMNS)]
+    return np.concatenate(parts, axis=1)
+
+
+def _int12_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
+    """Return some columns. Where scales change every 16 weights, a sum is of 16; products by the scale are exact in float64.
+
+    The BLAS adds whole numbers: in float32 less than 32 * 2039 * 128 < 2**24, with quants that hold parts of scales in float64.
+    """
+    size = BLOCK // 2 if weight.halves else BLOCK
+    exact = np.float64 if weight.halves else np.float32
+    q = x.q.reshape(len(x.q), x.q.shape[1] * BLOCK // size, size).transpose(1, 0, 2).astype(exact)
+    quants: NDArray[Any] = weight.quants[columns].reshape(-1, len(q), size).astype(exact)
+    quants -= weight.offset
+    sums: NDArray[Any] = np.matmul(q, quants.transpose(1, 2, 0))  # (K / size, R, columns)
+    total = np.zeros(sums.shape[1:], np.float32)
+    for index, part in enumerate(sums):
+        block = index * size // BLOCK
+        scaled = part * x.d[:, block, None].astype(np.float64)
+        scaled *= weight.scales[columns, block]
+        total = add_once_rounded(scaled, total)
+        if weight.minima is not None:
+            total = add_once_rounded(x.d_sum[:, block, None].astype(np.float64) * weight.minima[columns, block], total)
+    return total
+
+
+QUANTISE = {"int8": quantise_int8, "int12": quantise_int12}
+LINEAR = {"int8": linear_int8, "int12": linear_int12}
 
 
 def linear_f32(x: F32, weight: Matrix) -> F32:

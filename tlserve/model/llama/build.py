@@ -45,7 +45,7 @@ def build_llama(shape: LlamaShape, source: TensorSource, identity: str, options:
 
 
 def _activations(choice: KernelChoice, tensors: LlamaTensors) -> str:
-    """Return "int8" or "f32"."""
+    """Return "int12", "int8" or "f32"."""
     if choice.activations != "auto":
         return choice.activations
     return "int8" if tensors.is_quantised() else "f32"

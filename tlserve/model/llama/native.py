@@ -96,7 +96,7 @@ class NativeLlamaModel:
         self._logits = _ReusedRows(shape.vocabulary)
         self._native = native.Model(
             **_sizes(shape),
-            int8_activations=numerics.activations == "int8",
+            activations=numerics.activations,
             isa=isa,
             threads=pool.threads,
             embedding=matrices[id(tensors.embedding)],

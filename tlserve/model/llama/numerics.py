@@ -22,7 +22,10 @@ ORDER_VERSION = "ordered-2"
 
 @attrs.frozen
 class Numerics:
-    """`activations`: "int8" (for quantised weights; others always take f32) or "f32"; `kv_precision`: "f16" or "f32"."""
+    """`activations`: "int12" or "int8" (for quantised weights; others always take f32), or "f32".
+
+    `kv_precision`: "f16" or "f32".
+    """
 
     activations: str
     kv_precision: str

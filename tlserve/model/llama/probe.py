@@ -24,7 +24,7 @@ from tlserve.kernels.reference.blocks import (
     unpack,
     values_per_block,
 )
-from tlserve.kernels.reference.linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
@@ -68,14 +68,14 @@ def _products_agree(
 ) -> bool:
     """Compare a product of random rows."""
     reference = unpack(matrix.kind, matrix.rows)
-    int8 = numerics.activations == "int8" and isinstance(reference, BlockMatrix)
-    x = random.standard_normal((_ROWS if int8 else 1, matrix.inputs)).astype(np.float32)
+    activations = numerics.activations if isinstance(reference, BlockMatrix) else "f32"
+    x = random.standard_normal((1 if activations == "f32" else _ROWS, matrix.inputs)).astype(np.float32)
     out = np.empty((len(x), matrix.outputs), np.float32)
-    native.multiply(native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows), x, out, int8, isa)
+    native.multiply(native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows), x, out, activations, isa)
     with np.errstate(all="ignore"):
         truth = (
-            linear_int8(quantise_rows(x), reference)
-            if int8 and isinstance(reference, BlockMatrix)
+            LINEAR[activations](QUANTISE[activations](x), reference)
+            if activations != "f32" and isinstance(reference, BlockMatrix)
             else linear_f32(x, reference)
         )
     return _same(out, truth)

@@ -21,7 +21,7 @@ from tlserve.kernels.reference import blas
 from tlserve.kernels.reference.attention import attend_in_order
 from tlserve.kernels.reference.blocks import BlockMatrix, Matrix, as_floats, unpack
 from tlserve.kernels.reference.elementwise import rms_norm, silu_times
-from tlserve.kernels.reference.linear import linear_f32, linear_int8, quantise_rows
+from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.kernels.reference.rope import RopeTables, rotate
 from tlserve.model.llama.kv_precision import PositionStore
 from tlserve.model.llama.numerics import Numerics, llama_spec, rotation_tables
@@ -159,10 +159,11 @@ class ReferenceLlamaModel:
 
     def _linear(self, x: F32, *weights: Matrix) -> list[F32]:
         """Return the products of `x` with each weight; quantised weights take quantised rows."""
-        rows = quantise_rows(x) if any(isinstance(weight, BlockMatrix) for weight in weights) else None
+        if not any(isinstance(weight, BlockMatrix) for weight in weights):
+            return [linear_f32(x, weight) for weight in weights]
+        rows, product = QUANTISE[self._numerics.activations](x), LINEAR[self._numerics.activations]
         return [
-            linear_int8(rows, weight) if rows is not None and isinstance(weight, BlockMatrix) else linear_f32(x, weight)
-            for weight in weights
+            product(rows, weight) if isinstance(weight, BlockMatrix) else linear_f32(x, weight) for weight in weights
         ]
 
     def _unpack_layer(self, layer: LayerTensors) -> _Layer:
