@@ -24,7 +24,8 @@ The value of a setting comes from the last of these places that has it:
 
 1. its default, below;
 2. the file: `tlserve --config runtime.toml`, with a table for each section, such as `max_num_seqs = 8` below `[engine]`;
-3. the environment: `TL_ENGINE__MAX_NUM_SEQS=8`, table and key in capitals, with two underscores between them;
+3. the environment: `TL_ENGINE__MAX_NUM_SEQS=8`, table and key in capitals, with two underscores between them
+   (a variable that nearly spells one, such as `TL_ENGINE_MAX_NUM_SEQS`, is refused);
 4. the command line: `--set engine.max_num_seqs=8`, or one of the shorter arguments (`--model`, `--port`, ...).
 
 In the environment and on the command line, commas separate the items of a list. A relative path in a file is first looked up in

@@ -1,5 +1,6 @@
 """The four layers of settings, and the refusals, which are all reported at once."""
 
+import re
 from operator import attrgetter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.kit.source_tree import CHECKOUT
 from tlserve.config.declared import declared_settings
+from tlserve.config.environment import OTHER_VARIABLES
 from tlserve.config.load import load_settings, load_with_sources
 from tlserve.config.settings import SamplingSettings, Settings
 from tlserve.errors import SettingsError
@@ -190,8 +192,59 @@ def test_a_malformed_variable_is_refused_by_its_name(name: str) -> None:
 
 
 @pytest.mark.spec("SET-6")
-def test_variables_with_one_underscore_are_ignored() -> None:
-    assert load_settings(None, {"TL_ENGINE_PORT": "tcp://10.0.0.1:80", "TL_MODEL_CACHE": "/m"}, []) == Settings()
+@pytest.mark.parametrize(
+    ("name", "near"),
+    [
+        ("TL_ACCES__API_KEY", "there is no table [acces]; did you mean 'access'?"),
+        ("TL__ACCESS__API_KEY", "did you mean 'access'?"),
+        ("TL_ACCESS_API_KEY", "TL_ACCESS__API_KEY"),
+        ("TL_ACESS_API_KEY", "TL_ACCESS__API_KEY"),
+        ("TLS_ACCESS__API_KEY", "TL_ACCESS__API_KEY"),
+        ("tl_access__api_key", "TL_ACCESS__API_KEY"),
+        ("TL_ENGINE_SAMPLING_TOP_P", "TL_ENGINE__SAMPLING__TOP_P"),
+        ("TL_MODELS_CACHE", "TL_MODEL_CACHE"),
+        ("TL_NO_TABLE__X", "there is no table [no_table]"),
+        ("TL_MODELS__MODEL_DIR", "there is no table [models]"),
+    ],
+)
+def test_a_misspelt_variable_is_refused_with_the_nearest_name(name: str, near: str) -> None:
+    (refusal,) = refusals(None, {name: KEY}, [])
+    assert refusal.startswith(f"variable {name}: there is no")
+    assert near in refusal
+    assert KEY not in refusal
+
+
+@pytest.mark.spec("SET-24")
+@pytest.mark.parametrize(
+    "name",
+    [
+        *OTHER_VARIABLES,
+        "TL_ENGINE_PORT",
+        "TL_ENGINE_SERVICE_HOST",
+        "TL_ENGINE_SERVICE_PORT_HTTP",
+        "TL_ACCESS_PORT_80_TCP_ADDR",
+        "TL_FLEET_HEADLESS_PORT_80_TCP",
+        "TL_LUNCH",
+        "TLS_CERTIFICATE_FILE",
+        "MY_TL_ENGINE__THREADS",
+    ],
+)
+def test_variables_of_other_programs_are_ignored(name: str) -> None:
+    assert load_settings(None, {name: "tcp://10.0.0.1:80"}, []) == Settings()
+
+
+def test_every_variable_that_the_package_names_is_a_setting_or_a_listed_one() -> None:
+    named = {
+        name
+        for path in (CHECKOUT / "tlserve").rglob("*.py")
+        for name in re.findall(r"\bTL_[A-Z0-9_]*[A-Z0-9]\b", path.read_text(encoding="utf-8"))
+    }
+    examples = {"TL_ENGINE__KEY", "TL_ENGINE__SAMPLING__KEY", "TL_ENGINE_PORT_80_TCP_ADDR"}
+    others = named - examples - OTHER_VARIABLES.keys()
+    assert {"TL_FLEET__INTERNAL_KEY", "TL_ACCESS__API_KEY"} <= others
+    tables = declared_settings()
+    for table, _, key in (name.removeprefix("TL_").lower().partition("__") for name in others):
+        assert key in tables[table]
 
 
 @pytest.mark.spec("SET-7")

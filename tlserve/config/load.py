@@ -25,12 +25,12 @@ from tlserve.config.declared import (
     declared_settings,
     evolved,
 )
+from tlserve.config.environment import is_not_a_setting, meant_variable
 from tlserve.config.models import additional_model, model_refusals
 from tlserve.config.settings import Settings
 from tlserve.config.toml_file import read_toml
 from tlserve.errors import SettingsError
 
-_PREFIXES = {f"TL_{table.upper()}__": table for table in declared_settings()}
 _FEW = 12
 
 
@@ -64,7 +64,7 @@ def load_settings(path: Path | None, environ: Mapping[str, str], overrides: Sequ
 def load_with_sources(path: Path | None, environ: Mapping[str, str], overrides: Sequence[tuple[str, str]]) -> Loaded:
     """Do the same as `load_settings`, and keep the source of each value."""
     refusals: list[str] = []
-    given = chain(_file_layer(path, refusals), _environment_layer(environ), _command_line_layer(overrides))
+    given = chain(_file_layer(path, refusals), _environment_layer(environ, refusals), _command_line_layer(overrides))
     values: dict[str, dict[str, object]] = {table: {} for table in declared_settings()}
     sources: dict[str, str] = {}
     for item in given:
@@ -196,16 +196,23 @@ def _from_folder_of(file: Path, given: str) -> str:
 # --- the environment and the command line --------------------------------------------------------------------------------
 
 
-def _environment_layer(environ: Mapping[str, str]) -> Iterator[Given]:
-    """Read the variables such as `TL_ENGINE__KEY` and `TL_ENGINE__SAMPLING__KEY`.
-
-    Variables with one underscore are ignored: Kubernetes itself sets TL_ENGINE_PORT for a service called tl-engine.
-    """
+def _environment_layer(environ: Mapping[str, str], refusals: list[str]) -> Iterator[Given]:
+    """Yield the variables such as `TL_ENGINE__KEY` and `TL_ENGINE__SAMPLING__KEY`; refuse those that nearly spell one."""
     for name in sorted(environ):
-        for prefix, table in _PREFIXES.items():
-            if name.startswith(prefix):
-                key = name.removeprefix(prefix).lower().replace("__", ".")
-                yield Given(f"variable {name}", table, key, _text_reader(environ[name]))
+        if is_not_a_setting(name):
+            continue
+        table, separator, key = name.removeprefix("TL_").partition("__")
+        if name.startswith("TL_") and table and separator:
+            yield Given(f"variable {name}", table.lower(), key.lower().replace("__", "."), _text_reader(environ[name]))
+        elif meant := meant_variable(name, _variables()):
+            refusals.append(f"variable {name}: there is no such variable; did you mean {meant}?")
+
+
+def _variables() -> list[str]:
+    """Return the name of each setting's variable."""
+    return [
+        f"TL_{table}__{key.replace('.', '__')}".upper() for table, rows in declared_settings().items() for key in rows
+    ]
 
 
 def _command_line_layer(overrides: Sequence[tuple[str, str]]) -> Iterator[Given]:

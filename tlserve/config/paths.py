@@ -16,7 +16,7 @@ from pathlib import Path
 
 import attrs
 
-from tlserve.config.environment import process_environ
+from tlserve.config.environment import MODEL_CACHE, process_environ
 from tlserve.config.hub_names import HubName, parse_hub_name
 from tlserve.errors import OperatorError
 
@@ -32,7 +32,7 @@ def model_cache_dir(environ: Mapping[str, str] | None = None) -> Path:
     Raises `OperatorError` where there is no home folder either.
     """
     env = process_environ() if environ is None else environ
-    if own := env.get("TL_MODEL_CACHE"):
+    if own := env.get(MODEL_CACHE):
         return Path(own).expanduser()
     xdg = env.get("XDG_CACHE_HOME", "")
     # The specification requires that a relative path is ignored.
@@ -46,7 +46,7 @@ def _home(environ: Mapping[str, str]) -> Path:
     try:
         return Path.home()
     except RuntimeError:
-        raise OperatorError("this user has no home folder for the model cache: set TL_MODEL_CACHE") from None
+        raise OperatorError("this user has no home folder for the model cache: set " + MODEL_CACHE) from None
 
 
 def whole_model(place: Path) -> Path | None:

@@ -13,8 +13,8 @@ from typing import TypeVar
 from tlserve.bench.load import Closed, Load, Open
 from tlserve.bench.run import LoadPlan
 from tlserve.bench.workload import Workload
-from tlserve.cli.bench.keys import KEY_VARIABLE, PEER_KEY_VARIABLE
 from tlserve.cli.settings_arguments import add_settings_arguments
+from tlserve.config.environment import PEER_KEY, SERVER_KEY
 
 PREFILL_WORDS = 256
 
@@ -39,10 +39,10 @@ def _add_targets(group: Group) -> None:
     group.add_argument(
         "--url-model", default="", help="name of that server's model; without it the first that it lists"
     )
-    _add_key(group, "--api-key", "that server", KEY_VARIABLE)
+    _add_key(group, "--api-key", "that server", SERVER_KEY)
     group.add_argument("--peer", metavar="URL", help="measure this server in turn with the other, A B A B, and compare")
     group.add_argument("--peer-model", default="", help="name of the peer's model; without it the first that it lists")
-    _add_key(group, "--peer-api-key", "the peer", PEER_KEY_VARIABLE)
+    _add_key(group, "--peer-api-key", "the peer", PEER_KEY)
     group.add_argument(
         "--ca", default="", metavar="FILE", help="PEM file of the certificates that are trusted for https"
     )

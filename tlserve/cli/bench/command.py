@@ -22,10 +22,10 @@ from tlserve.bench.report import load_report
 from tlserve.bench.run import LoadPlan, Statistics, run_bench
 from tlserve.bench.target import TargetServer, parse_target
 from tlserve.cli.bench.arguments import add_arguments, load_plan
-from tlserve.cli.bench.keys import KEY_VARIABLE, PEER_KEY_VARIABLE, find_key
+from tlserve.cli.bench.keys import find_key
 from tlserve.cli.bench.table import Done, print_ratios, print_runs, progress
 from tlserve.cli.settings_arguments import settings_of
-from tlserve.config.environment import process_environ
+from tlserve.config.environment import PEER_KEY, SERVER_KEY, process_environ
 from tlserve.config.settings import AccessSettings, Settings, TlsSettings
 from tlserve.errors import OperatorError
 from tlserve.programs import server as app
@@ -79,7 +79,7 @@ def write_text(path: Path, text: str) -> None:
 
 async def _measure(arguments: argparse.Namespace, settings: Settings | None) -> MeasuredLoad:
     if settings is None:
-        key = find_key(arguments.api_key, arguments.api_key_file, process_environ(), KEY_VARIABLE)
+        key = find_key(arguments.api_key, arguments.api_key_file, process_environ(), SERVER_KEY)
         return await _run(arguments, _first(arguments, arguments.url, key), {})
     async with trio.open_nursery() as nursery:
         running = await nursery.start(partial(app.serve, settings, handle_signals=False))
@@ -100,7 +100,7 @@ def _peer(arguments: argparse.Namespace) -> tuple[TargetServer, ...]:
     if not arguments.peer:
         return ()
     name = (arguments.names or NAMES)[1]
-    key = find_key(arguments.peer_api_key, arguments.peer_api_key_file, process_environ(), PEER_KEY_VARIABLE)
+    key = find_key(arguments.peer_api_key, arguments.peer_api_key_file, process_environ(), PEER_KEY)
     return (parse_target(arguments.peer, name=name, model=arguments.peer_model, api_key=key, ca_file=arguments.ca),)
 
 

@@ -10,12 +10,6 @@ from pathlib import Path
 
 from tlserve.errors import OperatorError
 
-KEY_VARIABLE = "TL_API_KEY"
-"""The environment variable with the key of the server at `--url`."""
-
-PEER_KEY_VARIABLE = "TL_PEER_API_KEY"
-"""The environment variable with the key of the server at `--peer`."""
-
 
 def find_key(argument: str, file: str, environ: Mapping[str, str], variable: str) -> str:
     """Return the key of one server, "" if there is none; raises `OperatorError` if the file has none."""

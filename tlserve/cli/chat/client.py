@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 import attrs
 
+from tlserve.config.environment import SERVER_KEY
 from tlserve.errors import OperatorError, TlserveError
 from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream
 from tlserve.http.client.origin import HandshakeFailed, Origin, open_client, trust
@@ -23,11 +24,8 @@ from tlserve.http.client.origin import HandshakeFailed, Origin, open_client, tru
 _PREFIX = b"data: "
 _DONE = b"[DONE]"
 
-KEY_VARIABLE = "TL_API_KEY"
-"""The environment variable with the API key of the server."""
-
-_KEY_MISSING = f"set the environment variable {KEY_VARIABLE} to a key of this server"
-_KEY_REFUSED = f"the server does not accept the key in the environment variable {KEY_VARIABLE}"
+_KEY_MISSING = f"set the environment variable {SERVER_KEY} to a key of this server"
+_KEY_REFUSED = f"the server does not accept the key in the environment variable {SERVER_KEY}"
 
 
 class AnswerFailed(TlserveError):

@@ -20,7 +20,6 @@ import trio
 
 from tlserve.cli import exit_codes
 from tlserve.cli.chat.client import (
-    KEY_VARIABLE,
     AnswerEnd,
     AnswerFailed,
     ChatServer,
@@ -33,7 +32,7 @@ from tlserve.cli.chat.conversation import Conversation
 from tlserve.cli.chat.line_commands import Ask, Note, Outcome, Quit, Save, take_line
 from tlserve.cli.chat.screen import Screen, open_screen
 from tlserve.cli.settings_arguments import add_pair_argument
-from tlserve.config.environment import process_environ
+from tlserve.config.environment import SERVER_KEY, process_environ
 from tlserve.errors import OperatorError
 
 DEFAULT_URL = "http://127.0.0.1:8000"
@@ -59,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--max-tokens", type=int, default=512, metavar="N", help="longest answer, in tokens; /set changes it"
     )
     add_pair_argument(parser, "a setting of the server that --model starts")
-    parser.epilog = f"The API key of the server is read from the environment variable {KEY_VARIABLE}."
+    parser.epilog = f"The API key of the server is read from the environment variable {SERVER_KEY}."
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -78,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _server(arguments: argparse.Namespace, screen: Screen) -> Iterator[ChatServer]:
     """Yield the server of the chat; it is started here if `--model` names a model."""
     if arguments.model is None:
-        yield parse_server(arguments.url, process_environ().get(KEY_VARIABLE, ""), arguments.ca)
+        yield parse_server(arguments.url, process_environ().get(SERVER_KEY, ""), arguments.ca)
         return
     from tlserve.programs.in_thread import serve_in_thread
     from tlserve.telemetry.logs import set_up_logs
