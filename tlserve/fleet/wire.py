@@ -135,10 +135,15 @@ def fault_of(error: errors.TlserveError) -> Fault:
     return Fault(kind.__name__, error.message, {name: getattr(error, name) for name in CARRIED.get(kind, ())})
 
 
+def _fits(fault: Fault) -> bool:
+    """Return whether each field has the type that an error has there."""
+    return all(type(value) is int if name in _RETRY else type(value) is not int for name, value in fault.fields.items())
+
+
 def error_of(fault: Fault) -> errors.TlserveError:
     """Return the error of a fault; raises `WireRefused` for one that is not known here."""
     kind = _BY_NAME.get(fault.kind)
-    if kind is None or set(fault.fields) != set(CARRIED[kind]):
+    if kind is None or set(fault.fields) != set(CARRIED[kind]) or not _fits(fault):
         raise WireRefused(f"the node failed with an unknown error, {fault.kind}: {fault.message}")
     return kind(fault.message, **fault.fields)
 

@@ -3,8 +3,9 @@
 import attrs
 import pytest
 
-from tests.kit.engine.hash_backend import answer, prompt_logprobs
-from tlserve.fleet.head.transcript import BrokenAnswer, Transcript
+from tests.kit.engine.hash_backend import VOCABULARY, answer, prompt_logprobs
+from tlserve.fleet.head.node_claims import BrokenAnswer
+from tlserve.fleet.head.transcript import Transcript
 from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
 
 REQUEST = GenerationRequest(prompt=tuple(range(10)), max_tokens=6, seed=1, prompt_logprobs=0, progress=True)
@@ -15,7 +16,7 @@ def given(transcript, events):
 
 
 def test_an_answer_on_one_node_is_passed_on_unchanged():
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     events = [
         Progress(2),
         Progress(0),
@@ -32,7 +33,7 @@ def test_an_answer_on_one_node_is_passed_on_unchanged():
 @pytest.mark.parametrize("cut", range(9))
 def test_events_before_the_first_token_come_once_wherever_a_move_is(cut):
     head = [Progress(1), PrefillStarted(4), Progress(done=4), *prompt_logprobs(REQUEST), Progress(done=10)]
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     got = given(transcript, head[:cut])
     assert transcript.continuation() is REQUEST
     second = [
@@ -55,7 +56,7 @@ def test_events_before_the_first_token_come_once_wherever_a_move_is(cut):
 
 @pytest.mark.spec("HEAD-4")
 def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token():
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     [whole] = [PromptLogprobs(1, tuple(token for event in prompt_logprobs(REQUEST) for token in event.tokens))]
     got = given(transcript, [PrefillStarted(), PromptLogprobs(1, whole.tokens[:4]), PrefillStarted(), whole])
     assert got[1:] == [PromptLogprobs(1, whole.tokens[:4]), PromptLogprobs(5, whole.tokens[4:])]
@@ -64,20 +65,20 @@ def test_prompt_logprobs_cut_in_the_middle_of_an_event_are_joined_to_the_token()
 @pytest.mark.spec("HEAD-27")
 @pytest.mark.parametrize("cut", range(1, 6))
 def test_a_continuation_has_the_emitted_tokens_and_repeats_no_request(cut):
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     truth = answer(REQUEST)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *truth[:cut]])
     continuation = transcript.continuation()
     emitted = tuple(event.token for event in truth[:cut])
     assert continuation == attrs.evolve(REQUEST, emitted=emitted, prompt_logprobs=None, progress=False)
-    assert given(transcript, [PrefillStarted(12), *answer(continuation)]) == truth[cut:]
+    assert given(transcript, [PrefillStarted(10), *answer(continuation)]) == truth[cut:]
 
 
 @pytest.mark.spec("HEAD-27")
 def test_a_request_with_emitted_tokens_continues_from_them():
     truth = answer(REQUEST)
     request = attrs.evolve(REQUEST, emitted=tuple(event.token for event in truth[:2]))
-    transcript = Transcript(request)
+    transcript = Transcript(request, VOCABULARY)
     assert given(transcript, [PrefillStarted(), *truth[2:4]])[1:] == truth[2:4]
     assert transcript.continuation().emitted == tuple(event.token for event in truth[:4])
 
@@ -85,7 +86,7 @@ def test_a_request_with_emitted_tokens_continues_from_them():
 @pytest.mark.spec("HEAD-5")
 @pytest.mark.parametrize("index", [0, 2, 5])
 def test_a_token_in_the_wrong_place_is_a_node_fault(index):
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), TokenEvent(0, 5)])
     with pytest.raises(BrokenAnswer, match=f"token {index} came instead of token 1"):
         transcript.take(TokenEvent(index, 5))
@@ -94,12 +95,12 @@ def test_a_token_in_the_wrong_place_is_a_node_fault(index):
 @pytest.mark.spec("HEAD-5")
 def test_no_token_comes_before_the_prefill_has_started():
     with pytest.raises(BrokenAnswer, match="prefill"):
-        Transcript(REQUEST).take(TokenEvent(0, 5))
+        Transcript(REQUEST, VOCABULARY).take(TokenEvent(0, 5))
 
 
 @pytest.mark.spec("HEAD-5")
 def test_nothing_follows_the_last_token():
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     given(transcript, [PrefillStarted(), *prompt_logprobs(REQUEST), *answer(REQUEST)])
     with pytest.raises(BrokenAnswer):
         transcript.take(TokenEvent(6, 1))
@@ -107,7 +108,7 @@ def test_nothing_follows_the_last_token():
 
 @pytest.mark.spec("HEAD-5")
 def test_missing_prompt_logprobs_are_a_node_fault():
-    transcript = Transcript(REQUEST)
+    transcript = Transcript(REQUEST, VOCABULARY)
     first, second, third = prompt_logprobs(REQUEST)
     with pytest.raises(BrokenAnswer, match="prefill"):
         transcript.take(first)

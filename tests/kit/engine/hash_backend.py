@@ -74,10 +74,13 @@ def draw(request: GenerationRequest, key: int, state: int, index: int, context_t
         finish = Finish.LENGTH
     if request.logprobs is None:
         return TokenEvent(index, token, finish=finish)
-    top = tuple(
-        TokenLogprob((token + rank) % VOCABULARY, -(noise % 1000) / 7 - rank) for rank in range(request.logprobs)
-    )
-    return TokenEvent(index, token, -(noise % 1000) / 7, top, finish)
+    logprob = -(noise % 1000) / 7
+    return TokenEvent(index, token, logprob, best_of(token, logprob, request.logprobs), finish)
+
+
+def best_of(token: int, logprob: float, count: int) -> tuple[TokenLogprob, ...]:
+    """Return `count` best tokens, `token` first."""
+    return tuple(TokenLogprob((token + rank) % VOCABULARY, logprob - rank) for rank in range(count))
 
 
 def answer(request: GenerationRequest, context_tokens: int = 4096) -> list[TokenEvent]:
@@ -118,8 +121,9 @@ def tokens_of(events: Iterable[GenerationEvent]) -> list[TokenEvent]:
 
 def prompt_logprobs(request: GenerationRequest) -> list[PromptLogprobs]:
     """Return those of the prompt, in runs of three."""
+    best = request.prompt_logprobs or 0
     tokens = [
-        PromptToken(token, -(read(0, request.prompt[: place + 1]) % 999) / 7)
+        PromptToken(token, value := -(read(0, request.prompt[: place + 1]) % 999) / 7, best_of(token, value, best))
         for place, token in enumerate(request.prompt)
     ]
     return [PromptLogprobs(start, tuple(tokens[start : start + 3])) for start in range(1, len(tokens), 3)]

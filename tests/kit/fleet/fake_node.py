@@ -50,7 +50,8 @@ class Faults:
 
     lost_request: the node never receives it. lost_reply: it does, and its answer is lost. hung: as lost, but without an error.
     Only for polls: doubled, the last reply comes again instead of a new one; gap, each session lacks its first event and its
-    start says so; shifted, its start does not. Only for place: late, earlier calls come again.
+    start says so; shifted, its start does not. Only for place: late, earlier calls come again. `alter` changes every answer: it
+    gets the kind of the call and the answer, and may raise.
     """
 
     place: list[str] = attrs.field(factory=list)
@@ -59,6 +60,7 @@ class Faults:
     embed: list[str] = attrs.field(factory=list)
     hello: list[str] = attrs.field(factory=list)
     delay_s: float = 0.0
+    alter: Callable[[str, Any], Any] = lambda _, answer: answer
 
     def next(self, kind: str) -> str:
         waiting = getattr(self, kind)
@@ -121,6 +123,7 @@ class FaultyLink:
         if fault == "late":
             await self._repeat_old_placements()
         reply = await self._ask_node(ask)
+        reply = self._node.faults.alter(kind, reply)
         if kind == "poll":
             reply = without_first_events(reply, int(fault == "gap")) if fault in ("gap", "shifted") else reply
             self._last_poll = reply

@@ -8,6 +8,7 @@ has had never come again.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
@@ -21,6 +22,7 @@ from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFail
 from tlserve.fleet.head.head import Head
 from tlserve.fleet.head.limits import DEFAULT_LIMITS, FleetLimits
 from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.node_claims import check_vectors
 from tlserve.fleet.head.overview import FleetModel, chosen_numerics, describe, group_of, total
 from tlserve.fleet.head.placer import TRY_ANOTHER, Placer, call, worst
 from tlserve.fleet.head.prefix_index import chain_of
@@ -35,6 +37,8 @@ from tlserve.generation import (
     TokenStream,
 )
 from tlserve.telemetry.fleet_figures import FleetFigures
+
+log = logging.getLogger("tlserve.fleet")
 
 
 class FleetBackend:
@@ -110,8 +114,10 @@ class FleetBackend:
                 await self._head.placer.place(session)
                 yield FleetTokenStream(session, self._head.placer)
             finally:
-                self._remember(session)
-                await self._head.close_session(session)
+                try:
+                    self._remember(session)
+                finally:
+                    await self._head.close_session(session)
 
     def _fit(self, request: GenerationRequest) -> GenerationRequest:
         """Limit the answer to the context that every node has: it must not depend on the node that ends it."""
@@ -145,12 +151,17 @@ class FleetBackend:
                 return await self._embed_on(member, request)
             except TRY_ANOTHER as refusal:
                 refusals.append(refusal)
+            except TlserveError as error:
+                log.info("node %s does not encode: %s", member.node, error.message)
+                raise self._head.placer.end_of(error) from None
         raise worst(refusals)
 
     async def _embed_on(self, member: Member, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         member.embeddings += 1
         try:
-            return await call(member, lambda: member.link.embed(request), self._limits.wall_s)
+            vectors = await call(member, lambda: member.link.embed(request), self._limits.wall_s)
+            check_vectors(vectors, request, member.info.backend.embedding_size if member.info else 0)
+            return vectors
         finally:
             member.embeddings -= 1
 

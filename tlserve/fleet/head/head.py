@@ -164,7 +164,9 @@ class Head:
 
     def open_session(self, request: GenerationRequest) -> Session:
         """Return a new session, not placed yet; its wall limit begins."""
-        session = Session(next(self._numbers), request, trio.current_time() + self._limits.wall_s, self._limits.wall_s)
+        wall_s = self._limits.wall_s
+        deadline = trio.current_time() + wall_s
+        session = Session(next(self._numbers), request, deadline, wall_s, self._model.vocabulary_size)
         self.sessions[session.number] = session
         return session
 

@@ -13,6 +13,7 @@ import trio
 
 from tlserve.errors import TlserveError
 from tlserve.fleet.head.member import Member
+from tlserve.fleet.head.node_claims import check_figures, check_info
 from tlserve.fleet.head.polls import acks_of, has_paused
 from tlserve.fleet.link import Ack, NodeInfo, NodeLost, PollReply
 
@@ -62,7 +63,9 @@ class NodeWatch:
 
     async def _meet(self) -> None:
         with trio.move_on_after(self._limits.hello_s):
-            self._on_hello(await self._member.link.hello())
+            info = await self._member.link.hello()
+            check_info(info)
+            self._on_hello(info)
             return
         raise NodeLost(f"it did not answer within {self._limits.hello_s:g} s")
 
@@ -99,5 +102,6 @@ class NodeWatch:
             reply = await self._member.link.poll(self._head, acks, wait_s)
             if reply.incarnation != self._member.identity[1]:
                 raise NodeLost("it has restarted and lost its sessions")
+            check_figures(reply.statistics)
             return reply
         raise NodeLost(f"it did not answer within {within_s:g} s")

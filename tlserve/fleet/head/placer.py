@@ -6,12 +6,14 @@ that ends it. `tlserve.fleet.head.node_ranking` decides which node is best. Read
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
 import trio
 
 from tlserve.errors import (
+    DeadlineExceeded,
     Draining,
     EngineFailed,
     NoCapacity,
@@ -25,8 +27,10 @@ from tlserve.fleet.head.member import Member
 from tlserve.fleet.head.node_ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.overview import FleetModel, chosen_numerics, group_of, why_none
 from tlserve.fleet.head.prefix_index import Chain, home_key
-from tlserve.fleet.head.session import Placement, Session, wall_passed
+from tlserve.fleet.head.session import Placement, Session, shown, wall_passed
 from tlserve.fleet.link import NodeLost, NoNode, SessionKey
+
+log = logging.getLogger("tlserve.fleet")
 
 Answer = TypeVar("Answer")
 
@@ -78,7 +82,8 @@ class Placer:
     async def replace(self, session: Session) -> None:
         """Let another node with the same numerics continue it; raises the error that ends it."""
         if session.failures > self._limits.moves:
-            raise NodeLost(f"{session.failures} nodes failed during this answer; the last one: {session.loss}")
+            log.warning("session %d ends: %d nodes failed: %s", session.number, session.failures, session.loss)
+            raise NodeLost(f"{session.failures} nodes failed during this answer; send the request again")
         waits_since: float | None = None
         while not session.is_over and session.placement is None:
             refusal = await self._try_until_wall(session)
@@ -91,7 +96,8 @@ class Placer:
             if now >= session.deadline:
                 raise wall_passed(self._limits.wall_s)
             if now >= until:
-                raise NodeLost(f"{session.loss}; no other node could continue: {refusal.message}")
+                log.warning("session %d ends: %s; then: %s", session.number, session.loss, refusal.message)
+                raise NodeLost("the node of this answer was lost, and no other node could continue; send it again")
             await self._wait_a_little(min(until, session.deadline))
 
     async def _try_until_wall(self, session: Session) -> TlserveError | None:
@@ -122,8 +128,12 @@ class Placer:
             except TRY_ANOTHER as refusal:
                 if session.is_over:  # it ended while the reply to its placement was lost
                     return
+                log.info("node %s does not take session %d: %s", member.node, session.number, refusal.message)
                 self._note_refusal(member, refusal)
                 refusals.append(refusal)
+            except TlserveError as error:
+                log.info("node %s ends session %d: %s", member.node, session.number, error.message)
+                raise self.end_of(error) from None
         raise worst(refusals)
 
     async def _try_one(self, session: Session, member: Member) -> None:
@@ -182,6 +192,10 @@ class Placer:
         if may_be_there:
             self._abandon(placement.member, placement.key)
 
+    def end_of(self, error: TlserveError) -> TlserveError:
+        """Return what a client gets for an `error` of a node that every node would have."""
+        return wall_passed(self._limits.wall_s) if isinstance(error, DeadlineExceeded) else shown(error)
+
     def _note_refusal(self, member: Member, refusal: TlserveError) -> None:
         if isinstance(refusal, Draining):
             member.note_draining(trio.current_time())
@@ -212,7 +226,8 @@ class Placer:
     def _group(self, numerics: str) -> list[Member]:
         able = group_of(self._model, self._members.values(), numerics)
         if not able:
-            raise NoNode(why_none(self._model, self._members.values()))
+            log.warning("a request is refused: %s", why_none(self._model, self._members.values()))
+            raise NoNode(f"no node serves {self._model.model_id!r} now; retry soon")
         return able
 
     def _willing(self, able: Sequence[Member], needs: frozenset[str]) -> list[Member]:
@@ -235,6 +250,11 @@ async def call(member: Member, ask: Callable[[], Awaitable[Answer]], within_s: f
         member.calls[id(scope)] = scope
         try:
             return await ask()
+        except TlserveError:
+            raise
+        except Exception as error:  # an answer that the link cannot read means a lost node, never a failed head
+            log.exception("the link to node %s failed", member.node)
+            raise NodeLost(f"the link to node {member.node} failed: {type(error).__name__}") from None
         finally:
             del member.calls[id(scope)]
     raise NodeLost(f"node {member.node} {member.absence or 'did not answer in time'}")
@@ -247,4 +267,4 @@ def worst(refusals: Sequence[TlserveError]) -> TlserveError:
         wait_s = min(refusal.retry_after_s for refusal in full)
         return Overloaded(f"all nodes are full; retry in {wait_s} s", retry_after_s=wait_s)
     last = refusals[-1]
-    return NoNode(f"no node takes new requests: {last.message}") if isinstance(last, Draining) else last
+    return NoNode("no node takes new requests: all are shutting down") if isinstance(last, Draining) else shown(last)

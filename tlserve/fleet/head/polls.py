@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tlserve.fleet.head.member import Member
-from tlserve.fleet.head.transcript import BrokenAnswer
+from tlserve.fleet.head.node_claims import BrokenAnswer
 from tlserve.fleet.link import Ack, PollReply, SessionEvents, SessionKey
 
 

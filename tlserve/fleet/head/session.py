@@ -9,10 +9,22 @@ from __future__ import annotations
 import attrs
 import trio
 
-from tlserve.errors import DeadlineExceeded, DrainCut, Draining, EngineFailed, TlserveError, Unavailable
+from tlserve.errors import (
+    DeadlineExceeded,
+    DrainCut,
+    Draining,
+    EngineFailed,
+    GrammarLimitExceeded,
+    NoCapacity,
+    Overloaded,
+    ServerFault,
+    TlserveError,
+    Unavailable,
+)
 from tlserve.fleet.head.member import Member, NodeIdentity
+from tlserve.fleet.head.node_claims import BrokenAnswer
 from tlserve.fleet.head.prefix_index import Chain, PrefixIndex, chain_of
-from tlserve.fleet.head.transcript import BrokenAnswer, Transcript
+from tlserve.fleet.head.transcript import Transcript
 from tlserve.fleet.link import Ack, NodeLost, SessionEvents, SessionKey
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
 
@@ -29,6 +41,34 @@ NODE_FAULTS = (EngineFailed, NodeLost, *ORDERLY)
 def wall_passed(wall_s: float) -> DeadlineExceeded:
     """Return the error of an answer that took longer than `wall_s`."""
     return DeadlineExceeded(f"the answer was not complete within {wall_s:g} s, the limit of this server")
+
+
+_SHOWN: tuple[tuple[type[TlserveError], str], ...] = (
+    (GrammarLimitExceeded, ""),
+    (NodeLost, "the node that took this request was lost; retry soon"),
+    (EngineFailed, "the engine of the node that took this request failed; retry soon"),
+    (DrainCut, "the node that took this request had to stop before the answer was complete"),
+    (Overloaded, "the nodes are full; retry soon"),
+    (NoCapacity, "the nodes have no room for this request; retry soon"),
+    (Draining, "the nodes are shutting down; retry soon"),
+    (Unavailable, "no node can take this request now; retry soon"),
+    (ServerFault, "the node that took this request failed; the request is not at fault"),
+)
+"""What a client gets for an error of a node; the first class decides, "" keeps the node's words."""
+
+
+def shown(error: TlserveError) -> TlserveError:
+    """Return the error that a client gets for `error` of a node or of its link.
+
+    The words of a node's faults are for the log: they can name its address. What a node says of the request itself is passed on.
+    """
+    for kind, words in _SHOWN:
+        if isinstance(error, kind):
+            hidden = kind(words) if words else error
+            if isinstance(error, Unavailable) and isinstance(hidden, Unavailable):
+                hidden.retry_after_s = error.retry_after_s
+            return hidden
+    return error
 
 
 @attrs.define(eq=False)
@@ -72,7 +112,7 @@ class Placement:
 
     def take(self, update: SessionEvents) -> None:
         """Take the new events of `update`, leaving out those of a late or repeated reply; raises `BrokenAnswer`."""
-        if update.start > self.have:
+        if not 0 <= update.start <= self.have:
             raise BrokenAnswer(f"event {update.start} came instead of event {self.have}")
         for event in update.events[self.have - update.start :]:
             self._take_event(event)
@@ -104,11 +144,13 @@ class Session:
     index of the node that had it last.
     """
 
-    def __init__(self, number: int, request: GenerationRequest, deadline: float, wall_s: float) -> None:
+    def __init__(
+        self, number: int, request: GenerationRequest, deadline: float, wall_s: float, vocabulary_size: int
+    ) -> None:
         self.number = number
         self.deadline = deadline
         self._wall_s = wall_s
-        self.transcript = Transcript(request)
+        self.transcript = Transcript(request, vocabulary_size)
         self.chain: Chain = chain_of(request.prompt, request.cache_salt)
         self.numerics: str | None = None
         self.placement: Placement | None = None
@@ -140,7 +182,7 @@ class Session:
         if isinstance(error, NODE_FAULTS) or (self.transcript.begun and isinstance(error, Unavailable)):
             self.lose(error.message, is_fault=not isinstance(error, ORDERLY))
         else:
-            self.fail(wall_passed(self._wall_s) if isinstance(error, DeadlineExceeded) else error)
+            self.fail(wall_passed(self._wall_s) if isinstance(error, DeadlineExceeded) else shown(error))
 
     def lose(self, reason: str, *, is_fault: bool = True) -> None:
         """Note that the node no longer has it; it is placed again when its client needs the next event."""

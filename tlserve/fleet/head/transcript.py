@@ -8,18 +8,16 @@ from __future__ import annotations
 
 import attrs
 
+from tlserve.fleet.head.node_claims import BrokenAnswer, check_event, check_finish
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
-
-
-class BrokenAnswer(Exception):
-    """A node sent an event that cannot follow the earlier ones: the fault is the node's."""
 
 
 class Transcript:
     """The answer to one request so far. `ended`: it has its last token; `begun`: the client has had any event."""
 
-    def __init__(self, request: GenerationRequest) -> None:
+    def __init__(self, request: GenerationRequest, vocabulary_size: int) -> None:
         self.request = request
+        self._vocabulary_size = vocabulary_size
         self.ended = False
         self.begun = False
         self._emitted = list(request.emitted)
@@ -36,6 +34,7 @@ class Transcript:
         """Note `event` and return the part that the client has not had yet; raises `BrokenAnswer`."""
         if self.ended:
             raise BrokenAnswer("an event came after the last token")
+        check_event(event, self.request, len(self._emitted), self._vocabulary_size)
         if isinstance(event, TokenEvent):
             return self._take_token(event)
         fresh = self._fresh(event)
@@ -57,6 +56,7 @@ class Transcript:
             self._check_head()
         if event.index != len(self._emitted):
             raise BrokenAnswer(f"token {event.index} came instead of token {len(self._emitted)}")
+        check_finish(event, self.request)
         self._emitted.append(event.token)
         self.begun = True
         self.ended = event.finish is not None
