@@ -8,12 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.kit.http.guarded_api import open_streams
-from tlserve.access.addresses import AddressLimits, address_of, tenant_of
+from tlserve.access.addresses import AddressLimits, tenant_of
 from tlserve.access.door import Door, Entry, Knock
 from tlserve.access.keys import ApiKey, KeyRing, Limits, digest_of
 from tlserve.access.rate_limits import spell_duration
 from tlserve.errors import ClientError
 from tlserve.http.messages import Headers, HttpFault
+from tlserve.http.sockets.peers import address_of
 
 KEY = "sk-0123456789-abcdef"
 PUBLIC = "GET /healthz"

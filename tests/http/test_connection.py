@@ -11,10 +11,11 @@ from tests.kit.http.evil_streams import BrittleStream, TricklingStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
 from tlserve.http.client.connection import ResponseBroken
-from tlserve.http.connection import Connection, ServerState
+from tlserve.http.connection import Connection
 from tlserve.http.exchange import Handler, Service
 from tlserve.http.messages import HttpFault, Request, Response, render_plain_fault
 from tlserve.http.responder import Responder
+from tlserve.http.server_state import ServerState
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 

@@ -8,11 +8,12 @@ from tests.kit.http.evil_streams import DeafStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
 from tlserve.config.settings import HttpSettings
 from tlserve.http.client.connection import HttpClient
-from tlserve.http.connection import Connection, ServerState
+from tlserve.http.connection import Connection
 from tlserve.http.disconnect import pipelined_bytes_limit
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, Response, render_plain_fault
 from tlserve.http.responder import Responder
+from tlserve.http.server_state import ServerState
 
 POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\nab"
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

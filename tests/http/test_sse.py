@@ -10,10 +10,11 @@ from tests.kit.http.evil_streams import TricklingStream
 from tests.kit.http.memory_http import memory_server
 from tlserve.config.settings import HttpSettings
 from tlserve.http.client.connection import ResponseBroken
-from tlserve.http.connection import Connection, ServerState
+from tlserve.http.connection import Connection
 from tlserve.http.exchange import Service
 from tlserve.http.messages import Request, render_plain_fault
 from tlserve.http.responder import Responder
+from tlserve.http.server_state import ServerState
 from tlserve.http.sse import DONE, PING, EventStream, comment, event
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -6,13 +6,12 @@ first. An IPv6 host can use all addresses of its /64, so the /64 counts. Pure: t
 
 from __future__ import annotations
 
-import ipaddress
 from collections import OrderedDict
 
 from tlserve.access.rate_limits import MinuteWindow, limit_headers, too_many
+from tlserve.http.sockets.peers import address_of
 
 MOST_ADDRESSES = 10_000
-_HOST_NETWORK_BITS = 64
 
 
 class AddressLimits:
@@ -48,17 +47,6 @@ class AddressLimits:
         if len(self._windows) > self._most:
             self._windows.popitem(last=False)
         return window
-
-
-def address_of(peer: str) -> str:
-    """Return what identifies the client at `peer`: its IPv4 address, its IPv6 /64, or "" without an address."""
-    host = peer.rpartition(":")[0].removeprefix("[").removesuffix("]").partition("%")[0]
-    if not host:
-        return ""
-    address = ipaddress.ip_address(host)
-    if isinstance(address, ipaddress.IPv4Address):
-        return str(address)
-    return str(ipaddress.ip_network((address, _HOST_NETWORK_BITS), strict=False))
 
 
 def tenant_of(key_name: str | None, peer: str) -> str:

@@ -190,7 +190,20 @@ class HttpSettings:
     """The table `[http]`: the limits of the server. A request beyond a limit gets its status and a message that names it."""
 
     max_connections: int = setting(
-        1024, "open connections; more wait to be accepted", unit="connections", low=1, high=1_000_000
+        1024,
+        "open connections; for a new one the oldest idle one is closed, and without an idle one it waits; fewer if the "
+        "process can have fewer descriptors",
+        unit="connections",
+        low=1,
+        high=1_000_000,
+    )
+    max_connections_per_address: int = setting(
+        0,
+        "open connections of one client address, except those of this machine; when all are in use, more get 429; 0: half "
+        "of max_connections",
+        unit="connections",
+        low=0,
+        high=1_000_000,
     )
     max_header_bytes: int = setting(
         32_768, "request line and headers together; more get 431", unit="bytes", low=256, high=1 << 24

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import h11
 import trio
@@ -19,57 +17,24 @@ from tlserve.http import limits
 from tlserve.http.exchange import AfterAnswer, Exchange, Service
 from tlserve.http.messages import HttpFault, parse_target
 from tlserve.http.responder import Responder, Surroundings
-from tlserve.http.sockets.tls import transport_of
+from tlserve.http.server_state import ConnectionPlace, ServerState
+from tlserve.http.sockets.peers import peer_name
 from tlserve.http.wire import Wire
 
 logger = logging.getLogger("tlserve.http")
 
 
-class ServerState:
-    """What all connections of a server share: whether it drains, how much is open, and the connections that are idle."""
-
-    def __init__(self) -> None:
-        self.draining = False
-        self.open_connections = 0
-        self.open_requests = 0
-        self._idle: set[trio.CancelScope] = set()
-
-    def drain(self) -> None:
-        """Accept nothing new: connections that wait for a request end at once."""
-        self.draining = True
-        for scope in tuple(self._idle):
-            scope.cancel()
-
-    @contextmanager
-    def idle(self, timeout_s: float) -> Iterator[None]:
-        """Cancel the block after `timeout_s`, or as soon as the server drains."""
-        with trio.move_on_after(timeout_s) as scope:
-            self._idle.add(scope)
-            if self.draining:
-                scope.cancel()
-            try:
-                yield
-            finally:
-                self._idle.discard(scope)
-
-    @contextmanager
-    def open_request(self) -> Iterator[None]:
-        """Count one request as open."""
-        self.open_requests += 1
-        try:
-            yield
-        finally:
-            self.open_requests -= 1
-
-
 class Connection:
     """Serves the requests of `stream`, one after the other."""
 
-    def __init__(self, stream: trio.abc.Stream, service: Service, state: ServerState) -> None:
+    def __init__(
+        self, stream: trio.abc.Stream, service: Service, state: ServerState, place: ConnectionPlace | None = None
+    ) -> None:
         self._wire = Wire(stream, service.settings.write_timeout_ms / 1000)
         self._service = service
         self._settings = service.settings
         self._state = state
+        self._place = place or ConnectionPlace()
         self._peer = peer_name(stream)
 
     async def run(self) -> None:
@@ -87,6 +52,15 @@ class Connection:
                 raise cancellation from None
         finally:
             await self._end(ending)
+
+    async def refuse(self, fault: HttpFault) -> None:
+        """Answer with `fault` without reading a request, and close."""
+        machine = h11.Connection(h11.SERVER)
+        try:
+            await Responder(machine, self._wire, "", Surroundings()).send(self._service.render_refusal(fault, None))
+            await self._wire.linger()
+        except trio.BrokenResourceError:
+            await self._wire.abort()
 
     async def _end(self, ending: AfterAnswer) -> None:
         if ending is AfterAnswer.LINGER:
@@ -106,7 +80,7 @@ class Connection:
         """Wait for the first byte of a request; False when there will be none."""
         if self._has_begun():
             return True
-        with self._state.idle(self._settings.idle_timeout_ms / 1000):
+        with self._state.idle(self._place, self._settings.idle_timeout_ms / 1000, self._wire.has_bytes):
             while await self._wire.receive():
                 if self._has_begun():
                     return True
@@ -151,12 +125,14 @@ class Connection:
     async def _find_head(self) -> int | None:
         timeout_ms = self._settings.header_timeout_ms
         searched = 0
-        with trio.move_on_after(timeout_ms / 1000):
+        with trio.move_on_after(timeout_ms / 1000) as scope, self._state.in_head(self._place, scope):
             while (length := limits.find_head(self._wire.received, searched, self._settings)) is None:
                 searched = len(self._wire.received)
                 if not await self._wire.receive():
                     return None
             return length
+        if not self._place.counts:
+            raise HttpFault(408, "the request headers did not arrive in time: another client needs the connection")
         raise HttpFault(408, f"the request headers did not arrive within {timeout_ms} ms (header_timeout_ms)")
 
     async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> AfterAnswer:
@@ -168,16 +144,3 @@ class Connection:
         except trio.BrokenResourceError:
             return AfterAnswer.CUT
         return AfterAnswer.LINGER
-
-
-def peer_name(stream: trio.abc.Stream) -> str:
-    """Return "address:port" of the other side, as the kernel knows it; empty for a stream without one."""
-    transport = transport_of(stream)
-    if not isinstance(transport, trio.SocketStream):
-        return ""
-    try:
-        host, port, *_ = transport.socket.getpeername()
-    except (OSError, ValueError):
-        return ""
-    host = host.removeprefix("::ffff:")
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -22,7 +22,7 @@ import trio
 from tlserve.config.settings import HttpSettings
 from tlserve.http import disconnect
 from tlserve.http.body import RequestBody
-from tlserve.http.messages import Headers, HttpFault, Request, RequestTarget, Response
+from tlserve.http.messages import Headers, HttpFault, Request, RequestTarget, Response, render_plain_fault
 from tlserve.http.responder import Responder, Surroundings
 from tlserve.http.wire import Wire
 
@@ -43,11 +43,15 @@ class AfterAnswer(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Service:
-    """What the connections of one server share: limits, the handler, and the form of a fault."""
+    """What the connections of one server share: limits, the handler, and the form of a fault.
+
+    `render_refusal` is for connections that are refused before they have sent a request.
+    """
 
     settings: HttpSettings
     handler: Handler
     render_fault: RenderFault
+    render_refusal: RenderFault = render_plain_fault
 
 
 class Exchange:

@@ -1,4 +1,4 @@
-"""The server: accept connections within the limit, drain, cut.
+"""The server: accept connections within the limits, drain, cut.
 
 Owns the two nurseries: acceptors end when the drain begins, connections end after their requests; the cut is a deadline of the
 second one. Does not know addresses and what is served.
@@ -12,22 +12,22 @@ second one. Does not know addresses and what is served.
 from __future__ import annotations
 
 import errno
-import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import trio
 
 from tlserve.config.settings import HttpSettings
-from tlserve.http.connection import Connection, ServerState
+from tlserve.http.connection import Connection
 from tlserve.http.exchange import Handler, RenderFault, Service
-from tlserve.http.messages import render_plain_fault
+from tlserve.http.messages import HttpFault, render_plain_fault
+from tlserve.http.server_state import ConnectionPlace, Episode, ServerState
+from tlserve.http.sockets.peers import address_of, is_this_machine, peer_name
 from tlserve.http.sockets.stream_listener import AcceptsWaiting
-from tlserve.http.sockets.tls import shake_hands
-
-logger = logging.getLogger("tlserve.http")
+from tlserve.http.sockets.tls import shake_hands, transport_of
 
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
 _EXHAUSTED_PAUSE_S = 0.1
+_MOST_REFUSALS = 64
 
 ACCEPTS_A_TURN = 64
 """Connections that are accepted in one turn of the event loop: a busy server has few turns in a second."""
@@ -39,10 +39,25 @@ class Server:
     """Serves `handler` over listeners; `cutting` is set when open requests have only the grace time left."""
 
     def __init__(
-        self, settings: HttpSettings, handler: Handler, render_fault: RenderFault = render_plain_fault
+        self,
+        settings: HttpSettings,
+        handler: Handler,
+        render_fault: RenderFault = render_plain_fault,
+        render_refusal: RenderFault = render_plain_fault,
+        is_trusted: Callable[[str], bool] = is_this_machine,
     ) -> None:
-        self._service = Service(settings=settings, handler=handler, render_fault=render_fault)
-        self._state = ServerState()
+        """`render_refusal` shows the faults of connections that are refused when they are accepted; it must not log them.
+
+        `is_trusted` says of a peer, such as "127.0.0.1:50000", that its address has no limit of its own.
+        """
+        self._service = Service(
+            settings=settings, handler=handler, render_fault=render_fault, render_refusal=render_refusal
+        )
+        self._state = ServerState(settings)
+        self._is_trusted = is_trusted
+        self._exhausted = Episode()
+        self._refused_addresses = Episode()
+        self._refusals = 0
         self._accepting = trio.CancelScope()
         self._connections = trio.CancelScope()
         self.cutting = trio.Event()
@@ -66,13 +81,12 @@ class Server:
         self, listeners: Sequence[Listener], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
         """Accept and serve until `drain` was called and the last request is done, or `cut` was. Closes `listeners`."""
-        places = trio.Semaphore(self._service.settings.max_connections + len(listeners) - 1)
         with self._connections:
             async with trio.open_nursery() as connections:
                 with self._accepting:
                     async with trio.open_nursery() as acceptors:
                         for listener in listeners:
-                            acceptors.start_soon(self._accept, listener, places, connections)
+                            acceptors.start_soon(self._accept, listener, connections)
                         task_status.started()
 
     def drain(self) -> None:
@@ -86,46 +100,80 @@ class Server:
         self.cutting.set()
         self._connections.deadline = min(self._connections.deadline, trio.current_time() + max(grace_s, 0.0))
 
-    async def _accept(self, listener: Listener, places: trio.Semaphore, connections: trio.Nursery) -> None:
-        """Accept while there are places: each listener holds one while it waits, and hands it to the connection."""
+    async def _accept(self, listener: Listener, connections: trio.Nursery) -> None:
+        """Accept connections; without a free place the one that was accepted last waits for it, and others in the backlog."""
         async with listener:
             while True:
-                await places.acquire()
-                connections.start_soon(self._serve_connection, await _accept_one(listener), places)
-                for stream in _accept_waiting(listener, min(ACCEPTS_A_TURN - 1, places.value)):
-                    places.acquire_nowait()
-                    connections.start_soon(self._serve_connection, stream, places)
+                await self._admit(await self._accept_one(listener), connections)
+                waiting = _accept_waiting(listener, self._state.places_soon(ACCEPTS_A_TURN - 1))
+                try:
+                    while waiting:
+                        await self._admit(waiting.pop(0), connections)
+                finally:
+                    for stream in waiting:
+                        await trio.aclose_forcefully(stream)
 
-    async def _serve_connection(self, stream: trio.abc.Stream, places: trio.Semaphore) -> None:
-        self._state.open_connections += 1
+    async def _accept_one(self, listener: Listener) -> trio.abc.Stream:
+        """Accept one connection; if the process has no descriptors or memory left, log that, make room, and try again."""
+        while True:
+            try:
+                return await listener.accept()
+            except OSError as error:
+                if error.errno not in _EXHAUSTED:
+                    raise
+                self._exhausted.warn(
+                    "cannot accept a connection: %s; idle connections are closed, and it is tried again", error.strerror
+                )
+                self._state.make_room()
+                await trio.sleep(_EXHAUSTED_PAUSE_S)
+
+    async def _admit(self, stream: trio.abc.Stream, connections: trio.Nursery) -> None:
+        """Start the connection once it has a place, or refuse it if its address has too many."""
+        peer = peer_name(stream)
+        address = "" if self._is_trusted(peer) else address_of(peer)
+        if not self._state.has_room_for(address):
+            connections.start_soon(self._refuse, stream, address)
+            return
         try:
-            if await self._shake_hands(stream):
-                await Connection(stream, self._service, self._state).run()
+            place = await self._state.take_place(address)
+        except trio.Cancelled:
+            await trio.aclose_forcefully(stream)
+            raise
+        connections.start_soon(self._serve_connection, stream, place)
+
+    async def _refuse(self, stream: trio.abc.Stream, address: str) -> None:
+        """Answer a connection that is one too many of its address; without a handshake, and some of them at once at most."""
+        most = self._state.most_of_address
+        self._refused_addresses.warn(
+            "%s has %d open connections, all in use, and gets no more (max_connections_per_address)", address, most
+        )
+        if self._refusals >= _MOST_REFUSALS or isinstance(stream, trio.SSLStream):
+            await trio.aclose_forcefully(transport_of(stream))
+            return
+        self._refusals += 1
+        try:
+            message = f"your address has {most} open connections, which is its limit (max_connections_per_address)"
+            fault = HttpFault(429, message, None, (("Retry-After", "1"),))
+            await Connection(stream, self._service, self._state).refuse(fault)
+        finally:
+            self._refusals -= 1
+
+    async def _serve_connection(self, stream: trio.abc.Stream, place: ConnectionPlace) -> None:
+        try:
+            if await self._shake_hands(stream, place):
+                await Connection(stream, self._service, self._state, place).run()
             else:
                 await trio.aclose_forcefully(stream)
         finally:
-            self._state.open_connections -= 1
-            places.release()
+            self._state.give_back(place)
 
-    async def _shake_hands(self, stream: trio.abc.Stream) -> bool:
+    async def _shake_hands(self, stream: trio.abc.Stream, place: ConnectionPlace) -> bool:
         """Do the TLS handshake in time; until then the connection is idle, and a drain ends it."""
-        with self._state.idle(self._service.settings.handshake_timeout_ms / 1000):
+        with self._state.idle(place, self._service.settings.handshake_timeout_ms / 1000):
             if await shake_hands(stream):
                 return True
         return False
 
 
-def _accept_waiting(listener: Listener, most: int) -> Sequence[trio.abc.Stream]:
-    return listener.accept_waiting(most) if isinstance(listener, AcceptsWaiting) else ()
-
-
-async def _accept_one(listener: Listener) -> trio.abc.Stream:
-    """Accept one connection; if the machine has no descriptors or memory left, log that and try again."""
-    while True:
-        try:
-            return await listener.accept()
-        except OSError as error:
-            if error.errno not in _EXHAUSTED:
-                raise
-            logger.error("cannot accept a connection: %s; trying again", error.strerror)
-            await trio.sleep(_EXHAUSTED_PAUSE_S)
+def _accept_waiting(listener: Listener, most: int) -> list[trio.abc.Stream]:
+    return list(listener.accept_waiting(most)) if isinstance(listener, AcceptsWaiting) else []

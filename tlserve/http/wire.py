@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import socket
 import struct
 
@@ -57,6 +58,18 @@ class Wire:
             data = b""
         self.ended = self.ended or not data
         return data
+
+    def has_bytes(self) -> bool:
+        """Say whether bytes have arrived that are not read yet, or the end of the input; a stream without a socket has none."""
+        transport = transport_of(self.stream)
+        if not isinstance(transport, trio.SocketStream):
+            return False
+        poll = select.poll()
+        try:
+            poll.register(transport.socket.fileno(), select.POLLIN)
+        except (OSError, ValueError):
+            return False
+        return bool(poll.poll(0))
 
     def take(self, count: int) -> bytes:
         """Remove and return the first `count` unparsed bytes."""

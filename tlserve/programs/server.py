@@ -47,6 +47,7 @@ from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
 from tlserve.programs.banner import start_event
+from tlserve.programs.descriptors import HEALTH_CONNECTIONS, possible_connections, raise_descriptor_limit
 from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_forever
 from tlserve.programs.http_node import check_node, make_node, with_node_routes
 from tlserve.programs.server_end import ServerEnd
@@ -86,6 +87,7 @@ def run(
     until: Callable[[], Awaitable[str]] = wait_forever,
 ) -> int:
     """Serve until a stop signal, as `serve` does; return the exit code. Raises `OperatorError` and `EngineFailed`."""
+    raise_descriptor_limit()
     return trio.run(partial(serve, settings, load=load, until=until))
 
 
@@ -190,6 +192,7 @@ class _ServerLife:
         self._settings = settings
         self._entrance = entrance
         self._assembled: Assembled | None = None
+        self._server: Server | None = None
         self._all_answered = trio.Event()
 
     async def run(self, load: Callable[[], MakeModels], task_status: trio.TaskStatus[Running]) -> int:
@@ -212,8 +215,13 @@ class _ServerLife:
 
     async def _start_health(self, nursery: trio.Nursery) -> None:
         metrics_door = self._entrance.door if self._settings.access.metrics_need_key else None
-        handler = health_handler(lambda: self._assembled, self._not_ready_reason, metrics_door)
-        server = Server(self._settings.http, handler, make_fault_renderer(new_request_id))
+        handler = health_handler(lambda: self._assembled, self._not_ready_reason, self._connections, metrics_door)
+        limits = attrs.evolve(
+            self._settings.http,
+            max_connections=HEALTH_CONNECTIONS,
+            max_connections_per_address=HEALTH_CONNECTIONS,  # all probes can come from one address
+        )
+        server = Server(limits, handler, make_fault_renderer(new_request_id))
         await nursery.start(server.serve, self._entrance.health)
 
     async def _load_unless_stopped(self, load: Callable[[], MakeModels]) -> MakeModels | None:
@@ -258,7 +266,14 @@ class _ServerLife:
         handler = make_api_handler(assembled.api)
         if node is not None:
             handler = with_node_routes(handler, node, self._settings.fleet)
-        return Server(self._settings.http, handler, make_fault_renderer(assembled.api.new_id, assembled.api.log))
+        http = self._settings.http
+        limits = attrs.evolve(http, max_connections=possible_connections(http.max_connections))
+        new_id, log_fault = assembled.api.new_id, assembled.api.log
+        self._server = Server(limits, handler, make_fault_renderer(new_id, log_fault), make_fault_renderer(new_id))
+        return self._server
+
+    def _connections(self) -> int:
+        return 0 if self._server is None else self._server.open_connections
 
     # --- work
 

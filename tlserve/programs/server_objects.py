@@ -136,11 +136,14 @@ def assemble(
 
 
 def health_handler(
-    current: Callable[[], Assembled | None], not_ready_reason: Callable[[], str], metrics_door: Door | None = None
+    current: Callable[[], Assembled | None],
+    not_ready_reason: Callable[[], str],
+    connections: Callable[[], int] = int,
+    metrics_door: Door | None = None,
 ) -> Handler:
     """Return the handler of the health port; `current` is None until the model is loaded.
 
-    With a `metrics_door`, /metrics requires one of its keys.
+    `connections` returns the number of open connections of the API. With a `metrics_door`, /metrics requires one of its keys.
     """
 
     def guard_metrics(headers: Headers) -> None:
@@ -156,7 +159,7 @@ def health_handler(
 
     def metrics() -> str:
         assembled = current()
-        return metrics_text({}, version=__version__) if assembled is None else _metrics(assembled)
+        return metrics_text({}, version=__version__) if assembled is None else _metrics(assembled, connections())
 
     return make_health_handler(
         not_ready_reason=not_ready_reason,
@@ -173,10 +176,11 @@ def _count_and_log(requests: RequestCounts, histograms: RequestHistograms, recor
     log_request(record)
 
 
-def _metrics(assembled: Assembled) -> str:
+def _metrics(assembled: Assembled, connections: int) -> str:
     return metrics_text(
         {model.served.model_id: model.backend.statistics() for model in assembled.models},
         requests=assembled.requests,
+        connections=connections,
         histograms=assembled.histograms,
         fleet=assembled.models[0].fleet(),
         version=__version__,

@@ -87,6 +87,9 @@ HTTP_REQUESTS = Metric(
     "requests",
     ("route", "method", "status", "finish"),
 )
+HTTP_CONNECTIONS = Metric(
+    "tl_http_connections", "gauge", "Open connections of the API, with and without a request.", "connections"
+)
 STEP_DURATION = Metric(
     "tl_engine_step_duration_seconds", "histogram", "Time of one step of the engine.", "seconds", (), STEPS_S
 )
@@ -174,6 +177,7 @@ METRICS = (
     PROMPT_LENGTH,
     OUTPUT_LENGTH,
     HTTP_REQUESTS,
+    HTTP_CONNECTIONS,
     FLEET_NODES,
     FLEET_LOSSES,
     FLEET_MOVES,

@@ -33,6 +33,7 @@ def metrics_text(
     engines: Mapping[str, EngineStatistics],
     *,
     requests: RequestCounts | None = None,
+    connections: int = 0,
     histograms: RequestHistograms | None = None,
     fleet: FleetFigures = NO_FLEET,
     version: str = "",
@@ -44,6 +45,7 @@ def metrics_text(
     rows = {model: _model_rows(model, now, histograms or RequestHistograms()) for model, now in shown.items()}
     own: Rows = {
         catalogue.HTTP_REQUESTS: requests.totals() if requests else {},
+        catalogue.HTTP_CONNECTIONS: {(): connections},
         **_fleet_samples(fleet),
         catalogue.BUILD_INFO: {(version, kernels): 1},
     }
