@@ -11,7 +11,7 @@ from tlserve.bench.discover import with_model
 from tlserve.bench.exact_prompts import count_tokens
 from tlserve.bench.samples import Failure, Sample
 from tlserve.bench.target import parse_target
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import OperatorError
 from tlserve.http.messages import Response
 from tlserve.http.server import Server

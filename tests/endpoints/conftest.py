@@ -14,7 +14,7 @@ from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tests.kit.served_succ import SUCC
 from tlserve.chat.served_model import Catalogue, Served
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.http.client.connection import HttpResponse

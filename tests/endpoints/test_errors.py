@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from tests.kit.scripted_backend import Script, ScriptedBackend
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import Draining, EngineFailed, Overloaded, TlserveError
 
 INVALID = "invalid_request_error"

@@ -10,7 +10,7 @@ from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.chat.templates.template import Template
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.telemetry.request_log import RequestRecord

@@ -10,7 +10,7 @@ from trio.testing import MockClock
 from tests.kit.http.gated_server import CHAT, gated_server, until
 from tests.kit.http.http_calls import chat, content_of, parse_events
 from tests.kit.scripted_backend import Script
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 
 
 def request_bytes(body):

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 
 LIMITS = HttpSettings(
     max_header_bytes=6000, max_header_count=20, max_body_bytes=4000, header_timeout_ms=1000, body_timeout_ms=1000

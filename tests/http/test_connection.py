@@ -9,7 +9,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.http.evil_streams import BrittleStream, TricklingStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import ResponseBroken
 from tlserve.http.connection import Connection
 from tlserve.http.exchange import Handler, Service

@@ -6,7 +6,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.http.evil_streams import DeafStream
 from tests.kit.http.memory_http import memory_server, read_available, statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import HttpClient
 from tlserve.http.connection import Connection
 from tlserve.http.disconnect import pipelined_bytes_limit

@@ -7,7 +7,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.http.memory_http import MemoryListener, MemoryServer, memory_server, read_available, statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import ResponseBroken
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder

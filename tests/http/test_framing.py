@@ -4,7 +4,7 @@ import pytest
 
 from tests.kit.http.feeding import splits_in_two, units
 from tests.kit.http.memory_http import MemoryServer, memory_server, statuses, undated
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 

@@ -5,7 +5,7 @@ import random
 import h11
 import pytest
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http import limits
 from tlserve.http.messages import Headers, HttpFault
 

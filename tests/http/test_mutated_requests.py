@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from trio.testing import MockClock
 
 from tests.kit.http.memory_http import memory_server
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 

@@ -10,7 +10,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from tests.kit.http.memory_http import memory_server, read_available, statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import HttpClient, connect
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder

@@ -8,7 +8,8 @@ import pytest
 import trio
 from trio.testing import MockClock
 
-from tlserve.config.settings import AccessSettings, Settings
+from tlserve.config.settings import Settings
+from tlserve.config.tables.network import AccessSettings
 from tlserve.errors import SettingsError
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.lifecycle.reload import INTERVAL_S, Reloading, look_at, watch_files

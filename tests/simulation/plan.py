@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import attrs
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.engine.config import EngineConfig
 
 KEYS = ("", "sk-first-000000000000", "sk-second-00000000000")

@@ -17,7 +17,7 @@ import trio
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.chat.served_model import Catalogue
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import h11
 import trio
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http import limits
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.http.wire import PeerGone, Wire

@@ -8,7 +8,7 @@ off, because the task would have to stop reading, and then could no longer notic
 
 from __future__ import annotations
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.wire import Wire
 
 

@@ -19,7 +19,7 @@ import attrs
 import h11
 import trio
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http import disconnect
 from tlserve.http.body import RequestBody
 from tlserve.http.messages import Headers, HttpFault, Request, RequestTarget, Response, render_plain_fault

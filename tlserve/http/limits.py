@@ -10,7 +10,7 @@ import re
 
 import h11
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.messages import Headers, HttpFault
 
 _EMPTY_LINES = re.compile(rb"(?:\r?\n)*")

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.connection import Connection
 from tlserve.http.exchange import Handler, RenderFault, Service
 from tlserve.http.messages import HttpFault, render_plain_fault

@@ -18,7 +18,7 @@ from itertools import islice
 import attrs
 import trio
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 
 logger = logging.getLogger("tlserve.http")
 

@@ -33,7 +33,8 @@ import trio
 
 from tlserve.access.door import Door
 from tlserve.access.exposure import check_exposure
-from tlserve.config.settings import Settings, TlsSettings
+from tlserve.config.settings import Settings
+from tlserve.config.tables.network import TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import AddressInUse, EngineFailed, SettingsError

@@ -20,7 +20,8 @@ from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
 from tlserve.chat.served_model import Catalogue
-from tlserve.config.settings import AccessSettings, Settings, TelemetrySettings
+from tlserve.config.settings import Settings, TelemetrySettings
+from tlserve.config.tables.network import AccessSettings
 from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id

@@ -20,7 +20,7 @@ from pathlib import Path
 import trio
 
 from tests.benchmarks.http.stub_backend import StubBackend
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_routes import make_node_handler
 from tlserve.fleet.link import WINDOW, Ack, SessionKey

@@ -13,7 +13,7 @@ import trio
 
 from tests.benchmarks.http.stub_backend import MODEL_ID, StubBackend
 from tlserve.chat.served_model import Catalogue, Served
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
 from tlserve.http.server import Server

@@ -10,7 +10,7 @@ import trio.testing
 
 from tests.kit.http.http_calls import parse_events
 from tests.kit.scripted_backend import Script, ScriptedBackend
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.answers.deadline import plan_deadline
 from tlserve.endpoints.request_headers import DEADLINE, read_deadline_s
 from tlserve.errors import ClientError

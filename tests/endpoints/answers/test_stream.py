@@ -10,7 +10,7 @@ import trio.testing
 from openai.types.chat import ChatCompletionChunk
 
 from tests.kit.scripted_backend import QUEUE, Script, ScriptedBackend
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import DrainCut, EngineFailed, NoCapacity
 from tlserve.http.client.connection import HttpResponse
 

@@ -11,7 +11,8 @@ from tests.kit.http.certificates import Certificates
 from tests.kit.http.gated_server import gated_server
 from tests.kit.http.http_calls import get
 from tests.kit.http.stalling_proxy import StallingProxy
-from tlserve.config.settings import AccessSettings, EngineSettings, FleetSettings, Settings
+from tlserve.config.settings import EngineSettings, FleetSettings, Settings
+from tlserve.config.tables.network import AccessSettings
 from tlserve.errors import DrainCut, Draining, SettingsError
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.head.overview import FleetModel

@@ -8,7 +8,7 @@ import pytest
 import trio
 
 from tests.kit.http.memory_http import statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import connect
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Request, Response

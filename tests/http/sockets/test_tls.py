@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives import serialization
 
 from tests.kit.http.certificates import Certificates
 from tests.kit.http.memory_http import statuses
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import SettingsError
 from tlserve.http.client.connection import HttpClient
 from tlserve.http.exchange import Handler

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trio
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import AddressInUse, OperatorError
 from tlserve.http.client.connection import HttpClient
 from tlserve.http.messages import Request, Response

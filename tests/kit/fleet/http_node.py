@@ -19,7 +19,7 @@ import trio.testing
 
 from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.fleet.http.link import HttpLink
 from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
 from tlserve.fleet.node.service import NodeService

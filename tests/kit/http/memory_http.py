@@ -20,7 +20,7 @@ from contextlib import asynccontextmanager
 import trio
 import trio.testing
 
-from tlserve.config.settings import HttpSettings
+from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import HttpClient, HttpResponse
 from tlserve.http.exchange import Handler, RenderFault
 from tlserve.http.messages import render_plain_fault

@@ -26,7 +26,8 @@ from tlserve.cli.bench.keys import find_key
 from tlserve.cli.bench.table import Done, print_ratios, print_runs, progress
 from tlserve.cli.settings_arguments import settings_of
 from tlserve.config.environment import PEER_KEY, SERVER_KEY, process_environ
-from tlserve.config.settings import AccessSettings, Settings, TlsSettings
+from tlserve.config.settings import Settings
+from tlserve.config.tables.network import AccessSettings, TlsSettings
 from tlserve.errors import OperatorError
 from tlserve.programs import server as app
 from tlserve.telemetry.logs import set_up_logs
