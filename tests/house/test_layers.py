@@ -12,7 +12,7 @@ from tests.kit.source_tree import Module, imports, modules, package_of
 LAYERS = (
     ("__main__",),
     ("cli",),
-    ("bench", "testing"),
+    ("bench", "testing", "quality"),
     ("programs.in_thread",),
     ("programs.embedded",),
     ("programs.server", "programs.ray.control", "programs.ray.node"),

@@ -48,5 +48,6 @@ COMMANDS = {
     "bench": Command(
         "tlserve.cli.bench.command", "measure tokens per second and latencies of its own server or a running one"
     ),
+    "quality": Command("tlserve.cli.quality", "compare the answers of a model in its settings with those in f32"),
     "check-config": Command("tlserve.cli.check_config", "print the settings in effect and the source of each"),
 }

@@ -1,0 +1,1 @@
+"""How far the answers of a model move when its numbers are rounded: the comparison behind `tlserve quality`."""
