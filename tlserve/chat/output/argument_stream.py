@@ -19,7 +19,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, is_json
+from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, as_json
 
 Schema = Mapping[str, Any]
 
@@ -53,7 +53,7 @@ def unquoted(text: str, kind: str) -> str:
     """Return `text` if it is JSON of type `kind`, else ""."""
     if kind in _UNQUOTED:
         return text if _UNQUOTED[kind].fullmatch(text) else ""
-    return text if kind in _OPENERS and text[:1] == _OPENERS[kind] and is_json(text) else ""
+    return as_json(text) if kind in _OPENERS and text[:1] == _OPENERS[kind] else ""
 
 
 def _may_change(value: str, kind: str) -> bool:

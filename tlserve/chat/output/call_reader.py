@@ -16,7 +16,7 @@ from typing import Any
 
 from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
 from tlserve.chat.output.argument_stream import ArgumentStream
-from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, is_json
+from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, as_json
 
 _ARGUMENTS = ("arguments", "parameters")
 Schemas = Mapping[str, Mapping[str, Any]]
@@ -118,9 +118,10 @@ class CallReader:
     def _checked_arguments(self, value: str) -> str:
         """Return arguments that were not passed on: an object before the name, the JSON text of an object, or null."""
         text = str(json.loads(value)).strip() or "{}" if value[0] == '"' else "{}" if value == "null" else value
-        if text[0] != "{" or not is_json(text):
+        written = as_json(text) if text[0] == "{" else ""
+        if not written:
             raise _NotACall
-        return text
+        return written
 
     def _pass(self, text: str) -> list[Piece]:
         """Return `text` as arguments; the first time this opens the call."""

@@ -3,8 +3,9 @@
 Finds where a value ends, and where the text stops being JSON. `ValueScanner` reads one value; `ObjectReader` reads an object and
 separates its keys from its values. Both give the same result however the text is cut. They do not know what a value is for.
 
-The reader is lenient in one point, because models need it: JSON forbids control characters inside a string, and here they are
-replaced by their escapes. Nothing is lost. Source: RFC 8259.
+The reader is lenient in two points, because models need it. JSON forbids control characters inside a string: here they are
+replaced by their escapes. The escape of half a surrogate pair is replaced by that of U+FFFD: no character has it, and many
+readers refuse the whole document for it. Source: RFC 8259, sections 7 and 8.2.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _LITERAL = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?|true|fals
 _ESCAPED = frozenset('"\\/bfnrt')
 _HEX = frozenset("0123456789abcdefABCDEF")
 _CLOSERS = {"{": "}", "[": "]"}
+_REPLACEMENT = "\\ufffd"
 
 
 class _NotJson(Exception):
@@ -47,7 +49,8 @@ class ValueScanner:
         self._step: Callable[[str, int], int] = self._value
         self._is_key = False
         self._token = ""
-        self._digits = 0
+        self._unit = ""  # an escape such as \u00e9, held until its last digit
+        self._high = ""  # the escape of the first half of a surrogate pair, held until the second
         self._out: list[str] = []
 
     def read(self, text: str, at: int = 0) -> tuple[str, int]:
@@ -60,6 +63,7 @@ class ValueScanner:
                 at = self._step(text, at)
         except _NotJson as fault:
             self.failed, at = True, fault.at
+            self._out += self._high, self._unit
         out = "".join(self._out)
         self._out.clear()
         return out, at
@@ -129,11 +133,15 @@ class ValueScanner:
 
     def _string(self, text: str, at: int) -> int:
         end = _PLAIN.match(text, at).end()  # type: ignore[union-attr]
-        self._out.append(text[at:end])
+        if end > at:
+            self._end_pair()
+            self._out.append(text[at:end])
         if end == len(text):
             return end
         if text[end] == "\\":
-            return self._take(text, end, self._escape)
+            self._step = self._escape
+            return end + 1
+        self._end_pair()
         if text[end] != '"':
             self._out.append(json.dumps(text[end])[1:-1])
             return end + 1
@@ -146,17 +154,41 @@ class ValueScanner:
 
     def _escape(self, text: str, at: int) -> int:
         if text[at] == "u":
-            self._digits = 4
-            return self._take(text, at, self._unicode)
+            self._unit, self._step = "\\u", self._unicode
+            return at + 1
+        self._end_pair()
         if text[at] not in _ESCAPED:
             raise _NotJson(at)
+        self._out.append("\\")
         return self._take(text, at, self._string)
 
     def _unicode(self, text: str, at: int) -> int:
         if text[at] not in _HEX:
             raise _NotJson(at)
-        self._digits -= 1
-        return self._take(text, at, self._unicode if self._digits else self._string)
+        self._unit += text[at]
+        if len(self._unit) == len("\\u0000"):
+            self._step = self._string
+            self._end_unit(self._unit, int(self._unit[2:], 16))
+            self._unit = ""
+        return at + 1
+
+    def _end_unit(self, unit: str, code: int) -> None:
+        """Pass on the escape `unit` of `code`, or hold it where a second half must follow."""
+        if 0xDC00 <= code < 0xE000:
+            self._out.append(self._high + unit if self._high else _REPLACEMENT)
+            self._high = ""
+            return
+        self._end_pair()
+        if 0xD800 <= code < 0xDC00:
+            self._high = unit
+        else:
+            self._out.append(unit)
+
+    def _end_pair(self) -> None:
+        """Replace the first half of a pair that has no second half."""
+        if self._high:
+            self._out.append(_REPLACEMENT)
+            self._high = ""
 
     def _bare(self, text: str, at: int) -> int:
         """Read a number, or one of the names true, false and null."""
@@ -173,9 +205,14 @@ class ValueScanner:
 
 def is_json(text: str) -> bool:
     """Say whether `text` is exactly one JSON string, array or object, with nothing around it."""
+    return bool(text) and as_json(text) == text
+
+
+def as_json(text: str) -> str:
+    """Return `text` as the readers above pass it on if it is one JSON string, array or object, else ""."""
     scanner = ValueScanner()
     written, end = scanner.read(text)
-    return scanner.complete and end == len(text) and written == text
+    return written if scanner.complete and end == len(text) else ""
 
 
 class PartKind(enum.Enum):

@@ -1,7 +1,8 @@
 """A call that is written as Python: `name(key="value", n=3)`.
 
 Owns the grammar: a name, keyword arguments, and values that are literals (strings, numbers, True, False, None, lists, tuples,
-dicts; also true, false and null). Nothing is executed.
+dicts; also true, false and null). Nothing is executed. The literals become JSON text directly, so a number of any size keeps its
+digits. Half a surrogate pair in a string becomes U+FFFD.
 
 Source: the Python language reference, "Literals" and "Calls"; the prompt format of Llama 3.2.
 """
@@ -10,23 +11,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 MAX_DEPTH = 64
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
-_CONSTANTS = {"True": True, "true": True, "False": False, "false": False, "None": None, "null": None}
+_CONSTANTS = {"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": "", "b": "\b", "f": "\f"}
 _SPACE = " \t\n\r"
+
+
+_T = TypeVar("_T")
 
 
 class NotPython(Exception):
     """The text is not a call with literal arguments."""
 
 
-def parse_call(text: str) -> tuple[str, dict[str, Any]]:
-    """Return the name and the arguments of the call that `text` is; raises NotPython."""
+def parse_call(text: str) -> tuple[str, str]:
+    """Return the name of the call that `text` is, and its arguments as the JSON text of an object; raises NotPython."""
     parser = _Parser(text)
     found = parser.call()
     if parser.at != len(text):
@@ -42,17 +46,17 @@ class _Parser:
         self._depth = 0
         self.at = 0
 
-    def call(self) -> tuple[str, dict[str, Any]]:
+    def call(self) -> tuple[str, str]:
         """Return the name and the arguments of the call at the beginning of the text."""
         name = self._word()
         self._take("(")
-        arguments: dict[str, Any] = {}
+        arguments: dict[str, str] = {}
         for key in self._items(")", self._word):
             self._take("=")
-            arguments[key] = self._value()
-        return name, arguments
+            arguments[_quoted(key)] = self._value()
+        return name, _object(arguments)
 
-    def _items(self, closer: str, read: Callable[[], Any]) -> Any:
+    def _items(self, closer: str, read: Callable[[], _T]) -> Iterator[_T]:
         """Yield the items that `read` returns, separated by commas, up to `closer`."""
         while self._peek() != closer:
             yield read()
@@ -81,7 +85,7 @@ class _Parser:
         self._peek()
         return self._match(NAME)
 
-    def _value(self) -> Any:
+    def _value(self) -> str:
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotPython
@@ -89,26 +93,26 @@ class _Parser:
         self._depth -= 1
         return value
 
-    def _any_value(self) -> Any:
+    def _any_value(self) -> str:
         character = self._peek()
         if character in ("'", '"'):
-            return self._string(character)
+            return _quoted(self._string(character))
         if character in ("[", "("):
             self.at += 1
-            return list(self._items("]" if character == "[" else ")", self._value))
+            return f"[{', '.join(self._items(']' if character == '[' else ')', self._value))}]"
         if character == "{":
             self.at += 1
-            return dict(self._items("}", self._pair))
+            return _object(dict(self._items("}", self._pair)))
         if character.isalpha():
             word = self._match(NAME)
             if word not in _CONSTANTS:
                 raise NotPython
             return _CONSTANTS[word]
-        return json.loads(self._match(_NUMBER))
+        return self._match(_NUMBER)  # also a number of JSON
 
-    def _pair(self) -> tuple[str, Any]:
+    def _pair(self) -> tuple[str, str]:
         key = self._value()
-        if not isinstance(key, str):
+        if key[0] != '"':
             raise NotPython
         self._take(":")
         return key, self._value()
@@ -135,3 +139,14 @@ class _Parser:
             return "\\"
         self.at += 1
         return _ESCAPES[character]
+
+
+def _object(members: dict[str, str]) -> str:
+    """Return the JSON object of `members`, whose keys and values are JSON texts."""
+    return f"{{{', '.join(f'{key}: {value}' for key, value in members.items())}}}"
+
+
+def _quoted(text: str) -> str:
+    """Return `text` as a JSON string; two escapes that make a surrogate pair become their character."""
+    whole = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return json.dumps(whole, ensure_ascii=False)

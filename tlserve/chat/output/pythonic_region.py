@@ -5,13 +5,12 @@ A call is passed on after its closing parenthesis. The grammar of one call is in
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
 
 from tlserve.chat.dialect import Piece
 from tlserve.chat.output.call_reader import Schemas, call_pieces
 from tlserve.chat.output.python_call import NAME, NotPython, parse_call
-from tlserve.chat.output.region import BaseRegion, Read
+from tlserve.chat.output.region import MAX_HEAD_CHARS, BaseRegion, Read
 
 _SPACE = " \t\n\r"
 
@@ -66,7 +65,7 @@ class PythonicRegion(BaseRegion):
     def _could_be_a_name(self) -> bool:
         """Say whether the text between calls may still become the name of one."""
         name = self._raw[: self._read].lstrip(_SPACE + ",").rstrip(_SPACE)
-        return not name or bool(NAME.fullmatch(name))
+        return not name or (len(name) <= MAX_HEAD_CHARS and bool(NAME.fullmatch(name)))
 
     def _in_string(self, character: str) -> None:
         if not self._is_escaped and character == self._quote:
@@ -91,7 +90,7 @@ class PythonicRegion(BaseRegion):
             return self._give_up()
         self._drop()
         self._opened = True
-        return call_pieces(name, json.dumps(arguments, ensure_ascii=False), self._schemas)
+        return call_pieces(name, arguments, self._schemas)
 
     def _end(self) -> Sequence[Piece]:
         if not self._opened or self._raw[: self._read - 1].strip(_SPACE + ","):
