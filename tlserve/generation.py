@@ -94,7 +94,7 @@ class GenerationRequest:
     `prompt_logprobs` None: not computed; k >= 0: those of the prompt's tokens, and the k best at each place; for a request with
     `emitted` they were reported before. Requests with different `cache_salt` never find each other's blocks in the prefix
     cache. `progress`: the request asks for `Progress` events. `tenant`: whose request it is; one tenant cannot take all places
-    where grammars are compiled.
+    where grammars are compiled. `cache_owner`: whose caches it uses; requests of different owners share none.
     """
 
     prompt: tuple[int, ...]
@@ -113,6 +113,12 @@ class GenerationRequest:
     progress: bool = False
     request_id: str = ""
     tenant: str = ""
+    cache_owner: str = ""
+
+    @property
+    def cache_namespace(self) -> str:
+        """Return the name of what may share blocks with it: no two pairs of owner and salt have the same."""
+        return f"{len(self.cache_owner)}:{self.cache_owner}{self.cache_salt}"
 
 
 class Finish(enum.Enum):

@@ -289,6 +289,18 @@ def test_without_a_cache_each_choice_computes_the_whole_prompt():
     assert rows_computed(eng) == 3 * (41 + 3)
 
 
+@pytest.mark.spec("ACC-60")
+@pytest.mark.parametrize("cache", ["hash", "radix"])
+def test_requests_of_different_owners_neither_find_nor_wait_for_each_others_blocks(cache):
+    eng = engine(prefix_cache=cache, prefill_chunk=0)
+    for owner, salt in (("a", ""), ("b", ""), ("a", ""), ("", "a"), ("a", "1:b")):
+        eng.add_request(choices(1, 41, cache_owner=owner, cache_salt=salt)[0])
+    assert len(started_by_step(eng, 1)[0]) == 4
+    while eng.has_work:
+        eng.step()
+    assert eng.statistics().prefix_cache_hits_total == 40
+
+
 @pytest.mark.spec("ENG-22")
 @pytest.mark.parametrize("cache", ["hash", "radix"])
 def test_requests_of_different_salts_neither_find_nor_wait_for_each_others_blocks(cache):

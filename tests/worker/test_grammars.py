@@ -1,5 +1,6 @@
 """Grammars are compiled while requests run, once each, within a time limit, and before admission."""
 
+import contextlib
 import threading
 from functools import partial
 from typing import Any
@@ -84,6 +85,17 @@ async def test_a_grammar_is_compiled_once_for_all_requests_that_share_it(compile
     await start()
     assert sorted(started) == [("a", 1), ("a", 2), ("a", 3), ("a", 4)]
     assert compiler.compiled == [("a", STOPS)]
+
+
+@pytest.mark.spec("ACC-60")
+@pytest.mark.parametrize("source", ["a", "bad"])
+async def test_a_client_cannot_find_out_whether_another_key_sent_a_grammar(compiler, source):
+    grammars = Grammars(compiler, GrammarLimits())
+    compiler.open(2)
+    for owner in ("ci", "other", "ci", "other"):
+        with contextlib.suppress(ClientError):
+            await grammars.start(Grammar(source), STOPS, TENANT, owner)
+    assert compiler.sources == [source, source]
 
 
 @pytest.mark.spec("API-82")

@@ -49,7 +49,10 @@ class KeyUsage:
 
 
 class Entry:
-    """One request that is inside; `leave` must be called once, however it ends. Without a `usage` there are no limits."""
+    """One request that is inside; `leave` must be called once, however it ends. Without a `usage` there are no limits.
+
+    `cache_owner`: the key that alone uses its caches, or "" where they are shared.
+    """
 
     def __init__(
         self,
@@ -58,8 +61,10 @@ class Entry:
         usage: KeyUsage | None = None,
         *,
         generates: bool = False,
+        cache_owner: str = "",
     ) -> None:
         self.key_name = key_name
+        self.cache_owner = cache_owner
         self._limits = limits
         self._usage = usage
         self._reserved = 0
@@ -101,12 +106,21 @@ class Entry:
 
 
 class Door:
-    """Lets requests in. `ring` None: no key is needed. `public` are routes, such as "GET /healthz", that never need one."""
+    """Lets requests in. `ring` None: no key is needed. `public` are routes, such as "GET /healthz", that never need one.
+
+    `share_cache`: requests of different keys share the caches of prompts and grammars.
+    """
 
     def __init__(
-        self, ring: KeyRing | None = None, *, public: Iterable[str] = (), addresses: AddressLimits | None = None
+        self,
+        ring: KeyRing | None = None,
+        *,
+        public: Iterable[str] = (),
+        addresses: AddressLimits | None = None,
+        share_cache: bool = False,
     ) -> None:
         self._ring = ring
+        self._share_cache = share_cache
         self._public = frozenset(public)
         self._addresses = AddressLimits() if addresses is None else addresses
         self._usage: dict[str, KeyUsage] = {}
@@ -138,7 +152,8 @@ class Door:
         usage = self._usage.setdefault(key.name, KeyUsage())
         _check(key.limits, usage, knock)
         usage.requests.add(1, knock.now_s)
-        return Entry(key.name, key.limits, usage, generates=knock.generates)
+        cache_owner = "" if self._share_cache else key.name
+        return Entry(key.name, key.limits, usage, generates=knock.generates, cache_owner=cache_owner)
 
 
 def rate_headers(limits: Limits, usage: KeyUsage, now_s: float) -> Fields:

@@ -78,7 +78,7 @@ class Engine:
                 tokens=[*request.prompt, *request.emitted],
                 prompt_tokens=len(request.prompt),
                 limit=min(len(request.prompt) + request.max_tokens, self.context_tokens),
-                table=self.kv.new_table(namespace=request.cache_salt),
+                table=self.kv.new_table(namespace=request.cache_namespace),
                 request=request,
                 constraint=constraint,
                 edits=open_edits(request),

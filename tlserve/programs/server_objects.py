@@ -80,7 +80,12 @@ def make_door(settings: AccessSettings) -> Door:
         raise SettingsError(
             ("access.metrics_need_key is true, but there are no keys: set access.keys_file or access.api_key",)
         )
-    return Door(ring, public=settings.public_routes, addresses=AddressLimits(settings.address_requests_per_minute))
+    return Door(
+        ring,
+        public=settings.public_routes,
+        addresses=AddressLimits(settings.address_requests_per_minute),
+        share_cache=settings.share_cache,
+    )
 
 
 def reloadings(settings: Settings, door: Door, certificate: Certificate | None) -> list[Reloading]:

@@ -24,7 +24,8 @@ from tlserve.worker.grammar_checks import CheckProgram, GrammarChecks
 
 log = logging.getLogger("tlserve.worker")
 
-Key = tuple[str, frozenset[int]]
+Key = tuple[str, str, frozenset[int]]
+"""The owner of the cache, the source, and the ids that end the answer."""
 _FREE_BYTES = 8 << 20
 _MEMORY_PER_BYTE = 400
 """What a compiled grammar may take, in bytes for each byte of its source, beyond `_FREE_BYTES`. Measured: 260 for 5,000 required
@@ -110,14 +111,17 @@ class Grammars:
         if self._checks is not None:
             await self._checks.run()
 
-    async def start(self, grammar: Grammar, stop_ids: frozenset[int], tenant: str) -> TokenConstraint:
+    async def start(
+        self, grammar: Grammar, stop_ids: frozenset[int], tenant: str, cache_owner: str = ""
+    ) -> TokenConstraint:
         """Return a fresh constraint of `grammar`, for a request of `tenant`.
 
+        Only requests with the same `cache_owner` use the same compiled grammar: its time does not show who sent it before.
         Raises ClientError for a grammar that is refused, and Overloaded if its turn did not come.
         """
         if self._compiler is None:
             raise Refusal("this server has nothing that compiles grammars", param="structured_outputs")
-        key = (grammar.source, stop_ids)
+        key = (cache_owner, grammar.source, stop_ids)
         while key not in self._kept:
             _raise_again(self._refused.get(key))
             under_way = self._under_way.get((tenant, key))
@@ -137,7 +141,7 @@ class Grammars:
         own = self._under_way[tenant, key] = _Compilation()
         try:
             async with self._places.hold(tenant, patience_s=_WALL_FACTOR * self._limits.time_s):
-                own.outcome = self._known(key) or await self._outcome(compiler, grammar, key[1])
+                own.outcome = self._known(key) or await self._outcome(compiler, grammar, key[2])
                 self._keep(key, own.outcome)
         finally:
             del self._under_way[tenant, key]

@@ -135,7 +135,7 @@ class LocalBackend:
         if request.grammar is None:
             return None
         self._admission.check()
-        return await self._grammars.start(request.grammar, request.stop_ids, request.tenant)
+        return await self._grammars.start(request.grammar, request.stop_ids, request.tenant, request.cache_owner)
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         """Encode every input as a sequence of its own; all of them share one permit."""

@@ -314,7 +314,7 @@ class HashBackend:
     def _find(self, request: GenerationRequest) -> int:
         """Return how many tokens were cached, and cache them all."""
         tokens = (*request.prompt, *request.emitted)
-        state = read(0, request.cache_salt.encode())
+        state = read(0, request.cache_namespace.encode())
         blocks = (tokens[start : start + BLOCK] for start in range(0, len(tokens) - BLOCK + 1, BLOCK))
         states = [state := read(state, block) for block in blocks]
         found = next((i for i, state in enumerate(states) if state not in self.cached), len(states))

@@ -8,7 +8,7 @@ async with guarded(Limits(requests_per_minute=2)) as api:
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -64,11 +64,14 @@ async def guarded(
     script: Script | None = None,
     cors: tuple[str, ...] = (),
     served: dict[str, Any] | None = None,
+    others: Sequence[str] = (),
+    share_cache: bool = False,
     **key: Any,
 ) -> AsyncIterator[Guarded]:
-    """Serve `succ` for the block; `key` are fields of its `ApiKey`, `served` of its `Served`."""
-    ring = KeyRing([ApiKey(name="ci", digest=digest_of(KEY), limits=limits or Limits(), **key)])
-    door = Door(ring, public=["GET /healthz"])
+    """Serve `succ` for the block; `key` are fields of its `ApiKey`, `served` of its `Served`, `others` more keys."""
+    first = ApiKey(name="ci", digest=digest_of(KEY), limits=limits or Limits(), **key)
+    ring = KeyRing([first, *(ApiKey(name=other, digest=digest_of(other)) for other in others)])
+    door = Door(ring, public=["GET /healthz"], share_cache=share_cache)
     backend = ScriptedBackend(script or Script())
     records: list[RequestRecord] = []
     api = ApiContext(

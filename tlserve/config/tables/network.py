@@ -89,6 +89,11 @@ class AccessSettings:
     public_routes: tuple[str, ...] = setting(
         ("GET /healthz",), "routes that need no key, as method and path; all other routes need one", check=check_routes
     )
+    share_cache: bool = setting(
+        default=False,
+        about="requests of different keys share cached prompts and grammars: faster, but times and `cached_tokens` show"
+        " a client what others have sent",
+    )
     allow_public: bool = setting(
         default=False, about="listen beyond this machine without keys: anyone who can reach it can send requests"
     )

@@ -25,7 +25,8 @@ async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -
     """Generate and send the answer to `task`."""
     exchange.figures.prompt_tokens = task.prompt_tokens
     seed = api.draw_seed() if task.options.seed is None else task.options.seed
-    plan = plan_answer(task, task.served.backend.info(), seed, RequestSource(exchange.id, exchange.tenant))
+    source = RequestSource(exchange.id, exchange.tenant, exchange.entry.cache_owner)
+    plan = plan_answer(task, task.served.backend.info(), seed, source)
     started = apply_plan(api, exchange, plan)
     if task.options.stream:
         await stream_answer(exchange, started, api.settings.ping_interval_ms)

@@ -80,10 +80,11 @@ class GenerationTask:
 
 @attrs.frozen
 class RequestSource:
-    """The id of the HTTP request that an answer is for, and whose request it is."""
+    """The id of the HTTP request that an answer is for, whose request it is, and whose caches it uses."""
 
     request_id: str
     tenant: str
+    cache_owner: str = ""
 
 
 # --- the plan ----------------------------------------------------------------------------------------------------------
@@ -172,6 +173,7 @@ def _request(
         progress=task.headers.progress,
         request_id=source.request_id,
         tenant=source.tenant,
+        cache_owner=source.cache_owner,
     )
 
 

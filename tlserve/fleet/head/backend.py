@@ -135,7 +135,7 @@ class FleetBackend:
         """Note that the node's cache also has the answer: the next turn of the conversation begins with it."""
         if session.index is not None:
             request = session.transcript.request
-            session.index.insert(chain_of((*request.prompt, *session.transcript.emitted), request.cache_salt))
+            session.index.insert(chain_of((*request.prompt, *session.transcript.emitted), request.cache_namespace))
 
     async def embed(self, request: EmbeddingRequest) -> tuple[NDArray[np.float32], ...]:
         """Encode on the least loaded node; on another one if that node is lost."""

@@ -24,14 +24,14 @@ _ROOT, _BLOCK = b"affinity root", b"affinity block"
 """What a name is of: a salt, which a client can choose, never has the name of a block."""
 
 Chain = tuple[bytes, ...]
-"""The names of a sequence's whole blocks: each is a hash of its tokens, of all before them, and of the cache salt."""
+"""The names of a sequence's whole blocks: each is a hash of its tokens, of all before them, and of the namespace."""
 
 
-def chain_of(tokens: Sequence[int], salt: str = "") -> Chain:
+def chain_of(tokens: Sequence[int], namespace: str = "") -> Chain:
     """Return the names of the whole blocks of `tokens`; sequences with the same beginning share the first names."""
     ids = array("Q", tokens[: BLOCK_TOKENS * LONGEST_CHAIN]).tobytes()
     block_bytes = BLOCK_TOKENS * array("Q").itemsize
-    name = _name(salt.encode(errors="surrogatepass"), _ROOT)
+    name = _name(namespace.encode(errors="surrogatepass"), _ROOT)
     names = []
     for end in range(block_bytes, len(ids) + 1, block_bytes):
         name = _name(name + ids[end - block_bytes : end], _BLOCK)

@@ -151,7 +151,7 @@ class Session:
         self.deadline = deadline
         self._wall_s = wall_s
         self.transcript = Transcript(request, vocabulary_size)
-        self.chain: Chain = chain_of(request.prompt, request.cache_salt)
+        self.chain: Chain = chain_of(request.prompt, request.cache_namespace)
         self.numerics: str | None = None
         self.placement: Placement | None = None
         self.index: PrefixIndex | None = None
