@@ -292,6 +292,65 @@ def test_a_template_cannot_exceed_its_limits(source):
     assert "template" in failed.value.message
 
 
+NEARLY = "{% set text = 'a' * 2400 %}{% set wanted = 'a' * 1200 ~ 'b' %}{% for i in range(100000) %}"
+
+
+@pytest.mark.slow
+@pytest.mark.spec("CHAT-5")
+@pytest.mark.parametrize(
+    "source",
+    [
+        *(
+            f"{{{{ ('a' * 10**6).{method}('b' + 'a' * 10**5) }}}}"
+            for method in ("rfind", "rindex", "rsplit", "rpartition")
+        ),
+        "{{ ('a' * 10**6).strip('b' * 10**6) }}",
+        "{{ ('a' * 10**6) | trim('b' * 10**6) }}",
+        *(
+            NEARLY + "{% set x = text." + call + " %}{% endfor %}"
+            for call in (
+                "find(wanted)",
+                "count(wanted)",
+                "split(wanted)",
+                "partition(wanted)",
+                "replace(wanted, '')",
+                "rfind(wanted, 0)",
+            )
+        ),
+        NEARLY + "{% set x = text | replace(wanted, '') %}{% endfor %}",
+        NEARLY + "{% if wanted in text %}{% endif %}{% endfor %}",
+        NEARLY + "{% if wanted not in text %}{% endif %}{% endfor %}",
+        NEARLY + "{% if wanted is in(text) %}{% endif %}{% endfor %}",
+        "{% set text = 'a' * 8000000 %}{% for i in range(9999) %}{% set x = text.isascii() %}{% endfor %}",
+        "{% set text = 'a' * 8000000 %}{% for i in range(9999) %}{% set x = text.startswith('b') %}{% endfor %}",
+        "{% set l = ['a' * 10**5] * 80 %}{% set x = 'a' * 10**5 %}{% for i in range(99999) %}"
+        "{% if l.count(x) %}{% endif %}{% endfor %}",
+        "{% set l = ['a' * 10**5] * 80 %}{% set k = ['a' * 10**5] * 80 %}{% for i in range(99999) %}"
+        "{% if l == k %}{% endif %}{% endfor %}",
+        "{% set l = ['a' * 10**5] * 80 %}{% for i in range(99999) %}{% set x = l | sort %}{% endfor %}",
+        "{{ ('<!-- -->' * 10**5) | striptags }}",
+        "{{ ('%(' * 10**6) % {} }}",
+        "{{ (5).to_bytes(10**9, 'big') }}",
+        "{% set ns = namespace(s=range(1000) | list) %}{% for i in range(500) %}{% set ns.s = [ns.s] %}{% endfor %}"
+        "{{ ns.s | tojson(indent=64) }}",
+    ],
+)
+def test_one_call_cannot_exceed_the_limits(source):
+    with pytest.raises(ClientError) as failed:
+        render(source)
+    assert "template" in failed.value.message
+
+
+def test_searches_in_a_long_conversation_are_within_the_limits():
+    source = (
+        "{% for m in messages %}{% if '</think>' in m.content %}"
+        "{{ m.content.split('</think>')[-1].lstrip('\n').rstrip() }}"
+        "{{ m.content.rfind('\n') }}{{ m.content | replace('<think>', '') | trim }}{% endif %}{% endfor %}"
+    )
+    messages = [message("assistant", "<think>" + "x" * 500 + "</think>\n" + "y" * 500)] * 1000
+    assert len(render(source, messages=messages)) > 1_500_000
+
+
 @pytest.mark.spec("CHAT-5")
 def test_a_long_conversation_is_within_the_limits():
     source = (

@@ -8,6 +8,7 @@ Knows nothing of jinja2: `tlserve.chat.templates.sandbox` calls this at every pl
 
 from __future__ import annotations
 
+import functools
 import re
 import string
 from collections.abc import Callable, Collection, Mapping
@@ -24,9 +25,10 @@ MEMBER_WEIGHT = 64
 CHARS_PER_WORK = 64
 SLOW_CHARS_PER_WORK = 4
 COUNTS_PER_WORK = 16
+SEARCHED_PER_WORK = 512
 _LONG_NUMBER = re.compile(r"\d{5,}")
 _LONG_PERCENT = re.compile(r"%[^a-zA-Z%]*(\*|\d{5,})")
-_PERCENT_NAME = re.compile(r"%\([^)]*\)")
+_PERCENT_NAME = re.compile(r"%\([^()%]{0,200}\)")
 _WIDTH_CHARS = 10_000
 
 
@@ -129,6 +131,78 @@ def measured(value: Any) -> Any:
     return value
 
 
+def compared(value: Any) -> Any:
+    """Return `value` after charging for everything in it: a comparison can read it to the end."""
+    weight = weigh(value)
+    BUDGET.get().spend(1 + weight // CHARS_PER_WORK)
+    return value
+
+
+# --- the work of an operation, before it is done ----------------------------------------------------------------------
+
+
+def charge_search(text: Any, wanted: Any, *, backwards: bool = False) -> None:
+    """Charge for a search for `wanted` in `text` as if every place in it nearly matched.
+
+    CPython searches long texts forwards in linear time, and others, as all backwards, in the product of both lengths. Source:
+    Objects/stringlib/fastsearch.h.
+    """
+    if not isinstance(text, str) or not isinstance(wanted, str) or len(wanted) > len(text):
+        return
+    chars, places = len(wanted), len(text) - len(wanted) + 1
+    is_linear = not backwards and (len(text) >= 30_000 or (len(text) >= 2500 and chars >= 100))
+    compared_chars = len(text) * 8 if is_linear else places * chars
+    BUDGET.get().spend(max(0, compared_chars // SEARCHED_PER_WORK - len(text) // CHARS_PER_WORK))
+
+
+def charge_strip(text: Any, chars: Any = None, *_: Any) -> None:
+    """Charge for the removal of `chars` at the ends of `text`: each character is looked up among them."""
+    if isinstance(text, str) and isinstance(chars, str):
+        BUDGET.get().spend(len(text) * len(chars) // SEARCHED_PER_WORK)
+
+
+def charge_tags(text: str) -> None:
+    """Charge for the removal of comments and tags, each of which copies the text."""
+    BUDGET.get().spend(text.count("<") * len(text) // SEARCHED_PER_WORK)
+
+
+def charge_order(values: Any) -> None:
+    """Charge for an order of `values`: each is compared with several others."""
+    BUDGET.get().spend(weigh(values) // SLOW_CHARS_PER_WORK // 4)
+
+
+def check_indented(value: Any, indent: int) -> None:
+    """Refuse the JSON of `value` if its indents make it too large."""
+    weight, steps, open_values = 0, 0, [(value, 1)]
+    while open_values:
+        one, depth = open_values.pop()
+        members = _members(one)
+        steps += len(members)
+        weight += len(members) * indent * depth
+        check_weight(weight)
+        open_values += [(member, depth + 1) for member in members if not isinstance(member, str | int | float)]
+    BUDGET.get().spend(steps)
+
+
+def charge_method(owner: Any, name: str, args: tuple[Any, ...]) -> None:
+    """Charge for what a method reads of its owner: a call has only its arguments and its result charged otherwise."""
+    if isinstance(owner, str):
+        BUDGET.get().spend(len(owner) // CHARS_PER_WORK)
+        charge = _STR_WORK.get(name)
+        if charge is not None and args:
+            charge(owner, args[0])
+    elif isinstance(owner, list | tuple) and name in ("index", "count"):
+        compared(owner)
+
+
+_search_backwards = functools.partial(charge_search, backwards=True)
+_STR_WORK: Mapping[str, Callable[[Any, Any], None]] = {
+    **dict.fromkeys(("find", "index", "count", "split", "partition", "replace"), charge_search),
+    **dict.fromkeys(("rfind", "rindex", "rsplit", "rpartition"), _search_backwards),
+    **dict.fromkeys(("strip", "lstrip", "rstrip"), charge_strip),
+}
+
+
 # --- the weight of a result, before an operation makes it -------------------------------------------------------------
 
 
@@ -201,3 +275,6 @@ STR_METHODS: Mapping[str, Callable[..., int]] = {
 """Methods of str whose result can be larger than their arguments: name -> the largest weight of the result."""
 
 REFUSED_STR_METHODS = frozenset({"translate", "maketrans", "encode"})
+
+REFUSED_INT_METHODS = frozenset({"to_bytes", "from_bytes"})
+"""Their results can have any length."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NoReturn
@@ -88,7 +88,15 @@ class BoundedCodeGenerator(CodeGenerator):
         super().visit_For(node, frame)
 
     def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        """Weigh the operands of comparisons and of `in`."""
+        """Weigh the operands of comparisons, and search for `in` within limits."""
+        if len(node.ops) == 1 and node.ops[0].op in ("in", "notin"):
+            self.write("(not " if node.ops[0].op == "notin" else "(")
+            self.write("environment.contains(")
+            self.visit(node.expr, frame)
+            self.write(", ")
+            self.visit(node.ops[0].expr, frame)
+            self.write("))")
+            return
         node.expr = _weighed_operand(node.expr)
         for operand in node.ops:
             operand.expr = _weighed_operand(operand.expr)
@@ -124,13 +132,13 @@ class BoundedCodeGenerator(CodeGenerator):
         self.write(")" if when else "")
 
 
-def _measured_call(value: nodes.Node) -> nodes.Expr:
+def _measured_call(value: nodes.Node, name: str = "measured") -> nodes.Expr:
     line = value.lineno
-    return nodes.Call(nodes.EnvironmentAttribute("measured", lineno=line), [value], [], None, None, lineno=line)
+    return nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), [value], [], None, None, lineno=line)
 
 
 def _weighed_operand(value: nodes.Expr) -> nodes.Expr:
-    return value if isinstance(value, nodes.Const) else _measured_call(value)
+    return value if isinstance(value, nodes.Const) else _measured_call(value, "compared")
 
 
 def _static_chars(body: list[nodes.Node]) -> int:
@@ -144,6 +152,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     code_generator_class = BoundedCodeGenerator
     intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
     measured = staticmethod(measured)
+    compared = staticmethod(limits.compared)
 
     def __init__(self) -> None:
         super().__init__(
@@ -174,6 +183,12 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         text: str = measured("".join(map(str, values)))
         return text
 
+    def contains(self, value: Any, values: Any) -> bool:
+        """Return `value in values`, charged before the search."""
+        limits.compared(value)
+        limits.charge_search(limits.compared(values), value)
+        return value in values
+
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return the result of an operator, checked before and after."""
         check = _BINOP_CHECKS.get(operator)
@@ -183,8 +198,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call, within limits; the parameter names are jinja2's, so that no keyword argument clashes with them."""
-        if __obj is measured:
-            return measured(*args)
+        if __obj is measured or __obj is limits.compared:
+            return __obj(*args)
         args = tuple(map(_counted_argument, args))
         _check_method(__obj, args, kwargs)
         for value in kwargs.values():
@@ -194,6 +209,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Refuse private attributes, those that the sandbox refuses, and methods of str that no template needs."""
         if isinstance(obj, str) and attr in limits.REFUSED_STR_METHODS:
+            return False
+        if isinstance(obj, int) and attr in limits.REFUSED_INT_METHODS:
             return False
         return super().is_safe_attribute(obj, attr, value)
 
@@ -229,6 +246,7 @@ def _is_generator(value: Any) -> bool:
 
 def _check_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     owner = getattr(method, "__self__", None)
+    limits.charge_method(owner, getattr(method, "__name__", ""), (*args, *kwargs.values()))
     growth = limits.STR_METHODS.get(method.__name__) if isinstance(owner, str) else None
     if growth is not None:
         try:
@@ -276,7 +294,8 @@ def _bounded_test(function: Any) -> Callable[..., Any]:
     @functools.wraps(function)
     def bounded(*args: Any) -> Any:
         for value in args[first:]:
-            measured(value)
+            limits.compared(value)
+        limits.charge_search(args[-1], args[first])
         return function(*args)
 
     return bounded
@@ -287,7 +306,20 @@ def _check_join(value: Any, d: Any = "", attribute: Any = None) -> None:  # noqa
 
 
 def _check_replace(value: Any, old: Any, new: Any, count: int | None = None) -> None:
+    limits.charge_search(str(value), str(old))
     limits.check_weight(limits.replaced_weight(str(value), str(old), str(new), count))
+
+
+def _check_striptags(value: Any) -> None:
+    limits.charge_tags(str(value))
+
+
+def _check_trim(value: Any, chars: Any = None) -> None:
+    limits.charge_strip(str(value), chars)
+
+
+def _check_order(value: Any, *_: Any, **__: Any) -> None:
+    limits.charge_order(list(value) if not isinstance(value, Mapping) else value)
 
 
 def _check_indent(value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:  # noqa: ARG001
@@ -316,6 +348,9 @@ _FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "wordwrap": _check_wordwrap,
     "format": _check_format,
     "sum": _check_sum,
+    "striptags": _check_striptags,
+    "trim": _check_trim,
+    **dict.fromkeys(("sort", "dictsort", "unique", "groupby", "min", "max"), _check_order),
 }
 
 
@@ -325,6 +360,8 @@ def tojson(
     """Return `value` as JSON, like the filter of this name in transformers: no HTML escapes, non-ASCII unchanged."""
     if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > 64:
         raise TemplateLimit("it indents too far")
+    if indent:
+        limits.check_indented(value, len(indent) if isinstance(indent, str) else indent)
     text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
     mark = MARK.get()
     return text.replace(json.dumps(mark)[1:-1], mark) if mark and ensure_ascii else text
