@@ -94,7 +94,7 @@ def test_the_official_client_raises_its_own_errors_for_403_and_429(keys_file):
 def test_no_spelling_of_a_path_avoids_the_key(guarded_server, target):
     host, _, port = guarded_server.address.rpartition(":")
     with socket.create_connection((host, int(port)), timeout=20) as sock:
-        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode())
+        sock.sendall(f"GET {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
         answer = b"".join(iter(lambda: sock.recv(65_536), b""))
     assert answer.startswith((b"HTTP/1.1 401 ", b"HTTP/1.1 404 "))
     assert b"succ" not in answer

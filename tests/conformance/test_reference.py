@@ -196,7 +196,9 @@ def send_only(address, body):
     host, _, port = address.rpartition(":")
     client = socket.create_connection((host, int(port)))
     data = json.dumps(body).encode()
-    client.sendall(b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(data), data))
+    client.sendall(
+        b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(data), data)
+    )
     return client
 
 

@@ -128,7 +128,7 @@ async def test_embeddings_of_a_client_that_left_are_not_continued():
 async def test_a_client_that_leaves_in_the_middle_of_its_body_is_never_admitted():
     async with gated_server() as host:
         stream = await host.raw()
-        await stream.send_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{")
+        await stream.send_all(b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{")
         await stream.aclose()
         assert (await host.get("/v1/models")).status == 200
         assert host.backend.admitted == 0

@@ -44,7 +44,7 @@ async def test_a_request_on_an_open_connection_gets_retry_after_in_a_drain() -> 
         await host.step()
         data = json.dumps(chat("a", max_tokens=3)).encode()
         idle, late = await host.raw(), await host.raw()
-        fields = b"Host: x\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(data)
+        fields = b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: %d\r\n\r\n" % len(data)
         await late.send_all(b"POST /v1/chat/completions HTTP/1.1\r\n" + fields)
         assert (await late.receive_some()).startswith(b"HTTP/1.1 100 ")
         host.server.drain()

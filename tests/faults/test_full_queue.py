@@ -79,7 +79,7 @@ async def test_a_slow_body_holds_no_place_and_is_refused_when_complete() -> None
         data = json.dumps(chat("a", max_tokens=3)).encode()
         slow = await host.raw()
         async with slow:
-            head = b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(data))
+            head = b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n" % (CHAT.encode(), len(data))
             await slow.send_all(head + data[:10])
             first = await host.send(chat("a", max_tokens=3))
             assert host.backend.admitted == 1

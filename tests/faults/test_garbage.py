@@ -12,7 +12,7 @@ from tests.kit.http.http_calls import chat
 from tests.kit.model.tiny_models import write_tiny_gguf
 from tlserve.model.load import load_model
 
-CHAT_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\n"
+CHAT_HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\n"
 GARBAGE = [
     b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a TLS hello
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",

@@ -15,7 +15,7 @@ from tlserve.config.tables.network import HttpSettings
 
 def request_bytes(body):
     data = json.dumps(body).encode()
-    return b"POST %b HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(data), data)
+    return b"POST %b HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\n%b" % (CHAT.encode(), len(data), data)
 
 
 @pytest.mark.spec("FAULT-2")

@@ -64,6 +64,15 @@ def check_origins(origins: tuple[str, ...]) -> None:
             raise SettingsError((f"has {origin!r}; write '*', or an origin such as 'https://app.example.com'",))
 
 
+def check_hosts(hosts: tuple[str, ...]) -> None:
+    """Refuse texts that are not names of hosts."""
+    for host in hosts:
+        if host != "*" and not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", host):
+            raise SettingsError(
+                (f"has {host!r}; write '*', or a name in lower case without a port, such as 'models.test'",)
+            )
+
+
 def check_node_urls(urls: tuple[str, ...]) -> None:
     """Refuse texts that are not URLs of nodes."""
     for url in urls:

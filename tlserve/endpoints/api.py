@@ -81,6 +81,7 @@ def _open_span(api: ApiContext, exchange: ApiExchange, parent: str | None) -> No
 
 async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
     """Run the endpoint that the router found, or answer without one; a preflight needs no key."""
+    api.pages.check(exchange.request.headers)
     if isinstance(match, RouteFound):
         exchange.params = match.params
         with _inside(api, match.route.name, exchange):

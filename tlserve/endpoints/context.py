@@ -16,6 +16,7 @@ import trio
 
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
+from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.tables.network import HttpSettings
 from tlserve.telemetry.request_log import RequestRecord, log_request
@@ -60,6 +61,7 @@ class ApiContext:
     catalogue: Catalogue
     door: Door = attrs.field(factory=Door)
     cors: Cors = attrs.field(factory=Cors)
+    pages: PageGuard = attrs.field(factory=PageGuard)
     settings: HttpSettings = attrs.field(factory=HttpSettings)
     offload: Offload = attrs.field(factory=Offload)
     draw_seed: Callable[[], int] = _draw_seed

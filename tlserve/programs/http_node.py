@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from tlserve.access.credentials import authenticate
 from tlserve.access.exposure import is_local
 from tlserve.access.keys import KeyRing, digest_of, global_key
+from tlserve.access.pages import PageGuard
 from tlserve.config.settings import FleetSettings, Settings
 from tlserve.errors import SettingsError
 from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
@@ -61,16 +62,18 @@ def make_node(settings: Settings, name: str, backend: Backend) -> NodeService | 
     return NodeService(backend, node=name, slots=settings.engine.max_num_seqs, limits=limits)
 
 
-def with_node_routes(api: Handler, node: NodeService, fleet: FleetSettings) -> Handler:
+def with_node_routes(api: Handler, node: NodeService, fleet: FleetSettings, pages: PageGuard) -> Handler:
     """Return the handler of the API together with the routes of `node`, which require the fleet's key."""
-    return add_node_routes(api, make_node_handler(node, _guard(fleet.internal_key)))
+    return add_node_routes(api, make_node_handler(node, _guard(fleet.internal_key, pages)))
 
 
-def _guard(key: str) -> Callable[[Headers], None]:
+def _guard(key: str, pages: PageGuard) -> Callable[[Headers], None]:
     ring = KeyRing((global_key(key),)) if key else None
 
     def guard(headers: Headers) -> None:
-        if ring is not None:
+        if ring is None:
+            pages.check(headers)
+        else:
             authenticate(ring, headers, time.time())
 
     return guard

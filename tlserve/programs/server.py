@@ -32,7 +32,9 @@ import attrs
 import trio
 
 from tlserve.access.door import Door
-from tlserve.access.exposure import check_exposure
+from tlserve.access.exposure import check_exposure, is_local
+from tlserve.access.pages import PageGuard, plan_page_guard
+from tlserve.config.addresses import UNIX
 from tlserve.config.settings import Settings
 from tlserve.config.tables.network import TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
@@ -137,6 +139,7 @@ class _Entrance:
     door: Door
     certificate: Certificate | None
     tracer: Tracer | None
+    pages: PageGuard
 
     def api_listeners(self) -> list[Listener]:
         """Return the listeners of the API, with TLS if there is a certificate."""
@@ -154,7 +157,19 @@ async def _open_entrance(settings: Settings, stack: AsyncExitStack) -> _Entrance
     api = await _bind(settings.engine.http_listen, settings, stack)
     check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
     check_node(settings, bound_addresses(api), read_keys(settings.access))
-    return _Entrance(api, await _bind_health(settings, stack), door, certificate, tracer)
+    return _Entrance(
+        api, await _bind_health(settings, stack), door, certificate, tracer, _page_guard(settings, api, door)
+    )
+
+
+def _page_guard(settings: Settings, api: Sequence[StreamListener], door: Door) -> PageGuard:
+    addresses = [address for address in bound_addresses(api) if not address.startswith(UNIX)]
+    return plan_page_guard(
+        has_keys=door.wants_keys,
+        is_local=bool(addresses) and all(map(is_local, addresses)),  # no browser reaches a Unix socket
+        hosts=settings.access.allow_hosts,
+        origins=settings.cors.allow_origins,
+    )
 
 
 def _certificate(settings: TlsSettings) -> Certificate | None:
@@ -239,7 +254,7 @@ class _ServerLife:
         scope.cancel()
 
     async def _serve(self, make: MakeModels, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
-        assembled = assemble(self._settings, make(), self._entrance.door, self._entrance.tracer)
+        assembled = assemble(self._settings, make(), self._entrance.door, self._entrance.tracer, self._entrance.pages)
         running = self._running(assembled)
         node = make_node(self._settings, running.api_addresses[0], assembled.backend)
         if node is not None:
@@ -266,7 +281,7 @@ class _ServerLife:
     def _api_server(self, assembled: Assembled, node: NodeService | None) -> Server:
         handler = make_api_handler(assembled.api)
         if node is not None:
-            handler = with_node_routes(handler, node, self._settings.fleet)
+            handler = with_node_routes(handler, node, self._settings.fleet, self._entrance.pages)
         http = self._settings.http
         limits = attrs.evolve(http, max_connections=possible_connections(http.max_connections))
         new_id, log_fault = assembled.api.new_id, assembled.api.log

@@ -19,6 +19,7 @@ from tlserve.access.addresses import AddressLimits
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
+from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import Settings, TelemetrySettings
 from tlserve.config.tables.network import AccessSettings
@@ -120,7 +121,11 @@ def make_tracer(settings: TelemetrySettings) -> Tracer | None:
 
 
 def assemble(
-    settings: Settings, models: tuple[HostedModel, ...], door: Door | None = None, tracer: Tracer | None = None
+    settings: Settings,
+    models: tuple[HostedModel, ...],
+    door: Door | None = None,
+    tracer: Tracer | None = None,
+    pages: PageGuard | None = None,
 ) -> Assembled:
     """Make all objects of a server that serves `models`."""
     requests, histograms = RequestCounts(path for _, path in ROUTES), RequestHistograms()
@@ -128,6 +133,7 @@ def assemble(
         catalogue=Catalogue(model.served for model in models),
         door=door or make_door(settings.access),
         cors=Cors(settings.cors.allow_origins),
+        pages=pages or PageGuard(),
         settings=settings.http,
         log=partial(_count_and_log, requests, histograms),
         tracer=tracer,

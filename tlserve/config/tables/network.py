@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from tlserve.config.checks import check_key_strength, check_mode, check_origins, check_routes
+from tlserve.config.checks import check_hosts, check_key_strength, check_mode, check_origins, check_routes
 from tlserve.config.tables.declare import setting
 
 
@@ -97,6 +97,11 @@ class AccessSettings:
     allow_public: bool = setting(
         default=False, about="listen beyond this machine without keys: anyone who can reach it can send requests"
     )
+    allow_hosts: tuple[str, ...] = setting(
+        (),
+        "names, in addition to localhost, by which clients can address a server on this machine that needs no key; '*': any name",
+        check=check_hosts,
+    )
     address_requests_per_minute: int = setting(
         0,
         "requests of one client address in any minute, with or without a key; more get 429; 0: no limit",
@@ -122,5 +127,8 @@ class CorsSettings:
     """The table `[cors]`: the web pages that can read the answers."""
 
     allow_origins: tuple[str, ...] = setting(
-        (), "origins such as 'https://app.example.com', or '*'; empty: no page of another origin", check=check_origins
+        (),
+        "origins such as 'https://app.example.com', or '*'; empty: pages of other origins can read no answer, and cannot use a "
+        "server that needs no key",
+        check=check_origins,
     )
