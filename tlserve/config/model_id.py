@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from pathlib import PurePath
 
-_VERSION = re.compile(r"v[0-9]+(\.[0-9]+)*")
+_VERSION = re.compile(r"v[0-9]+(\.[0-9]+)*+")
 _SHARD = re.compile(r"-[0-9]{5}-of-[0-9]{5}$")
 _NOT_OF_AN_ID = re.compile(r"[^A-Za-z0-9._-]+")
 _SAYS_NOTHING = frozenset({"", ".", "..", "model", "ggml-model"})

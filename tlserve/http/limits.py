@@ -13,7 +13,7 @@ import h11
 from tlserve.config.tables.network import HttpSettings
 from tlserve.http.messages import Headers, HttpFault
 
-_EMPTY_LINES = re.compile(rb"(?:\r?\n)*")
+_EMPTY_LINES = re.compile(rb"(?:\r?\n)*+")
 _END_OF_HEAD = re.compile(rb"\n\r?\n")
 _REQUEST_LINE = re.compile(rb"[-!#$%&'*+.^_`|~0-9A-Za-z]+ [\x21-\x7e]+ HTTP/[0-9]\.[0-9]\r?\n")
 

@@ -28,7 +28,7 @@ from tlserve.errors import ClientError
 from tlserve.openai.fields import Table, later, read_fields, served
 
 NO_BLANKS = ""
-_BLANKS = re.compile(r"(?:(?:\[(?: |\\[tnr])+\]| |\\[tnr])(?:\{[0-9]{1,2}(?:,[0-9]{1,2})?\}|\?)?)*")
+_BLANKS = re.compile(r"(?:(?:\[(?: |\\[tnr])++\]| |\\[tnr])(?:\{[0-9]{1,2}(?:,[0-9]{1,2})?\}|\?)?+)*+")
 
 
 class TextFormat(Struct, tag_field="type", tag="text"):

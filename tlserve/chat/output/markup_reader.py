@@ -74,7 +74,8 @@ class MarkupReader:
         self._finder = TagFinder(self._regions)
         self._end_finder = TagFinder(() if reasoning is None else (reasoning.end,))
         self._region: Region | None = None
-        self._blanks = ""
+        self._blanks = ""  # only ever appended to: to look at all of them again would cost more with each token
+        self._begun = ""  # what may be the beginning of a tag at the start of the answer
         self._after_call = False
         self._trims = reasoning is not None and opening.is_inside(reasoning.begin, reasoning.end)
         begins = self._start if opening.begun is None else self._content
@@ -90,7 +91,7 @@ class MarkupReader:
     def held(self) -> int:
         """Return the number of characters that are not in a piece yet."""
         in_region = 0 if self._region is None else self._region.held
-        return len(self._blanks) + len(self._finder.held) + len(self._end_finder.held) + in_region
+        return len(self._blanks) + len(self._begun) + len(self._finder.held) + len(self._end_finder.held) + in_region
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return the pieces that `text` completes."""
@@ -120,12 +121,14 @@ class MarkupReader:
 
     def _start(self, text: str) -> Read:
         """Wait for the first character that is not a blank, and for the whole of a tag that may begin with it."""
-        text, self._blanks = self._blanks + text, ""
+        text = self._begun + text
         stripped = text.lstrip(_BLANKS)
+        self._blanks += text[: len(text) - len(stripped)]
         tag = "" if self._tags is None else self._tags.begin
         if not stripped or (tag.startswith(stripped) and stripped != tag):
-            self._blanks = text
+            self._begun = stripped
             return [], ""
+        text, self._blanks, self._begun = self._blanks + stripped, "", ""
         if tag and stripped.startswith(tag):
             self._step, self._trims = self._reasoning, True
             return [], stripped[len(tag) :]
@@ -137,12 +140,19 @@ class MarkupReader:
 
     def _reasoning(self, text: str) -> Read:
         before, tag, rest = self._end_finder.feed(text)
-        before = self._blanks + self._trim(before)
-        body = before.rstrip("\n")
-        self._blanks = before[len(body) :]
+        before = self._trim(before)
+        body = self._with_blanks(before, before.rstrip("\n"))
         if tag:
             self._blanks, self._step, self._trims = "", self._content, True
         return _texts(Channel.REASONING, body), rest
+
+    def _with_blanks(self, text: str, body: str) -> str:
+        """Return `body`, the beginning of `text`, after the blanks that were held; hold those that follow it."""
+        if not body:
+            self._blanks += text
+            return ""
+        held, self._blanks = self._blanks, text[len(body) :]
+        return held + body
 
     def _trim(self, text: str) -> str:
         """Drop the newlines that follow a tag."""
@@ -160,9 +170,8 @@ class MarkupReader:
 
     def _content_pieces(self, text: str) -> list[Piece]:
         """Return `text` as content; blanks at its end wait, because they may belong to the markup of a call."""
-        text = self._blanks + self._trim(text)
-        body = text.rstrip(_BLANKS) if self._regions else text
-        self._blanks = text[len(body) :]
+        text = self._trim(text)
+        body = self._with_blanks(text, text.rstrip(_BLANKS) if self._regions else text)
         self._after_call = self._after_call and not body
         return _texts(Channel.CONTENT, body)
 
@@ -172,7 +181,7 @@ class MarkupReader:
             return _texts(Channel.REASONING, self._blanks + self._end_finder.held)
         if self.ended:
             return []
-        pieces = self._content_pieces(self._finder.held)
+        pieces = self._content_pieces(self._begun + self._finder.held)
         return pieces if self._after_call else pieces + _texts(Channel.CONTENT, self._blanks)
 
     def _open(self, region: Region) -> None:
