@@ -35,7 +35,6 @@ TOOLS = ToolUse(
     schemas=SCHEMAS, enforced={name: PlacedSchema(f"tools.{name}", schema) for name, schema in SCHEMAS.items()}
 )
 REQUIRED = attrs.evolve(TOOLS, required=True)
-THINKING = Opening(template="<think>\n")
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 DEEPSEEK = (
     deepseek_r1.ALL_BEGIN,
@@ -169,10 +168,11 @@ def test_free_text_needs_no_call(name, special) -> None:
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
 @pytest.mark.parametrize("special", [(), TAGS])
 def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
-    tokenizer = walk_tokenizer(user_defined=special)
-    for opening, begin in ((THINKING, ""), (FROM_NOTHING, "<think>")):
+    tokenizer, tags = walk_tokenizer(user_defined=special), BY_NAME[name].reasoning
+    assert tags is not None
+    for opening, begin in ((Opening(template=f"{tags.begin}\n"), ""), (FROM_NOTHING, tags.begin)):
         constraint = grammar_of(name, tokenizer, None, opening, choice_format(["yes", "no"], "choice")).start()
-        text = begin + "Maybe {no}, or <b>yes</b>?</think>\n\n"
+        text = f"{begin}Maybe {{no}}, or <b>yes</b>?{tags.end}\n\n"
         assert take_text(constraint, tokenizer, text)
         (stop,) = stops_of(tokenizer)
         going = {spell(tokenizer, [token]) for token in set(allowed(constraint))}
