@@ -17,6 +17,7 @@ LAYERS = (
     ("programs.embedded",),
     ("programs.server", "programs.ray.control", "programs.ray.node"),
     ("programs.banner", "programs.node_in_thread"),
+    ("programs.entrance",),
     ("programs.server_objects", "programs.server_end", "programs.fleet_head"),
     ("programs.local_models", "programs.http_node", "programs.ray.program"),
     ("programs.grammars",),

@@ -243,3 +243,41 @@ async def test_without_free_descriptors_accepting_pauses_and_is_logged(
         server.drain()
     assert trio.current_time() == pytest.approx(0.3)
     assert caplog.text.count("Too many open files") == 1
+
+
+@pytest.mark.spec("LIFE-15")
+async def test_a_retired_server_answers_one_more_request_of_each_connection(autojump_clock: MockClock) -> None:
+    application = Application()
+    async with memory_server(application) as server:
+        silent, used, never = server.connect_raw(), server.connect(), server.connect_raw()
+        streaming = await open_stream(server)
+        assert (await used.request("GET", "/")).status == 200
+        await server.server.retire(1.0)
+        assert server.server.open_connections == 4
+        await silent.send_all(GET)
+        answer = await read_available(silent)
+        assert statuses(answer) == [200]
+        assert b"Connection: close" in answer
+        last = await used.request("GET", "/")
+        assert (last.status, last.headers.get("connection")) == (200, "close")
+        started_s = trio.current_time()
+        assert await never.receive_some() == b""
+        assert trio.current_time() - started_s <= 1.0
+        application.release.set()
+        assert (await read_available(streaming)).endswith(b"0\r\n\r\n")
+        await server.ended.wait()
+
+
+@pytest.mark.spec("LIFE-15")
+async def test_accepted_connections_without_a_place_are_answered_by_a_retired_server(autojump_clock: MockClock) -> None:
+    application = Application()
+    async with memory_server(application, HttpSettings(max_connections=1)) as server:
+        streaming = await open_stream(server)
+        waiting = server.connect_raw()
+        await waiting.send_all(GET)
+        await wait_all_tasks_blocked()
+        await server.server.retire(1.0)
+        assert statuses(await read_available(waiting)) == [200]
+        application.release.set()
+        await read_available(streaming)
+        await server.ended.wait()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from tlserve.config.addresses import parse_listen
+from tlserve.config.addresses import UNIX, parse_listen
 from tlserve.errors import SettingsError
 
 _WEAKEST_KEY_CHARACTERS = 16
@@ -23,6 +23,12 @@ def check_listen_or_empty(text: str) -> None:
     """Refuse a text that is neither empty nor an address to listen on."""
     if text:
         parse_listen(text)
+
+
+def check_unix_path_or_empty(text: str) -> None:
+    """Refuse a text that is neither empty nor the whole path of a Unix socket."""
+    if text:
+        parse_listen(f"{UNIX}{text}")
 
 
 def check_key_strength(key: str) -> None:

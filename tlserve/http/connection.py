@@ -107,7 +107,7 @@ class Connection:
             return await exchange.run()
 
     def _is_draining(self) -> bool:
-        return self._state.draining
+        return self._state.is_ending
 
     async def _read_head(self, machine: h11.Connection) -> h11.Request | None:
         """Read and parse one head; None if the input ends before it does. Raises `HttpFault`."""

@@ -60,6 +60,7 @@ class Server:
         self._refusals = 0
         self._accepting = trio.CancelScope()
         self._connections = trio.CancelScope()
+        self._all_accepted = trio.Event()
         self.cutting = trio.Event()
 
     @property
@@ -88,6 +89,18 @@ class Server:
                         for listener in listeners:
                             acceptors.start_soon(self._accept, listener, connections)
                         task_status.started()
+                self._all_accepted.set()
+
+    async def retire(self, last_request_s: float) -> None:
+        """Stop accepting, and give each open connection one more request, which must begin within the time.
+
+        For a server whose listening sockets live on elsewhere. Afterwards every accepted connection is in `open_connections`.
+        """
+        self._state.retire(last_request_s)
+        self._accepting.cancel()
+        await self._all_accepted.wait()
+        for _ in range(2):  # the tasks of the last connections start in the next turn of the event loop
+            await trio.lowlevel.checkpoint()
 
     def drain(self) -> None:
         """Close the listeners and the idle connections; open requests finish, and each is the last of its connection."""
@@ -111,7 +124,7 @@ class Server:
                         await self._admit(waiting.pop(0), connections)
                 finally:
                     for stream in waiting:
-                        await trio.aclose_forcefully(stream)
+                        await self._give_up(stream, connections)
 
     async def _accept_one(self, listener: Listener) -> trio.abc.Stream:
         """Accept one connection; if the process has no descriptors or memory left, log that, make room, and try again."""
@@ -137,9 +150,16 @@ class Server:
         try:
             place = await self._state.take_place(address)
         except trio.Cancelled:
-            await trio.aclose_forcefully(stream)
+            await self._give_up(stream, connections)
             raise
         connections.start_soon(self._serve_connection, stream, place)
+
+    async def _give_up(self, stream: trio.abc.Stream, connections: trio.Nursery) -> None:
+        """Close a connection that still waits for a place when the acceptors end, unless each accepted one gets its answer."""
+        if self._state.is_retired:
+            connections.start_soon(self._serve_connection, stream, self._state.add_place())
+        else:
+            await trio.aclose_forcefully(stream)
 
     async def _refuse(self, stream: trio.abc.Stream, address: str) -> None:
         """Answer a connection that is one too many of its address; without a handshake, and some of them at once at most."""

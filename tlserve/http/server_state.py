@@ -72,6 +72,7 @@ class ServerState:
     def __init__(self, settings: HttpSettings | None = None) -> None:
         settings = settings or HttpSettings()
         self.draining = False
+        self._last_request_s = math.inf  # the longest wait for a request, once each connection gets only one more
         self.open_connections = 0
         self.open_requests = 0
         self._most = settings.max_connections
@@ -90,6 +91,23 @@ class ServerState:
             if not wait.has_bytes():
                 wait.scope.cancel()
 
+    def retire(self, last_request_s: float) -> None:
+        """Give each connection one more request, which must begin within the time."""
+        self._last_request_s = last_request_s
+        deadline = trio.current_time() + last_request_s
+        for wait in self._idle:
+            wait.scope.deadline = min(wait.scope.deadline, deadline)
+
+    @property
+    def is_retired(self) -> bool:
+        """Say whether the listening sockets live on elsewhere, and only their accepted connections are left."""
+        return self._last_request_s < math.inf
+
+    @property
+    def is_ending(self) -> bool:
+        """Say whether the next answer of each connection is its last."""
+        return self.draining or self.is_retired
+
     # --- places
 
     async def take_place(self, address: str = "") -> ConnectionPlace:
@@ -102,6 +120,10 @@ class ServerState:
             if wait_s:
                 with trio.move_on_after(wait_s):
                     await self._acceptors.park()
+        return self.add_place(address)
+
+    def add_place(self, address: str = "") -> ConnectionPlace:
+        """Return a place even if none is free."""
         place = ConnectionPlace(address)
         self.open_connections += 1
         self._taken += 1
@@ -160,7 +182,8 @@ class ServerState:
     def idle(
         self, place: ConnectionPlace, timeout_s: float, has_bytes: Callable[[], bool] = _no_bytes
     ) -> Iterator[None]:
-        """Cancel the block after `timeout_s`, when the server drains, or when the connection gives way to a new one."""
+        """Cancel the block after `timeout_s`, when the server ends, or when the connection gives way to a new one."""
+        timeout_s = min(timeout_s, self._last_request_s)
         with trio.move_on_after(timeout_s) as scope, self._listed(self._idle, place, scope, has_bytes):
             if self.draining and not has_bytes():
                 scope.cancel()

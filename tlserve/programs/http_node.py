@@ -28,6 +28,10 @@ def check_node(settings: Settings, bound: Sequence[str], keys: KeyRing | None) -
     if not settings.fleet.internal:
         return
     refusals = [*_exposed(settings.fleet, bound), *_shared_key(settings.fleet, keys)]
+    if settings.http.handover_socket:
+        refusals.append(
+            "http.handover_socket: a node cannot be replaced in place; leave it out, and stop the node: it drains"
+        )
     if settings.models:
         refusals.append("fleet.internal: a node serves one model, that of [engine]; remove the [[models]] tables")
     if refusals:

@@ -24,54 +24,39 @@ the health port answers while the model loads, and the API port accepts once the
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
+from types import MappingProxyType
 
 import attrs
 import trio
 
-from tlserve.access.door import Door
-from tlserve.access.exposure import check_exposure, is_local
-from tlserve.access.pages import PageGuard, plan_page_guard
-from tlserve.config.addresses import UNIX
+from tlserve.config.environment import process_environ
 from tlserve.config.settings import Settings
-from tlserve.config.tables.network import TlsSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
-from tlserve.errors import AddressInUse, EngineFailed, SettingsError
+from tlserve.errors import EngineFailed
 from tlserve.fleet.node.service import NodeService
-from tlserve.http.server import Listener, Server
-from tlserve.http.sockets.listener import bound_addresses, open_listeners
-from tlserve.http.sockets.stream_listener import StreamListener
-from tlserve.http.sockets.tls import Certificate, TlsListener
+from tlserve.http.server import Server
+from tlserve.http.sockets.listener import bound_addresses
 from tlserve.lifecycle.drain import Drain, Phase
+from tlserve.lifecycle.notify import READY, STOPPING, notify
 from tlserve.lifecycle.reload import watch_files
 from tlserve.lifecycle.signals import watch_stop_signals
 from tlserve.model.load import LoadedModel
 from tlserve.programs.banner import start_event
 from tlserve.programs.descriptors import HEALTH_CONNECTIONS, possible_connections, raise_descriptor_limit
+from tlserve.programs.entrance import Entrance, open_entrance
 from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_forever
-from tlserve.programs.http_node import check_node, make_node, with_node_routes
+from tlserve.programs.http_node import make_node, with_node_routes
 from tlserve.programs.server_end import ServerEnd
-from tlserve.programs.server_objects import (
-    Assembled,
-    assemble,
-    health_handler,
-    make_door,
-    make_tracer,
-    read_keys,
-    reloadings,
-)
-from tlserve.telemetry.tracing import Tracer
+from tlserve.programs.server_objects import Assembled, assemble, health_handler, reloadings
 
 log = logging.getLogger("tlserve")
 
 FAILURE_GRACE_S = 5.0
 """How long open requests can still pass on that the engine failed, in seconds."""
-
-TRACES_GRACE_S = 5.0
-"""How long the last spans can still reach their collector, in seconds."""
 
 
 @attrs.frozen(kw_only=True)
@@ -84,6 +69,9 @@ class Running:
     stop: Callable[[], None]
 
 
+_NO_SUPERVISOR: Mapping[str, str] = MappingProxyType({})
+
+
 def run(
     settings: Settings,
     load: Callable[[], MakeModels] | None = None,
@@ -91,7 +79,7 @@ def run(
 ) -> int:
     """Serve until a stop signal, as `serve` does; return the exit code. Raises `OperatorError` and `EngineFailed`."""
     raise_descriptor_limit()
-    return trio.run(partial(serve, settings, load=load, until=until))
+    return trio.run(partial(serve, settings, load=load, until=until, environ=process_environ()))
 
 
 async def serve(
@@ -101,15 +89,17 @@ async def serve(
     load: Callable[[], MakeModels] | None = None,
     until: Callable[[], Awaitable[str]] = wait_forever,
     handle_signals: bool = True,
+    environ: Mapping[str, str] = _NO_SUPERVISOR,
     task_status: trio.TaskStatus[Running] = trio.TASK_STATUS_IGNORED,
 ) -> int:
     """Serve until stopped and return the exit code; started once requests are answered.
 
     `load` loads the models, in a thread; without it the settings name them, and `loaded` replaces the first. When `until`
-    returns, with the reason, the server drains. Signals require the main thread.
+    returns, with the reason, the server drains. Signals require the main thread. `environ` has what a supervisor passes: the
+    listening sockets, and the address to notify.
     """
     async with AsyncExitStack() as stack:
-        life = _ServerLife(settings, await _open_entrance(settings, stack))
+        life = _ServerLife(settings, await open_entrance(settings, environ, stack), partial(notify, environ))
         async with trio.open_nursery() as nursery:
             if handle_signals:
                 await nursery.start(watch_stop_signals, life.drain.stop, life.drain.stop)
@@ -127,95 +117,28 @@ def _loader(settings: Settings, loaded: LoadedModel | None) -> Callable[[], Make
     return partial(load_models, settings, loaded)
 
 
-# --- what is ready before a model is loaded
-
-
-@attrs.frozen
-class _Entrance:
-    """Bound addresses, and who may use them."""
-
-    api: Sequence[StreamListener]
-    health: Sequence[StreamListener]
-    door: Door
-    certificate: Certificate | None
-    tracer: Tracer | None
-    pages: PageGuard
-
-    def api_listeners(self) -> list[Listener]:
-        """Return the listeners of the API, with TLS if there is a certificate."""
-        if self.certificate is None:
-            return list(self.api)
-        return [TlsListener(listener, self.certificate) for listener in self.api]
-
-
-async def _open_entrance(settings: Settings, stack: AsyncExitStack) -> _Entrance:
-    """Read the keys and the certificate, bind every address, and refuse an exposed one; `stack` closes the listeners."""
-    door, certificate = make_door(settings.access), _certificate(settings.tls)
-    tracer = make_tracer(settings.telemetry)
-    if tracer is not None:
-        stack.push_async_callback(_close_tracer, tracer)
-    api = await _bind(settings.engine.http_listen, settings, stack)
-    check_exposure(bound_addresses(api), has_keys=door.wants_keys, allow_public=settings.access.allow_public)
-    check_node(settings, bound_addresses(api), read_keys(settings.access))
-    return _Entrance(
-        api, await _bind_health(settings, stack), door, certificate, tracer, _page_guard(settings, api, door)
-    )
-
-
-def _page_guard(settings: Settings, api: Sequence[StreamListener], door: Door) -> PageGuard:
-    addresses = [address for address in bound_addresses(api) if not address.startswith(UNIX)]
-    return plan_page_guard(
-        has_keys=door.wants_keys,
-        is_local=bool(addresses) and all(map(is_local, addresses)),  # no browser reaches a Unix socket
-        hosts=settings.access.allow_hosts,
-        origins=settings.cors.allow_origins,
-    )
-
-
-def _certificate(settings: TlsSettings) -> Certificate | None:
-    if settings.key and not settings.certificate:
-        raise SettingsError(("tls.key is given without tls.certificate: give both, or neither",))
-    return Certificate(settings.certificate, settings.key) if settings.certificate else None
-
-
-async def _close_tracer(tracer: Tracer) -> None:
-    """Hand over the last spans; wait no longer than the grace for a collector that does not answer."""
-    with trio.move_on_after(TRACES_GRACE_S, shield=True):
-        await trio.to_thread.run_sync(tracer.close, abandon_on_cancel=True)
-
-
-async def _bind_health(settings: Settings, stack: AsyncExitStack) -> Sequence[StreamListener]:
-    try:
-        address = settings.engine.health_listen
-        return await _bind(address, settings, stack) if address else []
-    except AddressInUse as fault:  # a second server meets this error for a port that its user never named
-        raise AddressInUse(f"{fault.message}; this is the health port: --health-port") from None
-
-
-async def _bind(address: str, settings: Settings, stack: AsyncExitStack) -> Sequence[StreamListener]:
-    listeners = await open_listeners(address, unix_mode=int(settings.http.unix_socket_mode, 8))
-    for listener in listeners:
-        stack.push_async_callback(listener.aclose)
-    return listeners
-
-
 class _ServerLife:
     """One server, from bound addresses to the exit code. `failure` is why a backend failed, if one did."""
 
-    def __init__(self, settings: Settings, entrance: _Entrance) -> None:
+    def __init__(self, settings: Settings, entrance: Entrance, notify: Callable[[str], None]) -> None:
         self.drain = Drain(settings.http.drain_timeout_ms / 1000)
         self.failure: EngineFailed | None = None
         self._settings = settings
         self._entrance = entrance
+        self._notify = notify
+        self._health = self._health_server()
+        self._is_handed_over = False
         self._assembled: Assembled | None = None
         self._server: Server | None = None
         self._all_answered = trio.Event()
+        self._health_ended = trio.Event()
 
     async def run(self, load: Callable[[], MakeModels], task_status: trio.TaskStatus[Running]) -> int:
         """Load the models by `load`, serve until stopped, and return the exit code."""
         entrance = self._entrance
         async with trio.open_nursery() as nursery:
-            await self._start_health(nursery)
+            if entrance.predecessor is None:  # else that process answers until this one is ready
+                await nursery.start(self._run_health)
             await nursery.start(watch_files, reloadings(self._settings, entrance.door, entrance.certificate))
             make = await self._load_unless_stopped(load)
             code = 0 if make is None else await self._serve(make, nursery, task_status)
@@ -229,7 +152,7 @@ class _ServerLife:
 
     # --- start
 
-    async def _start_health(self, nursery: trio.Nursery) -> None:
+    def _health_server(self) -> Server:
         metrics_door = self._entrance.door if self._settings.access.metrics_need_key else None
         handler = health_handler(lambda: self._assembled, self._not_ready_reason, self._connections, metrics_door)
         limits = attrs.evolve(
@@ -237,8 +160,7 @@ class _ServerLife:
             max_connections=HEALTH_CONNECTIONS,
             max_connections_per_address=HEALTH_CONNECTIONS,  # all probes can come from one address
         )
-        server = Server(limits, handler, make_fault_renderer(new_request_id))
-        await nursery.start(server.serve, self._entrance.health)
+        return Server(limits, handler, make_fault_renderer(new_request_id))
 
     async def _load_unless_stopped(self, load: Callable[[], MakeModels]) -> MakeModels | None:
         """Load the models in a thread; return None if the server was stopped meanwhile."""
@@ -263,12 +185,22 @@ class _ServerLife:
         for model in assembled.models:
             await nursery.start(self._run_backend, model.backend, server)
             nursery.start_soon(self.drain_when, model.wait_unfit)
-        await nursery.start(self._run_api, server)
         self._assembled = assembled
+        await nursery.start(self._run_api, server)
+        await self._take_over(nursery)
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
-        end = ServerEnd(server, [model.backend for model in assembled.models], node)
-        return await end.run(self.drain, self._all_answered.wait)
+        self._notify(READY)
+        end = ServerEnd(server, [model.backend for model in assembled.models], node, partial(self._living_on, server))
+        return await end.run(self.drain, self._wait_answered)
+
+    async def _take_over(self, nursery: trio.Nursery) -> None:
+        """Replace the process that served until now, if there is one, and wait for the one that replaces this process."""
+        if self._entrance.predecessor is not None:
+            await nursery.start(self._run_health)
+            await self._entrance.predecessor.replace()
+        if self._entrance.handover is not None:
+            nursery.start_soon(self._hand_over)
 
     def _running(self, assembled: Assembled) -> Running:
         return Running(
@@ -291,11 +223,36 @@ class _ServerLife:
     def _connections(self) -> int:
         return 0 if self._server is None else self._server.open_connections
 
+    # --- end
+
+    async def _hand_over(self) -> None:
+        await self._entrance.hand_over(self._settings)
+        if self.drain.phase is Phase.SERVING:
+            log.info("another process serves from now on; this one drains")
+            self._is_handed_over = True
+            self.drain.stop()
+
+    def _living_on(self, server: Server) -> list[Server]:
+        """Return the servers whose listening sockets have another owner: the next process, or a supervisor."""
+        self._notify(STOPPING)
+        if self._is_handed_over:
+            return [server, self._health]
+        return [server] if self._entrance.lives_on else []
+
+    async def _wait_answered(self) -> None:
+        await self._all_answered.wait()
+        if self._is_handed_over:
+            await self._health_ended.wait()
+
     # --- work
 
     async def _run_api(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
         await server.serve(self._entrance.api_listeners(), task_status=task_status)
         self._all_answered.set()
+
+    async def _run_health(self, *, task_status: trio.TaskStatus[None]) -> None:
+        await self._health.serve(self._entrance.health, task_status=task_status)
+        self._health_ended.set()
 
     async def _run_backend(self, backend: HostedBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
         """Run the backend. When it fails, every stream gets the error, and the server ends once they have passed it on."""

@@ -28,13 +28,29 @@ CUT_NEWS_S = 1.0
 """How long heads can still fetch the ends of their sessions from a node that is cut, in seconds."""
 
 
-class ServerEnd:
-    """The parts of a server that end with it; `node` is None for a server that is not a node."""
+LAST_REQUEST_S = 1.0
+"""How long an open connection can wait with its last request if the listening sockets live on, in seconds."""
 
-    def __init__(self, server: Server, backends: Sequence[HostedBackend], node: NodeService | None) -> None:
+
+class ServerEnd:
+    """The parts of a server that end with it; `node` is None for a server that is not a node.
+
+    `living_on` returns the servers whose listening sockets have another owner when the end begins. They answer what their open
+    connections still send, so the backends stay open.
+    """
+
+    def __init__(
+        self,
+        server: Server,
+        backends: Sequence[HostedBackend],
+        node: NodeService | None,
+        living_on: Callable[[], Sequence[Server]] = tuple,
+    ) -> None:
         self._server = server
         self._backends = backends
         self._node = node
+        self._living_on = living_on
+        self._retired: Sequence[Server] = ()
 
     async def run(self, drain: Drain, wait_answered: Callable[[], Awaitable[None]]) -> int:
         """Wait until `drain` begins, end everything in order, and return the exit code.
@@ -56,10 +72,17 @@ class ServerEnd:
         return 0 if self._node is None else self._node.open_sessions
 
     def _open_requests(self) -> int:
+        if self._retired:
+            return sum(server.open_connections for server in self._retired)
         return self._server.open_requests + self._open_sessions
 
     async def _close(self, nursery: trio.Nursery) -> None:
-        """Admit nothing more."""
+        """Admit nothing more, except from clients that are connected to a server whose listening sockets live on."""
+        self._retired = self._living_on()
+        for server in self._retired:
+            await server.retire(LAST_REQUEST_S)
+        if self._retired:
+            return
         for backend in self._backends:
             backend.close()
         if self._node is not None:

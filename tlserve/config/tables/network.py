@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import attrs
 
-from tlserve.config.checks import check_hosts, check_key_strength, check_mode, check_origins, check_routes
+from tlserve.config.checks import (
+    check_hosts,
+    check_key_strength,
+    check_mode,
+    check_origins,
+    check_routes,
+    check_unix_path_or_empty,
+)
 from tlserve.config.tables.declare import setting
 
 
@@ -56,6 +63,12 @@ class HttpSettings:
     )
     handshake_timeout_ms: int = setting(
         10_000, "a TLS handshake that takes longer than this is cut", unit="ms", low=1, high=86_400_000
+    )
+    handover_socket: str = setting(
+        "",
+        "path of a Unix socket at which the next process with the same setting takes over the listening sockets; "
+        "this one then drains and ends; empty: none",
+        check=check_unix_path_or_empty,
     )
     unix_socket_mode: str = setting("0600", "permissions of a Unix socket, in octal", check=check_mode)
     ping_interval_ms: int = setting(

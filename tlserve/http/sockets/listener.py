@@ -34,6 +34,13 @@ async def open_listeners(text: str, *, backlog: int = BACKLOG, unix_mode: int = 
     return [StreamListener(opened) for opened in _open_all(address, await _look_up(address), backlog)]
 
 
+def adopt(opened: socket.socket, *, lives_on: bool) -> StreamListener:
+    """Return the listener of a socket that another process has opened; `lives_on`: a supervisor keeps it."""
+    if opened.family == socket.AF_UNIX:
+        return UnixListener(opened, UnixAddress(str(opened.getsockname())), lives_on=lives_on)
+    return StreamListener(opened, lives_on=lives_on)
+
+
 def bound_addresses(listeners: Iterable[StreamListener]) -> tuple[str, ...]:
     """Return "host:port" or "unix:/path" of every listener, with the ports that were really bound."""
     return tuple(map(_bound_address, listeners))

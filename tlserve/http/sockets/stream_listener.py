@@ -25,6 +25,9 @@ OF_ONE_CONNECTION = frozenset(
 """Errors of `accept` that say that the connection has failed, and nothing of the listener."""
 
 
+StandardSocket = socket.socket
+
+
 @runtime_checkable
 class AcceptsWaiting(Protocol):
     """A listener that can return the connections that are already there."""
@@ -34,9 +37,10 @@ class AcceptsWaiting(Protocol):
 
 
 class StreamListener(trio.abc.Listener[trio.SocketStream]):
-    """Listens on an open socket of the standard library."""
+    """Listens on an open socket of the standard library. `lives_on`: a supervisor keeps the socket when this process ends."""
 
-    def __init__(self, opened: socket.socket) -> None:
+    def __init__(self, opened: socket.socket, *, lives_on: bool = False) -> None:
+        self.lives_on = lives_on
         self._opened = opened  # the same socket, for calls that do not wait
         self._listener = trio.SocketListener(trio.socket.from_stdlib_socket(opened))
 
@@ -44,6 +48,11 @@ class StreamListener(trio.abc.Listener[trio.SocketStream]):
     def socket(self) -> trio.socket.SocketType:
         """Return the listening socket."""
         return self._listener.socket
+
+    @property
+    def opened(self) -> StandardSocket:
+        """Return the listening socket of the standard library."""
+        return self._opened
 
     async def accept(self) -> trio.SocketStream:
         """Wait for a connection; raises `OSError` if the machine has no descriptors or memory left."""

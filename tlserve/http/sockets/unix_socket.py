@@ -18,12 +18,16 @@ from tlserve.http.sockets.stream_listener import StreamListener
 
 
 class UnixListener(StreamListener):
-    """A listener that removes its file when it closes, unless another file has taken its place."""
+    """A listener that removes its file when it closes, unless it lives on, or another file has taken its place."""
 
-    def __init__(self, opened: socket.socket, address: UnixAddress) -> None:
-        super().__init__(opened)
+    def __init__(self, opened: socket.socket, address: UnixAddress, *, lives_on: bool = False) -> None:
+        super().__init__(opened, lives_on=lives_on)
         self.address = address
-        self._file = _identity(address.path)
+        self._file = _identity(address.path) if not lives_on else None
+
+    def keep_file(self) -> None:
+        """Leave the file when this listener closes: another process listens on it."""
+        self._file = None
 
     async def aclose(self) -> None:
         """Close the listener and remove its file."""
