@@ -40,28 +40,31 @@ async def running(command: Sequence[str], ready: str, limit_s: float = START_LIM
     Raises OperatorError if the server ends first, or is not ready within `limit_s`.
     """
     with tempfile.TemporaryFile() as output:
-        process = await _open(command, output)
+        process = await open_process(command, output)
         try:
-            await _wait_ready(process, command, ready, limit_s, output)
+            await wait_ready(process, command, ready, limit_s, output)
             yield process.pid
         finally:
-            await _end(process)
+            await end_process(process)
 
 
 async def output_of(command: Sequence[str]) -> str:
     """Return the output of a command; raises OperatorError, with the last line of its errors, if it fails."""
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        process = await _open(command, output, errors)
+        process = await open_process(command, output, errors)
         try:
             code = await process.wait()
         finally:
-            await _end(process)
+            await end_process(process)
         if code:
-            raise OperatorError(f"{_name(command)} ended with code {code}: {_last_line(errors)}")
+            raise OperatorError(f"{_name(command)} ended with code {code}: {last_line(errors)}")
         return _text(output)
 
 
-async def _open(command: Sequence[str], output: IO[bytes], errors: IO[bytes] | int = subprocess.STDOUT) -> trio.Process:
+async def open_process(
+    command: Sequence[str], output: IO[bytes], errors: IO[bytes] | int = subprocess.STDOUT
+) -> trio.Process:
+    """Start a program in a session of its own; raises OperatorError if that is not possible."""
     try:
         return await trio.lowlevel.open_process(
             list(command), stdin=subprocess.DEVNULL, stdout=output, stderr=errors, start_new_session=True
@@ -70,16 +73,17 @@ async def _open(command: Sequence[str], output: IO[bytes], errors: IO[bytes] | i
         raise OperatorError(f"{_name(command)} cannot be run: {error.strerror}") from None
 
 
-async def _wait_ready(
+async def wait_ready(
     process: trio.Process, command: Sequence[str], ready: str, limit_s: float, output: IO[bytes]
 ) -> None:
+    """Wait until GET `ready` returns 200; raises OperatorError if the program ends first, or within `limit_s` it does not."""
     with trio.move_on_after(limit_s):
         while not await _is_ready(ready):
             if process.poll() is not None:
-                raise OperatorError(f"{_name(command)} ended before it was ready: {_last_line(output)}")
+                raise OperatorError(f"{_name(command)} ended before it was ready: {last_line(output)}")
             await trio.sleep(_ASK_EVERY_S)
         return
-    raise OperatorError(f"{_name(command)} was not ready at {ready} within {limit_s:g} s: {_last_line(output)}")
+    raise OperatorError(f"{_name(command)} was not ready at {ready} within {limit_s:g} s: {last_line(output)}")
 
 
 async def _is_ready(ready: str) -> bool:
@@ -91,7 +95,7 @@ async def _is_ready(ready: str) -> bool:
         return False
 
 
-async def _end(process: trio.Process) -> None:
+async def end_process(process: trio.Process) -> None:
     """Ask the process group to end, and kill it after a while; also when cancelled."""
     with trio.CancelScope(shield=True):
         _signal(process, signal.SIGTERM)
@@ -115,6 +119,7 @@ def _text(file: IO[bytes]) -> str:
     return file.read().decode(errors="replace")
 
 
-def _last_line(file: IO[bytes]) -> str:
+def last_line(file: IO[bytes]) -> str:
+    """Return the last line that a program has written to `file`."""
     lines = _text(file).strip().splitlines()
     return lines[-1] if lines else "it printed nothing"
