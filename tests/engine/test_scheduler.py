@@ -2,6 +2,7 @@
 
 import random
 
+import attrs
 import pytest
 
 from tests.kit.engine.block_invariants import queue_position
@@ -244,6 +245,29 @@ def test_a_sequence_waiting_for_a_common_block_survives_the_others_abort():
     eng.step()
     eng.abort(first)
     assert [second] in tokens_by_step(eng, 12)
+
+
+@pytest.mark.spec("ENG-68")
+@pytest.mark.parametrize("cache", ["hash", "radix"])
+def test_a_preempted_sequence_counts_once_for_the_prefix_cache(cache):
+    eng = engine(prefix_cache=cache, kv_blocks=12, prefill_chunk=0)
+    for start in (0, 20, 40):
+        eng.add_request(request(8, 24, start=start))
+    rows_computed(eng)
+    statistics = eng.statistics()
+    assert statistics.preemptions_total > 0
+    assert (statistics.prefix_cache_queries_total, statistics.prefix_cache_hits_total) == (24, 0)
+
+
+@pytest.mark.spec("ENG-68")
+def test_an_answer_that_continues_on_another_node_counts_once():
+    eng = engine(prefix_cache="radix")
+    first = request(9, 20)
+    for asked in (first, attrs.evolve(first, emitted=(1, 2, 3))):
+        eng.add_request(asked)
+        rows_computed(eng)
+    statistics = eng.statistics()
+    assert (statistics.prefix_cache_queries_total, statistics.prefix_cache_hits_total) == (9, 0)
 
 
 @pytest.mark.spec("ENG-11")

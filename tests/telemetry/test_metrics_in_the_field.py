@@ -3,7 +3,9 @@
 The model answers like the built-in one, and is broken after "z".
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import attrs
 import numpy as np
@@ -19,6 +21,7 @@ from tlserve.testing import serve_in_thread
 
 CHAT = "/v1/chat/completions"
 EMBEDDINGS = "/v1/embeddings"
+METRICS_PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "read-metrics.md"
 ODD = ['a"b', "a\\b", "a\nb", "a{b}=c", "ä€😀", "\x00", "tl_engine:x"]
 
 
@@ -92,6 +95,41 @@ def test_every_kind_of_end_is_counted_once_and_no_counter_falls(server: Threaded
     assert sorted(name.rpartition("status=")[2] for name in ends if "finish=''" in name) == [
         *("'200'}", "'400'}", "'404'}", "'405'}", "'500'}")
     ]
+
+
+@pytest.mark.spec("TEL-20")
+def test_a_stop_string_is_a_success_under_the_name_of_vllm(server: ThreadedServer) -> None:
+    before = scrape(server)
+    assert post(server.address, CHAT, chat("a", max_tokens=9, stop="d")).status == 200
+    assert post(server.address, CHAT, chat("a", max_tokens=2)).status == 200
+    ends = grown(before, scrape(server), "vllm:request_success_total")
+    assert ends == {
+        "vllm:request_success_total{finished_reason='stop',model_name='succ'}": 1,
+        "vllm:request_success_total{finished_reason='length',model_name='succ'}": 1,
+    }
+
+
+@pytest.mark.spec("TEL-20")
+def test_the_query_for_failures_finds_an_answer_that_fails_after_its_head(server: ThreadedServer) -> None:
+    (row,) = [line for line in METRICS_PAGE.read_text().splitlines() if line.startswith("| How many requests fail?")]
+    selectors = re.findall(r"tl_http_requests_total\{([^}]*)\}", row)
+    before = scrape(server)
+    assert post(server.address, CHAT, chat("w", max_tokens=9, stream=True)).status == 200
+    assert post(server.address, CHAT, chat("z", max_tokens=9)).status == 500
+    assert post(server.address, CHAT, chat("a", max_tokens=3)).status == 200
+    ends = grown(before, scrape(server), "tl_http_requests_total{")
+    found = {name: count for name, count in ends.items() if any(selects(selector, name) for selector in selectors)}
+    assert sum(found.values()) == 2
+
+
+def selects(selector: str, series: str) -> bool:
+    """Return whether `series` matches all of `selector`, such as `status=~"5.."`."""
+    labels = dict(re.findall(r"(\w+)='([^']*)'", series))
+    conditions = re.findall(r'(\w+)=(~?)"([^"]*)"', selector)
+    return all(
+        bool(re.fullmatch(value, labels[name])) if pattern else labels[name] == value
+        for name, pattern, value in conditions
+    )
 
 
 def test_the_histograms_count_the_answers_and_the_buckets_add_up(server: ThreadedServer) -> None:

@@ -136,7 +136,8 @@ class Scheduler:
         if sequence.scores:
             return sequence.pending
         cached = self._kv.extend_from_cache(sequence.table, sequence.tokens)
-        self.cache_hits += max(0, cached - sequence.computed)
+        if sequence.is_first_look:
+            self.cache_hits += max(0, cached - sequence.computed)
         sequence.computed = max(sequence.computed, cached)
         following = self._kv.next_block(sequence.table, sequence.tokens)
         if following is None:
@@ -162,7 +163,8 @@ class Scheduler:
             self._give_back(candidate)
             self.cache_hits = hits
             return False
-        self.cache_queries += len(candidate.tokens) if candidate.table.root and not candidate.scores else 0
+        if candidate.is_first_look and candidate.table.root and not candidate.scores:
+            self.cache_queries += candidate.prompt_tokens
         bisect.insort(self.running, self.waiting.pop(0), key=_order)
         prompts.insert(place, candidate)
         pending[:] = tried
@@ -190,6 +192,7 @@ class Scheduler:
     def _preempt(self, victim: EngineSequence) -> None:
         self.running.remove(victim)
         self._give_back(victim)
+        victim.was_preempted = True
         self.add(victim)
         self.preemptions += 1
 

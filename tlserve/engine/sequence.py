@@ -25,7 +25,7 @@ class EngineSequence:
     `tokens[:computed]` are stored. `started`: its first rows have been planned at least once. `edits` are the penalties and
     biases of the next token; `not_yet` is the mask while the answer is too short to end. The log-probabilities of
     `tokens[scored:prompt_tokens]` still have to be computed. `reported` is the last progress event; `drew`: it has drawn a
-    token in this engine.
+    token in this engine. `was_preempted`: it has given its blocks back at least once.
     """
 
     key: int
@@ -44,6 +44,7 @@ class EngineSequence:
     scored: int = attrs.field()
     started: bool = False
     drew: bool = False
+    was_preempted: bool = False
     reported: Progress | None = None
 
     @scored.default
@@ -54,6 +55,11 @@ class EngineSequence:
     def order(self) -> tuple[int, int]:
         """Its place in the order: higher priority first, then first come first served."""
         return (-self.priority, self.key)
+
+    @property
+    def is_first_look(self) -> bool:
+        """Whether what it finds in the prefix cache counts: not what it has computed before, here or on another node."""
+        return not self.was_preempted and not (self.request is not None and self.request.emitted)
 
     @property
     def pending(self) -> int:

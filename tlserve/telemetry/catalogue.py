@@ -59,10 +59,16 @@ PREEMPTIONS = Metric(
 )
 KV_EVICTIONS = Metric("tl_engine_kv_evictions_total", "counter", "Blocks that the prefix cache has evicted.", "blocks")
 PREFIX_CACHE_QUERIES = Metric(
-    "tl_engine_prefix_cache_queries_total", "counter", "Prompt tokens looked up in the prefix cache.", "tokens"
+    "tl_engine_prefix_cache_queries_total",
+    "counter",
+    "Prompt tokens looked up in the prefix cache, once for each request.",
+    "tokens",
 )
 PREFIX_CACHE_HITS = Metric(
-    "tl_engine_prefix_cache_hits_total", "counter", "Prompt tokens found in the prefix cache.", "tokens"
+    "tl_engine_prefix_cache_hits_total",
+    "counter",
+    "Prompt tokens found in the prefix cache, once for each request.",
+    "tokens",
 )
 PROMPT_TOKENS = Metric("tl_engine_prompt_tokens_total", "counter", "Prompt tokens of admitted requests.", "tokens")
 GENERATED_TOKENS = Metric("tl_engine_generated_tokens_total", "counter", "Tokens that have been drawn.", "tokens")
@@ -74,6 +80,14 @@ FINISHED = Metric(
     "Sequences that have left the engine: at a stop id, at their length, aborted (the client left, a stop string was found, a "
     "deadline passed, or the server drained), or failed.",
     "sequences",
+    ("finish",),
+)
+ANSWERED = Metric(
+    "tl_answers_total",
+    "counter",
+    "Requests for text that have ended: stop (a stop id, a stop string, or calls), length, aborted (the client left), or failed, "
+    "also after the head of the answer. Of several answers the last one counts. Refused requests are not counted.",
+    "requests",
     ("finish",),
 )
 STEPS = Metric("tl_engine_steps_total", "counter", "Steps of the engine.", "steps")
@@ -165,6 +179,7 @@ METRICS = (
     DRAFTED_TOKENS,
     ACCEPTED_TOKENS,
     FINISHED,
+    ANSWERED,
     STEPS,
     STEP_SECONDS,
     FORWARD_SECONDS,

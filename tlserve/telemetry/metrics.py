@@ -59,7 +59,9 @@ def metrics_text(
 
 
 def _model_rows(model: str, now: EngineStatistics, histograms: RequestHistograms) -> Rows:
-    return dict(_engine_samples(now)) | {row: {(): counts} for row, counts in histograms.snapshot(model).items()}
+    ends: Samples = {(finish,): count for finish, count in histograms.ends(model).items()}
+    observed: Rows = {row: {(): counts} for row, counts in histograms.snapshot(model).items()}
+    return {**dict(_engine_samples(now)), catalogue.ANSWERED: ends, **observed}
 
 
 def _engine_samples(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, Samples]]:

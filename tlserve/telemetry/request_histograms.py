@@ -1,11 +1,12 @@
-"""The times and lengths of requests, by model, from their log records.
+"""The times, lengths and ends of requests, by model, from their log records.
 
-Owns the mapping of a record's facts to histograms. Does not measure: the record has the times. One task observes: not
+Owns the mapping of a record's facts to histograms and counts. Does not measure: the record has the times. One task observes: not
 thread-safe. A request without a model (it was refused, or needs no model) is not counted here; `RequestCounts` has all requests.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from tlserve.generation import Distribution
@@ -24,11 +25,21 @@ ROWS = (
 )
 
 
+ENDS = ("stop", "length", "aborted", "failed")
+"""How a request for text can end."""
+
+_CLIENT_GONE = 499
+
+
 class RequestHistograms:
-    """One set of histograms for each model. The names of models are those that are served, never those that clients sent."""
+    """One set of histograms, and the ends of the requests, for each model.
+
+    The names of models are those that are served, never those that clients sent.
+    """
 
     def __init__(self) -> None:
         self._models: dict[str, Mapping[Metric, Histogram]] = {}
+        self._ends: Counter[tuple[str, str]] = Counter()
 
     def observe(self, record: RequestRecord) -> None:
         """Count the facts of `record`."""
@@ -36,15 +47,33 @@ class RequestHistograms:
             histograms = self._of(record.model)
             for metric, value in facts(record):
                 histograms[metric].observe(value)
+            end = end_of(record)
+            if end is not None:
+                self._ends[record.model, end] += 1
 
     def snapshot(self, model: str) -> Mapping[Metric, Distribution]:
         """Return the counts of one model, of every row."""
         return {metric: histogram.snapshot() for metric, histogram in self._of(model).items()}
 
+    def ends(self, model: str) -> Mapping[str, int]:
+        """Return the number of requests of one model for each of `ENDS`."""
+        return {end: self._ends[model, end] for end in ENDS}
+
     def _of(self, model: str) -> Mapping[Metric, Histogram]:
         if model not in self._models:
             self._models[model] = {metric: Histogram(metric.buckets) for metric in ROWS}
         return self._models[model]
+
+
+def end_of(record: RequestRecord) -> str | None:
+    """Return which of `ENDS` a record has; None for one without an answer: it was refused, or is not for a text."""
+    if record.finish == "error":
+        return "failed"
+    if record.status == _CLIENT_GONE and record.prompt_tokens is not None:
+        return "aborted"
+    if record.finish is not None:
+        return "length" if record.finish == "length" else "stop"
+    return "failed" if record.status >= 500 and record.queue_ms is not None else None
 
 
 def facts(record: RequestRecord) -> Iterator[tuple[Metric, float]]:

@@ -56,7 +56,7 @@ ALIASES = (
     Alias("vllm:num_preemptions_total", "counter", catalogue.PREEMPTIONS),
     Alias("vllm:prompt_tokens_total", "counter", catalogue.PROMPT_TOKENS),
     Alias("vllm:generation_tokens_total", "counter", catalogue.GENERATED_TOKENS),
-    Alias("vllm:request_success_total", "counter", catalogue.FINISHED, ("finished_reason",)),
+    Alias("vllm:request_success_total", "counter", catalogue.ANSWERED, ("finished_reason",)),
     Alias("vllm:iteration_tokens_total", "histogram", catalogue.STEP_ROWS),
     Alias("vllm:request_queue_time_seconds", "histogram", catalogue.QUEUE_TIME),
     Alias("vllm:time_to_first_token_seconds", "histogram", catalogue.FIRST_TOKEN_TIME),
