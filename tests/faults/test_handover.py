@@ -16,7 +16,7 @@ from tlserve.http.sockets.handover import find_predecessor
 from tlserve.testing import TestServer, serve
 
 STREAM = chat("a", max_tokens=5, stream=True)
-GET = b"GET /v1/models HTTP/1.1\r\nHost: x\r\n\r\n"
+GET = b"GET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 
 @pytest.fixture
