@@ -65,6 +65,7 @@ async def test_a_client_that_is_connected_but_has_sent_nothing_gets_its_answer(p
         gated_server(http__handover_socket=path) as host,
         await host.raw() as silent,
         await host.connect() as used,
+        await connect("127.0.0.1", int(host.server.health_address.rpartition(":")[2])) as probe,
     ):
         assert await status_of(used) == 200
         async with replaced(path):
@@ -75,6 +76,8 @@ async def test_a_client_that_is_connected_but_has_sent_nothing_gets_its_answer(p
             answer = await silent.receive_some()
             assert answer.startswith(b"HTTP/1.1 200")
             assert b"connection: close" in answer.lower()
+            ready = await probe.request("GET", "/readyz")
+            assert (ready.status, ready.headers.get("connection")) == (200, "close")
             assert await host.server.join() == 0
 
 

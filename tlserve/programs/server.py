@@ -264,8 +264,8 @@ class _ServerLife:
             self.drain.stop()
 
     def _not_ready_reason(self) -> str:
-        if self.drain.phase is not Phase.SERVING:
-            return "draining"
+        if self.drain.phase is not Phase.SERVING:  # a probe that reaches this process late asks about the next one
+            return "" if self._is_handed_over else "draining"
         if self._assembled is None:
             return "the model is loading"
         return self._assembled.not_ready_reason()
