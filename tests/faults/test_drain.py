@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import trio
 
 from tests.kit.http.gated_server import gated_server, until
 from tests.kit.http.http_calls import chat, content_of
@@ -108,3 +109,26 @@ async def test_a_client_that_leaves_in_a_drain_lets_the_server_end() -> None:
         await until(lambda: host.backend.admitted == 0)
         host.gate.open_all()
         assert await host.server.join() == 0
+
+
+@pytest.mark.spec("HTTP-79")
+async def test_a_body_that_never_comes_gets_503_and_the_drain_ends_well(caplog: pytest.LogCaptureFixture) -> None:
+    async with gated_server(http__drain_timeout_ms=60_000) as host:
+        caplog.set_level("INFO")
+        stream = await host.raw()
+        fields = b"Host: localhost\r\nExpect: 100-continue\r\nContent-Length: 99\r\n\r\n"
+        await stream.send_all(b"POST /v1/completions HTTP/1.1\r\n" + fields)
+        assert (await stream.receive_some()).startswith(b"HTTP/1.1 100 ")
+        await stream.send_all(b"{")
+        host.server.drain()
+        answer = b""
+        with trio.fail_after(20):
+            while part := await stream.receive_some():
+                answer += part
+        head, _, body = answer.partition(b"\r\n\r\n")
+        assert head.startswith(b"HTTP/1.1 503 ")
+        assert json.loads(body)["error"]["code"] == "draining"
+        await stream.aclose()
+        assert await host.server.join() == 0
+    (line,) = [record.getMessage() for record in caplog.records if "/v1/completions" in record.getMessage()]
+    assert " status=503 " in line

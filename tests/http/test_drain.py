@@ -281,3 +281,36 @@ async def test_accepted_connections_without_a_place_are_answered_by_a_retired_se
         application.release.set()
         await read_available(streaming)
         await server.ended.wait()
+
+
+@pytest.mark.spec("HTTP-79")
+@pytest.mark.parametrize(
+    "half",
+    [
+        b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\nhalf",
+        b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nhal",
+        GET[:-2],
+    ],
+)
+@pytest.mark.parametrize("first", ["request", "drain"])
+async def test_a_request_that_never_comes_whole_does_not_hold_the_drain(
+    autojump_clock: MockClock, half: bytes, first: str
+) -> None:
+    async def echo(request: Request, responder: Responder) -> None:
+        await responder.send(Response(200, await request.read_body()))
+
+    async with memory_server(echo) as server:
+        late = server.connect_raw()
+        await late.send_all(half[:20] if first == "drain" else half)
+        await wait_all_tasks_blocked()
+        server.server.drain()
+        if first == "drain":
+            await late.send_all(half[20:])
+        await trio.sleep(0.99)
+        assert server.server.open_requests == 1
+        await trio.sleep(0.02)
+        assert server.server.open_requests == 0
+        answer = await read_available(late)
+        assert statuses(answer) == [503]
+        assert b"shutting down" in answer
+        await server.ended.wait()

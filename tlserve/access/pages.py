@@ -49,6 +49,7 @@ class PageGuard:
                     403,
                     f"the Host header names {host[:_SHOWN]!r}, and this server answers without a key only requests for "
                     "localhost or an IP address; use one of them, or add the name to access.allow_hosts",
+                    code="host_not_allowed",
                 )
 
     def _check_origin(self, headers: Headers) -> None:
@@ -58,6 +59,7 @@ class PageGuard:
                     403,
                     f"this request comes from a web page of the origin {origin[:_SHOWN]!r}, and pages of other origins cannot "
                     "use this server; add the origin to cors.allow_origins",
+                    code="origin_not_allowed",
                 )
 
     def _is_own(self, origin: str, headers: Headers) -> bool:

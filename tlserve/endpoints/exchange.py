@@ -103,7 +103,8 @@ def describe_fault(error: Exception) -> ErrorAnswer:
     """Return the answer to any error, also to a fault of HTTP."""
     cause = single_cause(error)
     if isinstance(cause, HttpFault):
-        return attrs.evolve(describe_http_fault(cause.status, cause.message), param=cause.param)
+        usual = describe_http_fault(cause.status, cause.message)
+        return attrs.evolve(usual, param=cause.param, code=cause.code or usual.code)
     return describe_error(cause)
 
 

@@ -14,6 +14,7 @@ import trio
 from tlserve.config.tables.network import HttpSettings
 from tlserve.http import limits
 from tlserve.http.messages import Headers, HttpFault
+from tlserve.http.server_state import ServerState
 from tlserve.http.wire import PeerGone, Wire
 
 DISCARD_BYTES = 65_536
@@ -29,12 +30,14 @@ class RequestBody:
         wire: Wire,
         headers: Headers,
         settings: HttpSettings,
+        state: ServerState,
         on_end: Callable[[], None],
     ) -> None:
         self._machine = machine
         self._wire = wire
         self._headers = headers
         self._settings = settings
+        self._state = state
         self._on_end = on_end
         self._deadline_s = trio.current_time() + settings.body_timeout_ms / 1000
         self._parts: list[bytes] = []
@@ -90,12 +93,10 @@ class RequestBody:
             raise _cut_short() from None
 
     async def _read_in_time(self) -> None:
-        with trio.move_on_at(self._deadline_s):
+        with trio.move_on_at(self._deadline_s) as scope, self._state.arriving(scope):
             await self._read_to_end()
         if not self.ended:
-            raise HttpFault(
-                408, f"the request body did not arrive within {self._settings.body_timeout_ms} ms (body_timeout_ms)"
-            )
+            raise self._state.fault_of_late_arrival("request body", "body_timeout_ms", self._settings.body_timeout_ms)
 
     async def _read_to_end(self) -> None:
         self._parse()

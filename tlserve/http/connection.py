@@ -84,6 +84,8 @@ class Connection:
             while await self._wire.receive():
                 if self._has_begun():
                     return True
+                if self._state.draining:
+                    break
         return False
 
     def _has_begun(self) -> bool:
@@ -103,11 +105,8 @@ class Connection:
                 target = parse_target(head.target.decode("ascii"))
             except HttpFault as fault:
                 return await self._refuse(machine, head, fault)
-            exchange = Exchange(machine, self._wire, head, target, self._service, self._peer, self._is_draining)
+            exchange = Exchange(machine, self._wire, head, target, self._service, self._peer, self._state)
             return await exchange.run()
-
-    def _is_draining(self) -> bool:
-        return self._state.is_ending
 
     async def _read_head(self, machine: h11.Connection) -> h11.Request | None:
         """Read and parse one head; None if the input ends before it does. Raises `HttpFault`."""
@@ -133,7 +132,7 @@ class Connection:
             return length
         if not self._place.counts:
             raise HttpFault(408, "the request headers did not arrive in time: another client needs the connection")
-        raise HttpFault(408, f"the request headers did not arrive within {timeout_ms} ms (header_timeout_ms)")
+        raise self._state.fault_of_late_arrival("request headers", "header_timeout_ms", timeout_ms)
 
     async def _refuse(self, machine: h11.Connection, head: h11.Request | None, fault: HttpFault) -> AfterAnswer:
         """Answer bytes that cannot be handled as a request; the connection cannot be used after them."""

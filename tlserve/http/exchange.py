@@ -24,6 +24,7 @@ from tlserve.http import disconnect
 from tlserve.http.body import RequestBody
 from tlserve.http.messages import Headers, HttpFault, Request, RequestTarget, Response, render_plain_fault
 from tlserve.http.responder import Responder, Surroundings
+from tlserve.http.server_state import ServerState
 from tlserve.http.wire import Wire
 
 logger = logging.getLogger("tlserve.http")
@@ -55,7 +56,7 @@ class Service:
 
 
 class Exchange:
-    """The request that `machine` has parsed as `head`, and its answer. `draining` returns whether it is the last request."""
+    """The request that `machine` has parsed as `head`, and its answer."""
 
     def __init__(
         self,
@@ -65,17 +66,17 @@ class Exchange:
         target: RequestTarget,
         service: Service,
         peer: str,
-        draining: Callable[[], bool],
+        state: ServerState,
     ) -> None:
         self._machine = machine
         self._wire = wire
         self._service = service
-        self._draining = draining
+        self._state = state
         self._scope = trio.CancelScope()
         self._watching = trio.CancelScope()
         self._nursery: trio.Nursery | None = None
         headers = Headers((name.decode("ascii"), value.decode("latin-1")) for name, value in head.headers.raw_items())
-        self._body = RequestBody(machine, wire, headers, service.settings, self._start_watching)
+        self._body = RequestBody(machine, wire, headers, service.settings, state, self._start_watching)
         self._request = _request_of(head, target, headers, self._body, peer)
         surroundings = Surroundings(
             closes=self._closes,
@@ -100,7 +101,7 @@ class Exchange:
         return AfterAnswer.KEEP if done and not self._wire.ended else AfterAnswer.LINGER
 
     def _closes(self) -> bool:
-        return self._draining() or not self._body.will_end()
+        return self._state.is_ending or not self._body.will_end()
 
     def _start_soon(self, run: Callable[..., Awaitable[None]], *args: object) -> None:
         assert self._nursery is not None

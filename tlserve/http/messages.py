@@ -20,15 +20,24 @@ _ABSOLUTE = re.compile(r"https?://[^/?#]*", re.IGNORECASE)
 
 
 class HttpFault(TlserveError):
-    """A request that gets an error: the status, one sentence, and the headers that the answer must have."""
+    """A request that gets an error: the status, one sentence, and the headers that the answer must have.
+
+    `code` names the kind of the error for programs, if it is not the usual one of the status.
+    """
 
     def __init__(
-        self, status: int, message: str, param: str | None = None, headers: Iterable[tuple[str, str]] = ()
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        headers: Iterable[tuple[str, str]] = (),
+        code: str | None = None,
     ) -> None:
         super().__init__(message)
         self.status = status
         self.param = param
         self.headers = tuple(headers)
+        self.code = code
 
 
 def _pairs(pairs: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:

@@ -19,6 +19,7 @@ import attrs
 import trio
 
 from tlserve.config.tables.network import HttpSettings
+from tlserve.http.messages import HttpFault
 
 logger = logging.getLogger("tlserve.http")
 
@@ -26,6 +27,9 @@ PATIENCE_S = 1.0
 """A connection gives way only after this time, in which a new client can send its request."""
 
 _SHORTEST_S = 0.001
+
+ARRIVAL_S = 1.0
+"""The time for a request that has begun to arrive when the drain begins."""
 
 QUIET_S = 60.0
 """A condition that was logged is logged again only after it has been absent for this time."""
@@ -81,12 +85,21 @@ class ServerState:
         self._of_address = Counter[str]()
         self._idle: dict[_Wait, None] = {}  # in the order of their waiting
         self._in_head: dict[_Wait, None] = {}
+        self._arriving: set[trio.CancelScope] = set()
+        self._arrived_by_s = math.inf
         self._acceptors = trio.lowlevel.ParkingLot()
         self._full = Episode()
 
     def drain(self) -> None:
-        """Accept nothing new: idle connections end at once, except those whose next request has arrived."""
-        self.draining = True
+        """Accept nothing new: idle connections end at once, except those whose next request has arrived.
+
+        Requests that are arriving have `ARRIVAL_S` left: one that never comes must not hold up the end.
+        """
+        if not self.draining:
+            self.draining = True
+            self._arrived_by_s = trio.current_time() + ARRIVAL_S
+        for scope in self._arriving:
+            scope.deadline = min(scope.deadline, self._arrived_by_s)
         for wait in tuple(self._idle):
             if not wait.has_bytes():
                 wait.scope.cancel()
@@ -191,9 +204,26 @@ class ServerState:
 
     @contextmanager
     def in_head(self, place: ConnectionPlace, scope: trio.CancelScope) -> Iterator[None]:
-        """Cancel `scope` when the connection gives way to a new one before the block ends."""
-        with self._listed(self._in_head, place, scope, _no_bytes):
+        """Cancel `scope` when the connection gives way to a new one before the block ends, or when the drain has no more time."""
+        with self._listed(self._in_head, place, scope, _no_bytes), self.arriving(scope):
             yield
+
+    @contextmanager
+    def arriving(self, scope: trio.CancelScope) -> Iterator[None]:
+        """Cancel `scope` when the drain has no more time for the bytes of a request that the block waits for."""
+        scope.deadline = min(scope.deadline, self._arrived_by_s)
+        self._arriving.add(scope)
+        try:
+            yield
+        finally:
+            self._arriving.discard(scope)
+
+    def fault_of_late_arrival(self, what: str, setting: str, limit_ms: int) -> HttpFault:
+        """Return the fault of a part of a request that did not arrive within its limit, or within that of the drain."""
+        if trio.current_time() >= self._arrived_by_s:
+            message = f"the server is shutting down, and the {what} did not arrive within {ARRIVAL_S:.0f} s; retry after a moment"
+            return HttpFault(503, message, None, (("Retry-After", "1"),), "draining")
+        return HttpFault(408, f"the {what} did not arrive within {limit_ms} ms ({setting})")
 
     @contextmanager
     def _listed(

@@ -56,7 +56,7 @@ class HttpSettings:
         60_000, "from the headers to the end of the body; then 408", unit="ms", low=1, high=86_400_000
     )
     idle_timeout_ms: int = setting(
-        75_000, "a kept-alive connection without a request for this long is closed", unit="ms", low=1, high=86_400_000
+        120_000, "a kept-alive connection without a request for this long is closed", unit="ms", low=1, high=86_400_000
     )
     write_timeout_ms: int = setting(
         30_000, "longest time of one write to a client; then the connection is cut", unit="ms", low=1, high=86_400_000
