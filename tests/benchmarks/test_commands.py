@@ -36,6 +36,20 @@ def test_kinds_of_sampling_are_compared_on_request(capsys):
     assert "over greedy" in capsys.readouterr().out
 
 
+def test_types_of_activations_are_compared_on_request(capsys):
+    report = measure(capsys, f"{ENGINE} --activations f32,int12")
+    costs = report["activations"]
+    assert [(cost["activations"], cost["rows"]) for cost in costs] == [
+        ("f32", 0),
+        ("int12", 0),
+        ("f32", 1),
+        ("int12", 1),
+    ]
+    assert [cost["over_first"]["median"] for cost in costs[::2]] == [1, 1]
+    assert main([*ENGINE.split(), "--activations", "f32,int12"]) == 0
+    assert "over the first" in capsys.readouterr().out
+
+
 def test_the_http_layer_is_measured_alone(capsys):
     report = measure(capsys, "http --clients 2 --events 8 --seconds 0.1 --repeat 1 --ready 1,4")
     assert report["schema"] == "tlserve.bench.http/1"
@@ -52,7 +66,7 @@ def keys_of(value):
 @pytest.mark.spec("BENCH-22")
 def test_every_field_of_the_json_is_explained(capsys):
     page = (CHECKOUT / "tests/benchmarks/README.md").read_text(encoding="utf-8")
-    reports = [measure(capsys, f"{ENGINE} --through-http --sampling"), measure(capsys, HTTP)]
+    reports = [measure(capsys, f"{ENGINE} --through-http --sampling --activations f32,int8"), measure(capsys, HTTP)]
     assert {key for report in reports for key in keys_of(report) if f"`{key}`" not in page} == set()
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from tests.kit.model.native_models import INT8, ISAS, Q4_1, block_shape, stored
+from tests.kit.model.native_models import ISAS, Q4_1, QUANTISED, block_shape, stored
 from tests.kit.model.tiny_models import ArraySource, tiny_tensors, write_tiny_gguf
 from tlserve.errors import SettingsError
 from tlserve.kernels import choose
@@ -14,6 +14,7 @@ from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.native import load_native
 from tlserve.model.llama import build as llama_build
 from tlserve.model.llama.build import build_llama
+from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.probe import disagreement, random_matrix
 from tlserve.model.loaded_model import LoadOptions
 
@@ -38,8 +39,8 @@ def build(source, **wishes):
 @pytest.mark.spec("KER-10", "KER-30")
 def test_auto_takes_native_and_reference_takes_numpy_with_the_same_numerics(source):
     native, numpy = build(source), build(source, kernels="reference")
-    assert native.kernels == f"native ({ISAS[0]}, int8 activations, 1 thread)"
-    assert numpy.kernels == "reference (numpy, int8 activations)"
+    assert native.kernels == f"native ({ISAS[0]}, int12 activations, 1 thread)"
+    assert numpy.kernels == "reference (numpy, int12 activations)"
     assert native.numerics == numpy.numerics
 
 
@@ -51,7 +52,8 @@ def test_every_instruction_set_of_this_machine_can_be_requested(source, isa):
 @pytest.mark.spec("KER-12")
 def test_activations_follow_the_weights_unless_they_are_set(source):
     assert "f32 activations" in build(ArraySource(tiny_tensors(block_shape()))).kernels
-    assert "int8 activations" in build(source).kernels
+    assert "int12 activations" in build(source).kernels
+    assert "int8 activations" in build(source, activations="int8").kernels
     assert "f32 activations" in build(source, activations="f32").kernels
     assert build(source, activations="f32", kernels="reference").kernels.startswith("reference (numpy, ")
 
@@ -59,7 +61,7 @@ def test_activations_follow_the_weights_unless_they_are_set(source):
 @pytest.mark.spec("KER-10", "KER-30")
 def test_without_the_extension_auto_warns_and_native_is_refused(source, monkeypatch, caplog):
     monkeypatch.setattr(choose, "native_isas", lambda: ())
-    assert build(source).kernels == "reference (numpy, int8 activations)"
+    assert build(source).kernels == "reference (numpy, int12 activations)"
     assert "native kernels were not built" in caplog.text
     assert "numpy computes, with the same answers, slowly" in caplog.text
     with pytest.raises(SettingsError, match="were not built"):
@@ -81,10 +83,12 @@ def test_a_blas_that_adds_in_another_order_is_said_where_it_makes_a_model_slow(s
     assert "f32 products are emulated" in caplog.text
 
 
-def test_native_and_numpy_agree_on_every_kind_of_the_start_test(caplog):
+@pytest.mark.parametrize("activations", QUANTISED)
+def test_native_and_numpy_agree_on_every_kind_of_the_start_test(caplog, activations):
     caplog.set_level(logging.WARNING)
     for isa in ISAS:
-        assert disagreement(load_native(), block_shape(), stored(block_shape()), INT8, isa) == ""
+        numerics = Numerics(activations, "f16")
+        assert disagreement(load_native(), block_shape(), stored(block_shape()), numerics, isa) == ""
     assert caplog.text == ""
 
 
@@ -92,8 +96,8 @@ def wrong_products():
     """Return the extension with a product that is off by one unit in the last place."""
     module = load_native()
 
-    def multiply(matrix, x, out, int8, isa):
-        module.multiply(matrix, x, out, int8, isa)
+    def multiply(matrix, x, out, activations, isa):
+        module.multiply(matrix, x, out, activations, isa)
         out.view(np.int32)[0, 0] += 1
 
     return SimpleNamespace(Matrix=module.Matrix, Model=module.Model, multiply=multiply)
@@ -115,7 +119,7 @@ def wrong_steps():
 )
 def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplog, broken, named):
     monkeypatch.setattr(llama_build, "load_native", broken)
-    assert build(source).kernels == "reference (numpy, int8 activations)"
+    assert build(source).kernels == "reference (numpy, int12 activations)"
     assert named in caplog.text
     with pytest.raises(SettingsError, match=named):
         build(source, kernels="native")

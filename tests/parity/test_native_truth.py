@@ -78,7 +78,7 @@ def smol(smol_path):
     choices = {
         "reference": KernelChoice(kernels="reference", activations="f32", kv_precision="f32"),
         "f32": KernelChoice(kernels="native", activations="f32", kv_precision="f32"),
-        "int8": KernelChoice(kernels="native"),
+        "int8": KernelChoice(kernels="native", activations="int8"),
     }
     return {name: load_model(smol_path, kernels=choice) for name, choice in choices.items()}
 

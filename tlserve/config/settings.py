@@ -114,7 +114,7 @@ class EngineSettings:
     )
     activations: str = setting(
         "auto",
-        "precision that quantised weights are multiplied with: int12 and int8 have one scale for 32 values; auto: int8",
+        "type of the numbers that quantised weights are multiplied with; auto: int12, which is nearly f32; int8 is less exact",
         choices=("auto", "int12", "int8", "f32"),
     )
     kv_precision: str = setting("f16", "precision of stored keys and values", choices=("f16", "f32"))

@@ -14,7 +14,7 @@ from tlserve.kernels.native import native_isas
 class KernelChoice:
     """What a user asks for. `kernels`: "auto" (native where they were built and agree), "native" or "reference" (numpy).
 
-    `activations`: "int12", "int8" or "f32" for quantised weights; "auto" is int8 where the model has such weights.
+    `activations`: "int12", "int8" or "f32" for quantised weights; "auto" is int12 where the model has such weights.
     `kv_precision`: "f16" or "f32". `isa`: one name of `native_isas()`, empty for the best. `weights`: "stored" as the files have
     them, or "q8_0": those of 16 and 32 bits in 8.
     """

@@ -12,6 +12,7 @@ from functools import partial
 import attrs
 import trio
 
+from tests.benchmarks.engine.activation_costs import ActivationCost, measure_activations
 from tests.benchmarks.engine.sampling_costs import SCHEMA, SamplingCost, kinds_of_sampling, measure_sampling
 from tests.benchmarks.engine.steps import BareEngine, EnginePlan, StepFigures, measure_engine
 from tests.benchmarks.engine.through_http import ThroughHttp, measure_through_http
@@ -41,6 +42,7 @@ class EngineFigures:
 
     steps: Sequence[StepFigures]
     sampling: Sequence[SamplingCost]
+    activations: Sequence[ActivationCost]
     through_http: ThroughHttp | None
 
 
@@ -61,6 +63,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--sampling", action="store_true", help="compare each kind of sampling with a step that takes the best token"
     )
+    parser.add_argument(
+        "--activations",
+        type=list_of(str),
+        default=(),
+        metavar="A,B",
+        help="compare engines with these types of activations, in turn, such as int8,int12",
+    )
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -73,6 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
     else:
         print_steps(figures.steps, plan.prefill_tokens)
         print_sampling(figures.sampling)
+        print_activations(figures.activations)
         print_through_http(figures.through_http)
     return 0
 
@@ -94,19 +104,31 @@ async def _measure(arguments: argparse.Namespace, settings: Settings, loaded: Lo
     kinds = kinds_of_sampling(vocabulary_size, _schema(loaded, settings) if arguments.sampling else None)
     sampled = plan.repeats * len(plan.rows) * len(kinds) * arguments.sampling
     engine = make_engine(settings.engine, loaded, available_memory_bytes())
-    with progress("measurements", plan.total + sampled + plan.repeats * arguments.through_http) as done:
+    compared = plan.repeats * (1 + len(plan.rows)) * len(arguments.activations)
+    with progress("measurements", plan.total + sampled + compared + plan.repeats * arguments.through_http) as done:
         steps = measure_engine(engine, vocabulary_size, plan, done)
         bare = BareEngine(engine, vocabulary_size, plan.seed + 1)
         sampling = measure_sampling(bare, kinds, plan, done) if arguments.sampling else ()
+        activations = measure_activations(_engines(settings, arguments.activations, plan), plan, done)
         if not arguments.through_http:
-            return EngineFigures(steps, sampling, None)
+            return EngineFigures(steps, sampling, activations, None)
         async with trio.open_nursery() as nursery:
             running = await nursery.start(partial(app.serve, settings, loaded=loaded, handle_signals=False))
             model = running.assembled.backend.info().model_id
             target = parse_target(f"http://{running.api_addresses[0]}", name="tlserve", model=model)
             through_http = await measure_through_http(bare, target, plan, done)
             running.stop()
-    return EngineFigures(steps, sampling, through_http)
+    return EngineFigures(steps, sampling, activations, through_http)
+
+
+def _engines(settings: Settings, names: Sequence[str], plan: EnginePlan) -> dict[str, BareEngine]:
+    """Return an engine for each type of activations."""
+    engines = {}
+    for name in names:
+        loaded = load(attrs.evolve(settings.engine, activations=name))
+        engine = make_engine(settings.engine, loaded, available_memory_bytes() // len(names))
+        engines[name] = BareEngine(engine, loaded.model.spec.vocabulary_size, plan.seed)
+    return engines
 
 
 def _schema(loaded: LoadedModel, settings: Settings) -> CompiledGrammar | None:
@@ -128,6 +150,7 @@ def report(plan: EnginePlan, kernels: str, figures: EngineFigures) -> str:
         kernels=kernels,
         steps=[_step(step) for step in figures.steps],
         sampling=[attrs.asdict(cost) for cost in figures.sampling],
+        activations=[attrs.asdict(cost) for cost in figures.activations],
         through_http=None if figures.through_http is None else attrs.asdict(figures.through_http),
     )
 
@@ -158,6 +181,21 @@ def print_sampling(costs: Sequence[SamplingCost]) -> None:
             [cost.kind, str(cost.rows), f"{cost.step_ms.median:.2f}", written_ratio(cost.over_greedy)] for cost in costs
         ]
         print_table(["sampling", "sequences", "ms per step", "over greedy: of medians (lowest to highest)"], rows)
+
+
+def print_activations(costs: Sequence[ActivationCost]) -> None:
+    """Print what each type of activations costs."""
+    if costs:
+        rows = [
+            [
+                cost.activations,
+                str(cost.rows) if cost.rows else "prefill",
+                f"{cost.step_ms.median:.2f}",
+                written_ratio(cost.over_first),
+            ]
+            for cost in costs
+        ]
+        print_table(["activations", "sequences", "ms per step", "over the first: of medians (lowest to highest)"], rows)
 
 
 def print_through_http(found: ThroughHttp | None) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from tests.kit.engine.engine_runs import VOCABULARY, Item, RandomRun, random_config
-from tests.kit.model.native_models import INT8, MIXED, block_shape, stored
+from tests.kit.model.native_models import INT12, MIXED, block_shape, stored
 from tests.kit.model.native_models import native as native_model
 from tlserve.engine.config import EngineConfig
 from tlserve.generation import EngineStatistics, GenerationRequest, TokenEvent
@@ -65,7 +65,7 @@ def real_models(path: Path, activations: str, kv_precision: str, runs_on: Sequen
     return Models(models, models[0], words)
 
 
-def tiny_models(numerics: Numerics = INT8) -> Models:
+def tiny_models(numerics: Numerics = INT12) -> Models:
     """Return a tiny llama of mixed block formats on every instruction set that was built; its truth is ordered numpy."""
     shape = block_shape()
     tensors = stored(shape, MIXED)

@@ -76,12 +76,12 @@ def stored(shape: LlamaShape, kinds: Iterable[int] = MIXED, seed: int = 0) -> Ll
 
 
 def native(
-    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8, isa: str = ISAS[0], threads: int = 1
+    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT12, isa: str = ISAS[0], threads: int = 1
 ) -> NativeLlamaModel:
     return NativeLlamaModel(built_native(), shape, tensors, numerics, isa=isa, threads=threads)
 
 
-def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT8) -> ReferenceLlamaModel:
+def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT12) -> ReferenceLlamaModel:
     return ReferenceLlamaModel(shape, tensors, numerics)
 
 

@@ -48,7 +48,7 @@ def _activations(choice: KernelChoice, tensors: LlamaTensors) -> str:
     """Return "int12", "int8" or "f32"."""
     if choice.activations != "auto":
         return choice.activations
-    return "int8" if tensors.is_quantised() else "f32"
+    return "int12" if tensors.is_quantised() else "f32"
 
 
 def _build_native(
