@@ -15,6 +15,7 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
 from tlserve.chat.grammars.formats import schema_format
+from tlserve.config.settings import EngineSettings
 from tlserve.errors import ClientError, Overloaded
 from tlserve.generation import Grammar
 from tlserve.programs.grammars.start import check_program
@@ -41,7 +42,7 @@ def counted(count: int) -> dict[str, Any]:
 @asynccontextmanager
 async def checked(**limits: Any) -> AsyncIterator[Grammars]:
     """Run grammars with the real program for the block."""
-    compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=1 << 20)
+    compiler = LlguidanceCompiler(ByteTokenizer(), 256, source_bytes=EngineSettings().grammar_bytes)
     grammars = Grammars(compiler, GrammarLimits(**limits), check_program(compiler))
     with trio.fail_after(PATIENCE_S):
         async with trio.open_nursery() as nursery:
@@ -86,12 +87,40 @@ async def test_the_compilers_own_refusal_names_the_place() -> None:
         assert "schema.properties.a" in await refusal(grammars, schema)
 
 
-async def test_5000_required_properties_are_served() -> None:
-    properties = {f"property_{index}": {"type": "string"} for index in range(4990)}
-    schema = {"type": "object", "properties": properties, "additionalProperties": False, "required": [*properties]}
-    async with checked(time_s=20) as grammars:
+def closed(properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False, "required": [*properties]}
+
+
+def nested(levels: int, inner: dict[str, Any], properties: int) -> dict[str, Any]:
+    for level in range(levels):
+        plain = {f"p{level}_{index}": {"type": "string"} for index in range(properties - 1)}
+        inner = closed({"inner": inner, **plain})
+    return inner
+
+
+def many(schema: dict[str, Any]) -> dict[str, Any]:
+    return closed({f"a_property_name_{index}": schema for index in range(5000)})
+
+
+NULL = {"type": "null"}
+LARGE = [
+    (many({"type": "string"}), b'{"a_property_name_0": "x"'),
+    (many({"type": ["string", "null"]}), b'{"a_property_name_0": null'),
+    (many({"anyOf": [{"type": "string"}, NULL]}), b'{"a_property_name_0": null'),
+    (nested(10, {"type": "string"}, 500), b'{"inner": {"inner": {"inner": {"inner": {"inner": {"inner"'),
+    (closed({"one": {"enum": [f"value number {index}" for index in range(1000)]}}), b'{"one": "value number 999"}'),
+    (closed({f"e{n}": {"enum": [f"v{n}_{index}" for index in range(100)]} for n in range(10)}), b'{"e0": "v0_99"'),
+]
+"""What is allowed elsewhere: 5,000 properties, ten levels, 1,000 values of enumerations; each with a beginning of an answer."""
+
+
+@pytest.mark.spec("API-148")
+@pytest.mark.parametrize(("schema", "beginning"), LARGE)
+async def test_large_schemas_are_served_within_the_default_limits(schema: dict[str, Any], beginning: bytes) -> None:
+    async with checked() as grammars:
         constraint = await grammars.start(grammar_of(schema), STOPS, TENANT)
-        for byte in b'{"property_0"':
+        for byte in beginning:
+            assert constraint.mask()[byte // 32] >> byte % 32 & 1
             constraint.accept(byte)
 
 

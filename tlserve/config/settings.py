@@ -133,7 +133,7 @@ class EngineSettings:
         default=False, about="also send reasoning under the name `reasoning`, in addition to `reasoning_content`"
     )
     grammar_bytes: int = setting(
-        262_144, "longest schema or grammar of an answer; a longer one gets 400", unit="bytes", low=64, high=1 << 20
+        524_288, "longest schema or grammar of an answer; a longer one gets 400", unit="bytes", low=64, high=1 << 20
     )
     grammar_timeout_ms: int = setting(
         2000,

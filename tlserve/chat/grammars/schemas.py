@@ -28,7 +28,7 @@ from tlserve.chat.grammars.recursion import find_endless, find_standing, resolve
 from tlserve.errors import ClientError
 
 Schema = Mapping[str, Any] | bool
-MAX_SCHEMAS = 5000
+MAX_SCHEMAS = 20_000
 
 
 def checked_schema(schema: Any, place: str, field: str) -> Schema:
