@@ -44,6 +44,21 @@ async def test_the_signals_do_what_they_did_before_once_the_watch_is_over() -> N
 
 
 @pytest.mark.spec("LIFE-1")
+async def test_an_interrupt_that_was_ignored_at_the_start_drains_all_the_same() -> None:
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    calls = Calls()
+    try:
+        async with trio.open_nursery() as nursery:
+            await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+            signal.raise_signal(signal.SIGINT)
+            with trio.fail_after(5):
+                await calls.drained.wait()
+            nursery.cancel_scope.cancel()
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.spec("LIFE-1")
 async def test_a_hangup_that_was_ignored_at_the_start_stays_ignored() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     calls = Calls()

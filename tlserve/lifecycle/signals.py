@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 import trio
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-"""SIGHUP says that the terminal has gone. A program that was started with it ignored, as `nohup` does, continues to ignore it."""
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+"""These stop a server also if it was started with them ignored, as a shell starts a command with `&` in a script."""
 
 _log = logging.getLogger("tlserve.lifecycle")
 
@@ -28,13 +28,17 @@ async def watch_stop_signals(
 
     Started when the signals are received; before that, and after the return, they have their default effect.
     """
-    watched = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    with trio.open_signal_receiver(*watched) as received:
+    with trio.open_signal_receiver(*STOP_SIGNALS, *_hangup()) as received:
         task_status.started()
         _say("draining; a second signal cuts open requests", await anext(received))
         drain()
         _say("cutting", await anext(received))
         cut()
+
+
+def _hangup() -> tuple[signal.Signals, ...]:
+    """Return SIGHUP, by which a terminal says that it has gone, unless the program was started with it ignored, as by `nohup`."""
+    return () if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (signal.SIGHUP,)
 
 
 def _say(what: str, number: int) -> None:
