@@ -17,7 +17,7 @@ hypothesis.settings.load_profile("tlserve")
 
 
 # The fast tests leave out these folders and the tests that use one of these fixtures. Single slow tests have the marker.
-SLOW_FOLDERS = {"bench", "faults", "fuzz", "parity"}
+SLOW_FOLDERS = {"bench", "benchmarks", "faults", "fuzz", "parity"}
 REAL_MODELS = {"smol_path", "minilm_path"}
 
 # A machine with only Python can also run the suite; everything that a test with curl checks has a test without it.
