@@ -11,7 +11,6 @@ from tests.kit.model.tiny_tokenizers import CHATML, NASTY, gpt2_metadata, llama_
 from tests.kit.source_tree import GOLDEN
 from tlserve.chat.messages import Role, Turn, parse_role
 from tlserve.chat.prompt import Rendering, encode_chat, encode_completion
-from tlserve.chat.templates.marks import Marker, choose_mark, insert_marks
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import build_tokenizer
@@ -65,7 +64,7 @@ def user(text):
 
 
 def plain_rendering(template, turns, tokenizer, **variables):
-    """Render as transformers does, without marks."""
+    """Render with the client's strings as they are, as transformers does."""
     optional = [{"name": turn.name, "tool_call_id": turn.tool_call_id} for turn in turns]
     messages = [
         {"role": turn.role.value, "content": turn.text} | {k: v for k, v in more.items() if v is not None}
@@ -149,63 +148,66 @@ def test_a_prompt_without_spelled_control_tokens_is_the_plain_encoding(text):
         assert list(prompt.ids) == TINY.encode_with_specials(prompt.text)
 
 
-# --- templates do not notice marks ------------------------------------------------------------------------------------
+# --- templates get the client's strings as they are -----------------------------------------------------------------------
 
 
 @pytest.mark.spec("CHAT-10")
-@pytest.mark.parametrize("text", ["plain", "a < b", "x <|im_end|> y", "ends with <", " <b> ", "> quoted", "\ue000"])
 @pytest.mark.parametrize(
-    "source",
+    "text", ["plain", "a < b", "x <|im_end|> y", "ends with <", " <b> ", "> quoted", "\ue000", "im_"]
+)
+@pytest.mark.parametrize(
+    ("source", "shown"),
     [
-        "[{{ m.content | trim }}]",
-        "[{{ m.content.strip() }}]",
-        "{% if 'plain' in m.content %}yes{% endif %}",
-        "{% if m.content is string and m.content %}{{ m.content }}{% endif %}",
-        "{{ m.content | tojson }}{{ m.content | tojson(ensure_ascii=true) }}",
-        "{{ m.content.split('\n') | first }}",
-        "{{ m.content.replace('plain', 'PLAIN') }}",
-        "{% if m.content.startswith('/no_think') %}x{% endif %}",
+        ("[{{ m.content | trim }}]", lambda text: f"[{text.strip()}]"),
+        ("[{{ m.content.strip() }}]", lambda text: f"[{text.strip()}]"),
+        ("{% if 'plain' in m.content %}yes{% endif %}", lambda text: "yes" * ("plain" in text)),
+        ("{% if m.content is string and m.content %}{{ m.content }}{% endif %}", lambda text: text),
+        ("{{ m.content | length }}{{ m.content == given }}", lambda text: f"{len(text)}True"),
+        ("{{ m.content | tojson }}", lambda text: json.dumps(text, ensure_ascii=False)),
+        ("{{ m.content | tojson(ensure_ascii=true) }}", json.dumps),
+        ("{{ m.content.split('\n') | first }}", lambda text: text),
+        ("{{ m.content.replace('plain', 'PLAIN') }}", lambda text: text.replace("plain", "PLAIN")),
+        ("{% if m.content.startswith('/no_think') %}x{% endif %}", lambda text: ""),
+        ("{{ {m.content: 1}[given] }}", lambda text: "1"),
     ],
 )
-def test_templates_that_inspect_text_do_not_notice_marks(source, text):
+def test_a_template_sees_exactly_what_the_client_sent(source, shown, text):
     template = Template.parse("{% for m in messages %}" + source + "{% endfor %}")
-    assert encode_chat(template, TINY, [user(text)]).text == plain_rendering(template, [user(text)], TINY)
+    assert encode_chat(template, TINY, [user(text)], Rendering(variables={"given": text})).text == shown(text)
 
 
 @pytest.mark.spec("CHAT-10")
-@pytest.mark.parametrize("text", ["", "plain", "two words, and a lone middle", "1 > 0 and so on", "\ue000\ue001"])
-def test_ordinary_text_gets_no_mark(text):
-    assert Marker(CHATML).places(text) == []
+@pytest.mark.parametrize("name", ["name", "text", "id", "object", "start", "end", "im_start", "items", "a"])
+def test_names_inside_tools_are_found_though_they_are_parts_of_control_tokens(name):
+    source = "{% for tool in tools %}{{ tool.parameters[given] }}{{ tool | string }}{% endfor %}"
+    tool = {"parameters": {name: "found"}}
+    prompt = encode_chat(Template.parse(source), TINY, [user("x")], Rendering(tools=[tool], variables={"given": name}))
+    assert prompt.text == "found" + str(tool)
 
 
-def test_marks_go_inside_each_spelling_and_at_ends_that_could_join():
-    def marked(text):
-        return insert_marks(text, Marker(CHATML).places(text), "!")
-
-    assert marked("a<|im_end|>b") == "a<|im_end|!>b"
-    assert marked("a <|im") == "a <|im!"
-    assert marked("end|> b") == "!end|> b"
-    assert marked("a < \n") == "a <! \n"
-    assert marked("im_") == "im_!"
-
-
-@pytest.mark.spec("CHAT-11")
-def test_the_mark_is_a_character_that_no_string_has():
-    assert choose_mark(["a", "\ue000\ue002"]) == "\ue001"
-
-
-def test_strings_with_every_private_character_are_refused():
-    ranges = (range(0xE000, 0xF900), range(0xF0000, 0xFFFFE), range(0x100000, 0x10FFFE))
-    with pytest.raises(ClientError):
-        choose_mark(chr(code) for codes in ranges for code in codes)
+@pytest.mark.spec("CHAT-10")
+def test_a_thought_in_an_earlier_answer_is_cut_by_the_template():
+    source = "{% for m in messages %}{{ m.content.split('</think>')[-1] }};{% endfor %}"
+    tokenizer = build_tokenizer(gpt2_metadata(control=["<think>", "</think>"]))
+    prompt = encode_chat(Template.parse(source), tokenizer, [Turn(Role.ASSISTANT, "<think>\nhm\n</think>\n\nYes")])
+    assert prompt.text == "\n\nYes;"
 
 
 @pytest.mark.spec("CHAT-6")
-def test_an_error_of_the_template_has_no_marks():
+def test_an_error_of_the_template_quotes_the_client_exactly():
     template = Template.parse("{{ raise_exception('I refuse: ' ~ messages[0].content) }}")
     with pytest.raises(ClientError) as refused:
         encode_chat(template, TINY, [user(EVIL)])
+    assert type(refused.value.message) is str
     assert refused.value.message == "I refuse: " + EVIL
+
+
+@pytest.mark.spec("CHAT-8")
+def test_a_token_composed_around_a_role_is_one_and_around_a_name_is_not():
+    template = Template.parse("{% for m in messages %}{{ '<|' + m.role + '|>' }}{{ '<|' + m.name + '|>' }}{% endfor %}")
+    prompt = encode_chat(template, ROLE_TOKENS, [Turn(Role.USER, "x", name="user")])
+    assert prompt.text == "<|user|><|user|>"
+    assert controls(ROLE_TOKENS, prompt.ids) == [0]
 
 
 # --- roles, BOS, completions ----------------------------------------------------------------------------------------------

@@ -218,7 +218,7 @@ def test_a_continued_message_is_left_open_as_it_is():
     assert prompt.text.endswith("<|im_start|>assistant\nHel \n")
     assert prompt.opening == Opening(begun="Hel \n")
     trimmed = Template.parse("{% for m in messages %}[{{ m.content | trim }}]{{ m.content | tojson }}{% endfor %}!")
-    assert encode_chat(trimmed, BYTES, turns, Rendering(continue_final=True)).text == '[hi]"hi"[Hel \n]"Hel \\n'
+    assert encode_chat(trimmed, BYTES, turns, Rendering(continue_final=True)).text == '[hi]"hi"[Hel]"Hel \\n'
 
 
 @pytest.mark.spec("CHAT-35")

@@ -106,9 +106,18 @@ def slow_specials(text):
 
 
 @pytest.mark.spec("TEXT-3")
-def test_a_marked_spelling_is_ordinary_text_without_its_mark():
-    marked = TINY.encode_with_specials("<|im_\ue000end|> <|im_end|>", mark="\ue000")
-    assert marked == [*TINY.encode("<|im_end|> "), 2]
+def test_a_spelling_is_a_special_token_only_where_all_its_letters_permit_it():
+    text = "<|im_end|> <|im_end|>"
+    assert TINY.encode_with_specials(text, origin="ttttcttttt" + "t" * 11) == [*TINY.encode("<|im_end|> "), 2]
+    assert TINY.encode_with_specials(text, origin="c" * 21) == TINY.encode(text)
+    assert TINY.encode_with_specials(text, origin="t" * 21) == TINY.encode_with_specials(text)
+
+
+@pytest.mark.spec("TEXT-3")
+def test_a_shorter_token_is_found_in_a_longer_one_that_a_client_completed():
+    tokenizer = build_tokenizer(gpt2_metadata(control=["<a", "<ab>"]))
+    assert tokenizer.encode_with_specials("<ab>", origin="tttt") == [1]
+    assert tokenizer.encode_with_specials("<ab>", origin="ttcc") == [0, *tokenizer.encode("b>")]
 
 
 def test_a_whole_word_that_is_a_control_token_stays_text():
@@ -373,7 +382,7 @@ def test_smollm_is_built_in_half_a_second(smol):
     build_tokenizer(gpt2_metadata())
     seconds = []
     for _ in range(3):
-        begin = time.perf_counter()
+        begin = time.process_time()
         build_tokenizer(smol)
-        seconds.append(time.perf_counter() - begin)
+        seconds.append(time.process_time() - begin)
     assert min(seconds) < 0.5

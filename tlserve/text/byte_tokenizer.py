@@ -25,9 +25,9 @@ class ByteTokenizer:
         """Return the bytes of `text`."""
         return list(text.encode("utf-8", "replace"))
 
-    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
-        """Return the bytes of `text` without the marks; there are no special tokens."""
-        return self.encode(text.replace(mark, "") if mark else text)
+    def encode_with_specials(self, text: str, *, origin: str = "") -> list[int]:  # noqa: ARG002
+        """Return the bytes of `text`; there are no special tokens."""
+        return self.encode(text)
 
     def token_bytes(self, token: int) -> bytes:
         """Return the byte of the id; raises IndexError."""

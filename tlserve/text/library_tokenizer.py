@@ -89,18 +89,17 @@ class LibraryTokenizer:
         parts = [self._encode(self._inner if start else library, text[start:end]) for start, end in pairwise(bounds)]
         return [token for part in parts for token in part]
 
-    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
-        """Return the ids of `text`, including its special tokens, except those with a `mark` inside."""
+    def encode_with_specials(self, text: str, *, origin: str = "") -> list[int]:
+        """Return the ids of `text`, including the special tokens that `origin` permits."""
         ids: list[int] = []
         trim: Callable[[str], str] | None = None
         library = self._library
-        for piece in self._special.split(text):
+        for piece in self._special.split(text, origin):
             if isinstance(piece, int):
                 ids.append(piece)
                 trim = self._trims.get(piece)
             else:
-                plain = piece.replace(mark, "") if mark else piece
-                ids.extend(self._encode(library, trim(plain) if trim else plain))
+                ids.extend(self._encode(library, trim(piece) if trim else piece))
                 trim = None
             library = self._inner
         return ids

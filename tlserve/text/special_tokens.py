@@ -1,6 +1,7 @@
 """Text -> the special tokens in it, and the text between them.
 
-Owns the search: at each place, from left to right, the longest special token wins. Does not know how other text is encoded.
+Owns the search: at each place, from left to right, the longest special token wins that its writer may spell. Does not know how
+other text is encoded.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ import re
 from collections.abc import Iterator, Mapping
 
 from tlserve.errors import ModelRefused
+
+TEMPLATE = "t"
+"""The letter of a character whose writer may spell special tokens: the chat template, and the server."""
 
 Piece = str | int
 """A run of ordinary text, or the id of a special token."""
@@ -30,10 +34,14 @@ class SpecialTokens:
         self._lengths = {first: _lengths(ids, first) for first in {spelling[0] for spelling in ids}}
         self._starts = re.compile("|".join(_starts(ids))) if ids else None
 
-    def split(self, text: str) -> Iterator[Piece]:
-        """Yield the pieces of `text` in order, without empty runs."""
+    def split(self, text: str, origin: str = "") -> Iterator[Piece]:
+        """Yield the pieces of `text` in order, without empty runs.
+
+        `origin` has a letter for each character: a spelling is a special token only if all its letters are TEMPLATE. Without
+        letters every spelling is one.
+        """
         begin = 0
-        for start, end in self.spans(text):
+        for start, end in self._spans(text, origin):
             if start > begin:
                 yield text[begin:start]
             yield self.ids[text[start:end]]
@@ -41,31 +49,25 @@ class SpecialTokens:
         if begin < len(text):
             yield text[begin:]
 
-    def spans(self, text: str) -> Iterator[tuple[int, int]]:
+    def _spans(self, text: str, origin: str) -> Iterator[tuple[int, int]]:
         """Yield (start, end) of each special token from left to right, the longest first, without overlaps."""
         begin = 0
         for start in self._places(text):
-            end = self._longest_end(text, start) if start >= begin else 0
+            end = self._longest_end(text, origin, start) if start >= begin else 0
             if end:
                 yield start, end
                 begin = end
-
-    def occurrences(self, text: str) -> Iterator[tuple[int, int]]:
-        """Yield (start, end) of every spelling of a special token in `text`, including overlapping ones."""
-        for start in self._places(text):
-            for length in self._lengths[text[start]]:
-                if text[start : start + length] in self.ids:
-                    yield start, start + length
 
     def _places(self, text: str) -> Iterator[int]:
         if self._starts is not None:
             for found in self._starts.finditer(text):
                 yield found.start()
 
-    def _longest_end(self, text: str, start: int) -> int:
+    def _longest_end(self, text: str, origin: str, start: int) -> int:
         for length in self._lengths[text[start]]:
-            if text[start : start + length] in self.ids:
-                return start + length
+            end = start + length
+            if text[start:end] in self.ids and origin.count(TEMPLATE, start, end) == (length if origin else 0):
+                return end
         return 0
 
 

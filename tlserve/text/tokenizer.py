@@ -61,11 +61,11 @@ class Tokenizer(SpelledTokens, Protocol):
     def add_eos(self) -> bool:
         """Say whether a text to be embedded ends with `eos_id`."""
 
-    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
+    def encode_with_specials(self, text: str, *, origin: str = "") -> list[int]:
         """Return the ids of `text`, with special tokens where it spells them; no BOS.
 
-        `mark` is a character that is not part of the text. A spelling with a mark inside is ordinary text, and marks are dropped
-        before ordinary text is encoded.
+        `origin` has a letter for each character of `text`: a spelling is a special token only if all its letters are
+        `tlserve.text.special_tokens.TEMPLATE`, and else ordinary text. Without letters every spelling is a special token.
         """
 
 

@@ -85,7 +85,7 @@ class SpecialTokenizer(ByteTokenizer):
 
     special_tokens = MappingProxyType({"<|x|>": 7})
 
-    def encode_with_specials(self, text: str, *, mark: str = "") -> list[int]:
+    def encode_with_specials(self, text: str, *, origin: str = "") -> list[int]:
         head, special, tail = text.partition("<|x|>")
         return [*self.encode(head), *([7] if special else []), *self.encode(tail)]
 

@@ -23,6 +23,7 @@ MAX_COUNT = 100_000
 MAX_INT_BITS = 4096
 MEMBER_WEIGHT = 64
 CHARS_PER_WORK = 64
+COPIED_CHARS_PER_WORK = 1024
 SLOW_CHARS_PER_WORK = 4
 COUNTS_PER_WORK = 16
 SEARCHED_PER_WORK = 512
@@ -120,14 +121,14 @@ def _own_weight(value: Any) -> int:
     return 1
 
 
-def measured(value: Any) -> Any:
+def measured(value: Any, chars_per_work: int = CHARS_PER_WORK) -> Any:
     """Return `value` after charging one step, its members, and its characters; raises TemplateLimit."""
     chars = weigh(value) if isinstance(value, str) else 0
     if isinstance(value, range):
         check_count(len(value))
     elif not isinstance(value, str):
         weigh(value)
-    BUDGET.get().spend(1 + chars // CHARS_PER_WORK)
+    BUDGET.get().spend(1 + chars // chars_per_work)
     return value
 
 

@@ -1,7 +1,8 @@
 """The jinja2 environment of chat templates: the names that transformers gives them, within limits.
 
 Owns the names, filters and tests of a template, and the places where jinja2 is intercepted so that `limits` can count:
-operators, calls, filters, tests, literals, loops, blocks, output. Knows nothing of messages.
+operators, calls, filters, tests, literals, loops, blocks, output. Knows nothing of messages, or of who wrote a text: that is
+`origin_jinja`.
 
 Source: transformers' `utils/chat_template_utils.py` for the names and settings; the jinja2 documentation, "Sandbox".
 """
@@ -9,6 +10,7 @@ Source: transformers' `utils/chat_template_utils.py` for the names and settings;
 from __future__ import annotations
 
 import functools
+import inspect
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -17,20 +19,18 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from jinja2 import nodes, pass_context
-from jinja2.compiler import CodeGenerator, Frame
+from jinja2.compiler import Frame
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.runtime import Context
-from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import Namespace, missing
 
-from tlserve.chat.templates import limits
+from tlserve.chat.templates import limits, origin
 from tlserve.chat.templates.limits import BUDGET, TemplateLimit, measured
+from tlserve.chat.templates.origin_jinja import OriginCodeGenerator, OriginEnvironment
 
 CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
 """The clock that `strftime_now` reads; set for each rendering."""
-
-MARK: ContextVar[str] = ContextVar("template_mark", default="")
-"""The character that `tojson` must not escape; set for each rendering."""
 
 _REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
 _REFUSED_GLOBALS = ("lipsum",)
@@ -54,6 +54,7 @@ _COMPARING_TESTS = (
     "le",
     "<=",
 )
+MAX_INDENT = 64
 _STRFTIME_WIDTH = re.compile(r"%[-_0^#]*\d")
 
 
@@ -73,7 +74,7 @@ class GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-class BoundedCodeGenerator(CodeGenerator):
+class BoundedCodeGenerator(OriginCodeGenerator):
     """Compiles templates so that they count their steps, and weigh the values that they make."""
 
     def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
@@ -146,7 +147,7 @@ def _static_chars(body: list[nodes.Node]) -> int:
     return sum(len(part.data) for part in parts if isinstance(part, nodes.TemplateData))
 
 
-class ChatEnvironment(ImmutableSandboxedEnvironment):
+class ChatEnvironment(OriginEnvironment):
     """The environment of transformers, with its work counted. It has no state: one instance serves all templates and threads."""
 
     code_generator_class = BoundedCodeGenerator
@@ -166,7 +167,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
             del self.filters[name]
         for name in _REFUSED_GLOBALS:
             del self.globals[name]
-        self.filters["tojson"] = tojson
+        self.filters["from_json"] = _from_json
         self.filters.update({name: _bounded_filter(name, function) for name, function in self.filters.items()})
         self.tests.update({name: _bounded_test(self.tests[name]) for name in _COMPARING_TESTS})
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
@@ -180,7 +181,7 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
     def bounded_concat(self, values: tuple[Any, ...]) -> str:
         """Return `a ~ b ~ ...`, checked before the text is made."""
         limits.check_weight(sum(map(limits.weigh, values)))
-        text: str = measured("".join(map(str, values)))
+        text: str = measured(origin.concat(map(str, values)), limits.COPIED_CHARS_PER_WORK)
         return text
 
     def contains(self, value: Any, values: Any) -> bool:
@@ -194,7 +195,8 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         check = _BINOP_CHECKS.get(operator)
         if check is not None:
             check(left, right)
-        return measured(super().call_binop(context, operator, left, right))
+        chars_per_work = limits.COPIED_CHARS_PER_WORK if operator == "+" else limits.CHARS_PER_WORK
+        return measured(super().call_binop(context, operator, left, right), chars_per_work)
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
         """Call, within limits; the parameter names are jinja2's, so that no keyword argument clashes with them."""
@@ -205,6 +207,14 @@ class ChatEnvironment(ImmutableSandboxedEnvironment):
         for value in kwargs.values():
             measured(value)
         return measured(super().call(__context, __obj, *args, **kwargs))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """Return `obj.attribute`. The names of a `namespace()` are the template's own: only what can be called needs a check."""
+        if type(obj) is Namespace and not attribute.startswith("_"):
+            value = getattr(obj, attribute, missing)
+            if value is not missing and not callable(value):
+                return value
+        return super().getattr(obj, attribute)
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
         """Refuse private attributes, those that the sandbox refuses, and methods of str that no template needs."""
@@ -237,11 +247,7 @@ _BINOP_CHECKS: dict[str, Callable[[Any, Any], None]] = {
 
 def _counted_argument(value: Any) -> Any:
     """Return a charged argument; a generator becomes a list, so that it can be weighed."""
-    return measured(list(value) if _is_generator(value) else value)
-
-
-def _is_generator(value: Any) -> bool:
-    return hasattr(value, "gi_frame")
+    return measured(list(value) if inspect.isgenerator(value) else value)
 
 
 def _check_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -341,6 +347,13 @@ def _check_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  #
         raise TemplateLimit("it sums values that are not numbers")
 
 
+def _check_tojson(value: Any, ensure_ascii: Any = False, indent: Any = None, *_: Any, **_named: Any) -> None:  # noqa: ARG001
+    if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > MAX_INDENT:
+        raise TemplateLimit("it indents too far")
+    if indent:
+        limits.check_indented(value, len(indent) if isinstance(indent, str) else indent)
+
+
 _FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "join": _check_join,
     "replace": _check_replace,
@@ -350,25 +363,18 @@ _FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "sum": _check_sum,
     "striptags": _check_striptags,
     "trim": _check_trim,
+    "tojson": _check_tojson,
     **dict.fromkeys(("sort", "dictsort", "unique", "groupby", "min", "max"), _check_order),
 }
 
 
-def tojson(
-    value: Any, ensure_ascii: bool = False, indent: Any = None, separators: Any = None, sort_keys: bool = False
-) -> str:
-    """Return `value` as JSON, like the filter of this name in transformers: no HTML escapes, non-ASCII unchanged."""
-    if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > 64:
-        raise TemplateLimit("it indents too far")
-    if indent:
-        limits.check_indented(value, len(indent) if isinstance(indent, str) else indent)
-    text = json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
-    mark = MARK.get()
-    return text.replace(json.dumps(mark)[1:-1], mark) if mark and ensure_ascii else text
+def _from_json(value: str) -> Any:
+    """Return the value of a JSON text: the arguments of a call, in the templates of DeepSeek V3.2 and later."""
+    return json.loads(origin.plain_text(value))
 
 
 def _raise_exception(message: object) -> NoReturn:
-    raise TemplateRaised(str(message))
+    raise TemplateRaised(origin.plain_text(str(message)))
 
 
 def _strftime_now(format: str) -> str:

@@ -19,7 +19,8 @@ import jinja2
 from jinja2 import meta
 
 from tlserve.chat.templates.limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
-from tlserve.chat.templates.sandbox import CLOCK, MARK, ChatEnvironment, TemplateRaised
+from tlserve.chat.templates.origin import concat
+from tlserve.chat.templates.sandbox import CLOCK, ChatEnvironment, TemplateRaised
 from tlserve.chat.templates.syntax import find_refusals
 from tlserve.errors import ClientError, ModelRefused
 
@@ -67,13 +68,13 @@ class Template:
             raise ModelRefused(f"the chat template cannot be parsed: {type(error).__name__}: {error}") from error
         raise ModelRefused(f"the chat template cannot be served: {refusal}")
 
-    def render(self, variables: Mapping[str, object], *, clock: Clock = local_time, mark: str = "") -> str:
-        """Return the text for `variables`; `mark` is a character that `tojson` does not escape.
+    def render(self, variables: Mapping[str, object], *, clock: Clock = local_time) -> str:
+        """Return the text for `variables`, with the letters of `tlserve.chat.templates.origin`.
 
         Raises ClientError, with the template's own sentence if it calls raise_exception.
         """
         try:
-            return contextvars.Context().run(self._render, dict(variables), clock, mark)
+            return contextvars.Context().run(self._render, dict(variables), clock)
         except TemplateRaised as error:
             raise ClientError(str(error), param="messages") from error
         except TemplateLimit as error:
@@ -84,9 +85,8 @@ class Template:
                 f"the model's chat template failed on these messages: {reason}", param="messages"
             ) from error
 
-    def _render(self, variables: dict[str, object], clock: Clock, mark: str) -> str:
+    def _render(self, variables: dict[str, object], clock: Clock) -> str:
         """Render in a context that only this rendering uses."""
         BUDGET.set(Budget(variables))
         CLOCK.set(clock)
-        MARK.set(mark)
-        return "".join(map(str, self._compiled.root_render_func(self._compiled.new_context(variables))))
+        return concat(map(str, self._compiled.root_render_func(self._compiled.new_context(variables))))

@@ -1,0 +1,198 @@
+"""Every public template renders every conversation as transformers does, and no client can write its control tokens.
+
+`tests/golden/make_templates.py` recorded what transformers renders.
+"""
+
+import copy
+import hashlib
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from tests.kit.chat.conversations import (
+    MANY,
+    ODD_NAMES,
+    TEXT,
+    UNDESCRIBED,
+    WEATHER,
+    Conversation,
+    call,
+    calls,
+    conversations,
+    say,
+    tool,
+)
+from tests.kit.source_tree import GOLDEN
+from tlserve.chat.templates.origin import origin_of, plain_text, template_text
+from tlserve.chat.templates.template import Template
+from tlserve.errors import ClientError, ModelRefused
+from tlserve.text.special_tokens import SpecialTokens
+
+SOURCES = {file.stem: file.read_text("utf-8") for file in sorted((GOLDEN / "templates").glob("*.jinja"))}
+RECORDED: dict[str, dict[str, str]] = json.loads((GOLDEN / "templates.json").read_text("utf-8"))
+FRAME = {"bos_token": "<s>", "eos_token": "</s>"}
+CLOCK = datetime(2026, 11, 30, 7, 0)
+DIGEST = re.compile(r"[0-9a-f]{16}")
+
+SERVED_ALL_THE_SAME = {
+    "TypeError: Object of type generator is not JSON serializable",
+    "TemplateRuntimeError: No filter named 'from_json' found.",
+}
+"""Errors of transformers that are none here: a generator is a list, and there is a filter `from_json`, both as in llama.cpp."""
+
+
+def variables(conversation: Conversation) -> dict[str, Any]:
+    """Return what a template gets: the roles and the frame are the server's, everything else the client's."""
+    messages = copy.deepcopy(conversation.messages)
+    for message in messages:
+        message["role"] = template_text(message["role"])
+        if "reasoning_content" in message:
+            message["thinking"] = message["reasoning_content"]
+    frame = {name: template_text(spelling) for name, spelling in FRAME.items()}
+    told = {"messages": messages, "tools": conversation.tools, "documents": None}
+    return {"add_generation_prompt": True, **frame, **conversation.more, **told}
+
+
+def rendered(template: Template, conversation: Conversation) -> str | None:
+    """Return the text with its letters, or None if the template refuses the conversation or fails."""
+    try:
+        return template.render(variables(conversation), clock=lambda: CLOCK)
+    except ClientError:
+        return None
+
+
+def parsed(name: str) -> Template | None:
+    try:
+        return Template.parse(SOURCES[name])
+    except ModelRefused:
+        return None
+
+
+def outcome(text: str | None, recorded: str) -> str:
+    """Return how a rendering compares with the recorded one."""
+    if DIGEST.fullmatch(recorded) is None:
+        return "both fail" if text is None else "ours alone" if recorded in SERVED_ALL_THE_SAME else "WRONG"
+    found = "" if text is None else hashlib.sha256(plain_text(text).encode()).hexdigest()[:16]
+    return "equal" if found == recorded else "WRONG"
+
+
+def test_the_record_has_every_template_and_conversation() -> None:
+    assert set(RECORDED) == set(SOURCES)
+    assert len(SOURCES) == 71
+    assert all(set(record) == set(conversations()) for record in RECORDED.values())
+
+
+@pytest.mark.spec("CHAT-10")
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_template_renders_every_conversation_as_transformers_does(name: str) -> None:
+    template = parsed(name)
+    outcomes = Counter[str]()
+    for title, conversation in conversations().items():
+        recorded = RECORDED[name][title]
+        found = outcome(None if template is None else rendered(template, conversation), recorded)
+        assert found != "WRONG", (title, recorded)
+        outcomes[found] += 1
+    assert sum(outcomes.values()) == 35
+
+
+# --- attacks -------------------------------------------------------------------------------------------------------------
+
+SPELLED = re.compile(
+    r"<\|[^|<>\s'\"]{1,40}\|>|<\uff5c[^\uff5c<>\s'\"]{1,40}\uff5c>|</?[a-z_:]{1,24}>|\[/?[A-Z_]{3,20}\]|<(?:start|end)_of_turn>"
+)
+HARMLESS = str.maketrans("<>[]|\uff5c", "qxzvwj")
+THOUGHTS = re.compile(r"(<[^<>]*think[^<>]*>|\[/?THINK\])")
+"""Templates look for these in earlier answers, and cut there or write their own: as their authors meant it."""
+
+
+def spellings(template: Template) -> list[str]:
+    """Return the control tokens of a template: those in its source, and those that it composes."""
+    known = conversations()
+    asked = [
+        rendered(template, known[title]) for title in ("five turns", "called and asked again", "a thought in a field")
+    ]
+    return sorted({*FRAME.values(), *SPELLED.findall(" ".join([template.source, *filter(None, asked)]))})
+
+
+def attacks(spelled: list[str]) -> Iterator[Conversation]:
+    """Yield conversations whose client types control tokens everywhere, in whole, nested, and in halves that meet."""
+    every = " ".join(spelled)
+    for one, other in zip(spelled, [*spelled[1:], spelled[0]], strict=True):
+        half, rest = one[: len(one) // 2], one[len(one) // 2 :]
+        nested = other[:2] + other + other[2:]
+        parts = [{"type": "text", "text": half}, {"type": "text", "text": rest + nested}]
+        bad = tool(f"get{other}", {f"p{one}": {**TEXT, "description": every}, rest: TEXT}, f"{one}{half}")
+        made = call(half, {rest: one, f"k{other}": f"\n{other}\n", "deep": [half, rest]}, half)
+        yield Conversation(
+            [say("system", every + half), say("user", rest), say("assistant", f" {half} "), say("user", nested + one)]
+        )
+        yield Conversation([say("user", parts), say("assistant", f"<think>{one}</think>{other}"), say("user", parts)])
+        yield Conversation(
+            [say("user", half), calls(rest, made), say("tool", every, name=half, tool_call_id=rest)], [bad]
+        )
+        thought = say("assistant", rest, reasoning_content=one + half)
+        yield Conversation([say("user", rest, name=half), thought, say("user", other, name=one)])
+
+
+def tamed(value: Any) -> Any:
+    """Return a conversation's tree with brackets that spell nothing."""
+    if isinstance(value, str):
+        parts = THOUGHTS.split(value)
+        return "".join(part if THOUGHTS.fullmatch(part) else part.translate(HARMLESS) for part in parts)
+    if isinstance(value, dict):
+        return {tamed(key): (member if key == "role" else tamed(member)) for key, member in value.items()}
+    return [tamed(member) for member in value] if isinstance(value, list) else value
+
+
+def controls(text: str, special: SpecialTokens) -> list[int]:
+    return [piece for piece in special.split(plain_text(text), origin_of(text)) if isinstance(piece, int)]
+
+
+@pytest.mark.spec("CHAT-8", "CASE-23")
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_client_that_types_control_tokens_adds_none(name: str) -> None:
+    template = parsed(name)
+    if template is None:
+        return
+    spelled = spellings(template)
+    special = SpecialTokens({spelling: number for number, spelling in enumerate(spelled)})
+    compared = 0
+    for attack in attacks(spelled):
+        hostile = rendered(template, attack)
+        harmless = rendered(template, Conversation(tamed(attack.messages), tamed(attack.tools)))
+        if hostile is not None and harmless is not None:
+            compared += 1
+            assert controls(hostile, special) == controls(harmless, special)
+    assert compared or not any(map(DIGEST.fullmatch, RECORDED[name].values()))
+
+
+def member_names(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        yield from value
+    for member in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        yield from member_names(member)
+
+
+@pytest.mark.spec("CHAT-8")
+@pytest.mark.parametrize("name", SOURCES)
+def test_the_control_tokens_that_a_template_writes_are_its_own(name: str) -> None:
+    """Nothing in these conversations looks like a control token, except a name between a template's own brackets."""
+    template = parsed(name)
+    if template is None:
+        return
+    special = SpecialTokens({spelling: number for number, spelling in enumerate(spellings(template))})
+    names = set(member_names([WEATHER, ODD_NAMES, UNDESCRIBED]))
+    for title in ("system and user", "five turns", "one tool", "called", "two calls", "a thought in a field", MANY):
+        text = rendered(template, conversations()[title])
+        if text is not None:
+            all_spelled = [piece for piece in special.split(plain_text(text)) if isinstance(piece, int)]
+            around_names = {number for spelling, number in special.ids.items() if spelling.strip("</>") in names}
+            own = controls(text, special)
+            assert [token for token in own if token not in around_names] == [
+                token for token in all_spelled if token not in around_names
+            ]
