@@ -73,7 +73,7 @@ def check_origins(origins: tuple[str, ...]) -> None:
 def check_hosts(hosts: tuple[str, ...]) -> None:
     """Refuse texts that are not names of hosts."""
     for host in hosts:
-        if host != "*" and not re.fullmatch(r"[a-z0-9_-]+(\.[a-z0-9_-]+)*", host):
+        if host != "*" and not re.fullmatch(r"[a-z0-9_-]++(?:\.[a-z0-9_-]++)*+", host):
             raise SettingsError(
                 (f"has {host!r}; write '*', or a name in lower case without a port, such as 'models.test'",)
             )

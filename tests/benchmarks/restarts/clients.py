@@ -65,7 +65,7 @@ class Clients:
             await self._counted(lambda: self._use_connection(prompts), math.inf)
 
     async def _use_connection(self, prompts: Iterator[str]) -> None:
-        """Send requests over one connection, until it does not take any more."""
+        """Send requests over one connection, until it takes no more."""
         async with await self.target.connect() as client:
             await self._check(await self._ask(client, prompt := next(prompts)), prompt)
             while client.is_reusable:

@@ -145,8 +145,8 @@ def compared(value: Any) -> Any:
 def charge_search(text: Any, wanted: Any, *, backwards: bool = False) -> None:
     """Charge for a search for `wanted` in `text` as if every place in it nearly matched.
 
-    CPython searches long texts forwards in linear time, and others, as all backwards, in the product of both lengths. Source:
-    Objects/stringlib/fastsearch.h.
+    CPython searches long texts forwards in linear time, and others, as all backwards, in the product of both lengths.
+    Source: `fastsearch` in CPython's string library.
     """
     if not isinstance(text, str) or not isinstance(wanted, str) or len(wanted) > len(text):
         return
