@@ -95,6 +95,7 @@ class GenerationRequest:
     `emitted` they were reported before. Requests with different `cache_salt` never find each other's blocks in the prefix
     cache. `progress`: the request asks for `Progress` events. `tenant`: whose request it is; one tenant cannot take all places
     where grammars are compiled. `cache_owner`: whose caches it uses; requests of different owners share none.
+    `conversation` is the same for all requests of a conversation that begins with a short text: a fleet sends them to one node.
     """
 
     prompt: tuple[int, ...]
@@ -114,6 +115,7 @@ class GenerationRequest:
     request_id: str = ""
     tenant: str = ""
     cache_owner: str = ""
+    conversation: str = ""
 
     @property
     def cache_namespace(self) -> str:

@@ -30,7 +30,7 @@ from tlserve.generation import (
 
 KEY = SessionKey("head", 1, 0)
 FIELDS_OF_VERSION = {
-    3: {
+    4: {
         "BackendInfo": "model_id context_tokens vocabulary_size embedding_size system_fingerprint kernels admission_limit ready"
         " not_ready_reason",
         "Distribution": "bounds counts total",
@@ -40,7 +40,8 @@ FIELDS_OF_VERSION = {
         " drafted_tokens_total accepted_tokens_total finished_stop_total finished_length_total finished_aborted_total"
         " finished_failed_total step_seconds_total forward_seconds_total step_durations_s step_rows",
         "GenerationRequest": "prompt max_tokens seed sampling emitted choice stop_ids min_tokens logprobs prompt_logprobs grammar"
-        " priority cache_salt progress request_id tenant cache_owner",
+        " priority cache_salt progress request_id tenant cache_owner"
+        " conversation",
         "Grammar": "source",
         "NodeInfo": "node incarnation version backend slots refusals draining",
         "PollReply": "incarnation sessions unknown statistics draining",

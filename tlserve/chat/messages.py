@@ -8,7 +8,9 @@ Source: the public API reference, `messages`; `developer` is the newer name of t
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+import hashlib
+from collections.abc import Mapping, Sequence
+from itertools import takewhile
 from typing import Any
 
 import attrs
@@ -55,3 +57,21 @@ class Turn:
     tool_call_id: str | None = None
     reasoning: str | None = None
     calls: tuple[TurnCall, ...] = ()
+
+
+SHORT_BYTES = 256
+"""Turns with less text than this may be shorter than the tokens by which a fleet recognises a conversation (64)."""
+
+
+def conversation_of(turns: Sequence[Turn]) -> str:
+    """Return a name for a conversation that begins with little text, the same for all its requests; "" for others.
+
+    The name is that of the turns before the first answer.
+    """
+    beginning = takewhile(lambda turn: turn.role is not Role.ASSISTANT, turns)
+    texts = [text for turn in beginning for text in (turn.role.value, turn.name or "", turn.text)]
+    parts = [text.encode(errors="surrogatepass") for text in texts]
+    if sum(map(len, parts)) >= SHORT_BYTES:
+        return ""
+    data = b"".join(len(part).to_bytes(2, "little") + part for part in parts)
+    return hashlib.blake2b(data, digest_size=16, person=b"conversation").hexdigest()

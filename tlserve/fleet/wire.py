@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from tlserve import errors, generation
 from tlserve.fleet import link
 
-VERSION = 3
+VERSION = 4
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from openai.types.chat import ChatCompletion
 from tests.kit.http.http_calls import parse_events
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.messages import Role, Turn, conversation_of
 from tlserve.generation import GenerationRequest, SamplingParams
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
@@ -71,7 +72,9 @@ async def test_each_field_reaches_the_backend(open_api, path: str, fields: Any, 
         stop_ids=frozenset({0}),
         tenant="address ",
     )
-    assert backend.requests == [attrs.evolve(expected, request_id=backend.requests[0].request_id, **asked)]
+    conversation = conversation_of([Turn(role=Role.USER, text="a")]) if path == CHAT else ""
+    expected = attrs.evolve(expected, conversation=conversation, request_id=backend.requests[0].request_id)
+    assert backend.requests == [attrs.evolve(expected, **asked)]
 
 
 @pytest.mark.spec("API-61")

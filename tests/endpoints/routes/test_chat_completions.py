@@ -7,6 +7,7 @@ import pytest
 from openai.types.chat import ChatCompletion
 
 from tests.kit.scripted_backend import Script, ScriptedBackend
+from tlserve.chat.messages import Role, Turn, conversation_of
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.generation import GenerationRequest, SamplingParams
 
@@ -66,6 +67,7 @@ async def test_the_fields_of_the_request_reach_the_backend(open_api) -> None:
             priority=-7,
             request_id="mine",
             tenant="address ",
+            conversation=conversation_of([Turn(role=Role.USER, text="a")]),
         )
     ]
 

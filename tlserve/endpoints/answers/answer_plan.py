@@ -49,13 +49,17 @@ class AnswerShape:
 
 @attrs.frozen(kw_only=True)
 class TaskPrompt:
-    """One prompt: its ids, its place in the request for error messages, and how its answers begin and must look."""
+    """One prompt: its ids, its place in the request for error messages, and how its answers begin and must look.
+
+    `conversation` is the name that all requests of a short conversation share, "" if the prompt has none.
+    """
 
     ids: Sequence[int]
     place: str
     opening: Opening = FROM_NOTHING
     grammar: Grammar | None = None
     echo: str | None = None
+    conversation: str = ""
 
 
 @attrs.frozen(kw_only=True)
@@ -174,6 +178,7 @@ def _request(
         request_id=source.request_id,
         tenant=source.tenant,
         cache_owner=source.cache_owner,
+        conversation=prompt.conversation,
     )
 
 

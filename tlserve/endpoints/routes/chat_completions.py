@@ -7,6 +7,7 @@ from functools import partial
 import attrs
 
 from tlserve.chat.grammars.answers import answer_grammar
+from tlserve.chat.messages import conversation_of
 from tlserve.chat.prompt import Prompt, Rendering, encode_chat
 from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.thinking import template_variables, unread_variables
@@ -54,7 +55,13 @@ def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
     )
-    return TaskPrompt(ids=prompt.ids, place="messages", opening=prompt.opening, grammar=grammar)
+    return TaskPrompt(
+        ids=prompt.ids,
+        place="messages",
+        opening=prompt.opening,
+        grammar=grammar,
+        conversation=conversation_of(request.messages),
+    )
 
 
 def _shape(served: Served) -> AnswerShape:

@@ -26,7 +26,7 @@ from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.head.member import Member
 from tlserve.fleet.head.node_ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.overview import FleetModel, chosen_numerics, group_of, why_none
-from tlserve.fleet.head.prefix_index import Chain, home_key
+from tlserve.fleet.head.prefix_index import Chain
 from tlserve.fleet.head.session import Placement, Session, shown, wall_passed
 from tlserve.fleet.link import NodeLost, NoNode, SessionKey
 
@@ -216,12 +216,12 @@ class Placer:
         fresh = [member for member in roomy if member.identity not in session.excluded]
         # nodes that lost it before and have recovered: better than none
         again = [member for member in roomy if member.identity in session.excluded]
-        return self._rank(fresh, session.chain) + self._rank(again, session.chain)
+        return [*self._rank(fresh, session.chain, session.home), *self._rank(again, session.chain, session.home)]
 
     def ranked_for_embedding(self) -> list[Member]:
         """Return the nodes that can encode, best first; raises as for a session."""
         able = self._group(chosen_numerics(self._model, self._members.values()))
-        return self._rank(self._willing(able, frozenset({"embeddings"})), ())
+        return self._rank(self._willing(able, frozenset({"embeddings"})))
 
     def _group(self, numerics: str) -> list[Member]:
         able = group_of(self._model, self._members.values(), numerics)
@@ -238,9 +238,9 @@ class Placer:
             raise Refusal(refusals[feature], param=feature)
         return willing
 
-    def _rank(self, members: Sequence[Member], chain: Chain) -> list[Member]:
+    def _rank(self, members: Sequence[Member], chain: Chain = (), home: bytes = b"") -> list[Member]:
         candidates = [Candidate(member.node, member.load, member.index.matched_tokens(chain)) for member in members]
-        ranked = rank(candidates, home_key(chain), self._limits.weights)
+        ranked = rank(candidates, home, self._limits.weights)
         return [self._members[candidate.node] for candidate in ranked]
 
 

@@ -20,7 +20,7 @@ LONGEST_CHAIN = 2048
 HOME_BLOCKS = 4
 """The blocks that name a conversation: enough to distinguish most, and few enough for its first turn to have them."""
 
-_ROOT, _BLOCK = b"affinity root", b"affinity block"
+_ROOT, _BLOCK, _HOME = b"affinity root", b"affinity block", b"affinity home"
 """What a name is of: a salt, which a client can choose, never has the name of a block."""
 
 Chain = tuple[bytes, ...]
@@ -39,8 +39,13 @@ def chain_of(tokens: Sequence[int], namespace: str = "") -> Chain:
     return tuple(names)
 
 
-def home_key(chain: Chain) -> bytes:
-    """Return the name of the conversation that begins like this; all its turns have the same if the first is long enough."""
+def home_key(chain: Chain, conversation: str = "", namespace: str = "") -> bytes:
+    """Return the name of a conversation for every head; without `conversation`, that of a prompt's first blocks.
+
+    Such a prompt has the same name as its continuations only if it has `HOME_BLOCKS` blocks.
+    """
+    if conversation:
+        return _name(f"{len(namespace)}:{namespace}{conversation}".encode(errors="surrogatepass"), _HOME)
     return chain[min(len(chain), HOME_BLOCKS) - 1] if chain else b""
 
 

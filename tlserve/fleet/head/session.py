@@ -23,7 +23,7 @@ from tlserve.errors import (
 )
 from tlserve.fleet.head.member import Member, NodeIdentity
 from tlserve.fleet.head.node_claims import BrokenAnswer
-from tlserve.fleet.head.prefix_index import Chain, PrefixIndex, chain_of
+from tlserve.fleet.head.prefix_index import Chain, PrefixIndex, chain_of, home_key
 from tlserve.fleet.head.transcript import Transcript
 from tlserve.fleet.link import Ack, NodeLost, SessionEvents, SessionKey
 from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, TokenEvent
@@ -140,8 +140,8 @@ class Placement:
 class Session:
     """One admitted request, until its client leaves.
 
-    `deadline` is in trio's time, `wall_s` after the beginning. `chain` names the blocks of its prompt; `index` is the prefix
-    index of the node that had it last.
+    `deadline` is in trio's time, `wall_s` after the beginning. `chain` names the blocks of its prompt, `home` its
+    conversation; `index` is the prefix index of the node that had it last.
     """
 
     def __init__(
@@ -152,6 +152,7 @@ class Session:
         self._wall_s = wall_s
         self.transcript = Transcript(request, vocabulary_size)
         self.chain: Chain = chain_of(request.prompt, request.cache_namespace)
+        self.home = home_key(self.chain, request.conversation, request.cache_namespace)
         self.numerics: str | None = None
         self.placement: Placement | None = None
         self.index: PrefixIndex | None = None
