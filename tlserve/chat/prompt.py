@@ -11,7 +11,7 @@ roles, and the spellings of BOS and EOS have the template's letter; everything e
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
@@ -67,8 +67,12 @@ def encode_chat(
     rendering: Rendering = USUAL_RENDERING,
     *,
     clock: Clock = local_time,
+    check_characters: Callable[[int], None] = lambda _: None,
 ) -> Prompt:
-    """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails."""
+    """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails.
+
+    `check_characters` gets the number of characters before they are encoded, and can raise ClientError.
+    """
     turns, tools = _placed(template, turns, rendering)
     turns = [_formed(turn, rendering.form) for turn in turns]
     own = {
@@ -83,6 +87,7 @@ def encode_chat(
     if rendering.continue_final:
         text = _cut(text, is_blank=not turns[-1].text.strip())
     plain = plain_text(text)
+    check_characters(len(plain))
     ids = with_bos(tokenizer, tokenizer.encode_with_specials(plain, origin=origin_of(text)))
     return Prompt(tuple(ids), plain, _opening(plain, turns, rendering))
 

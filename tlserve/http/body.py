@@ -42,6 +42,7 @@ class RequestBody:
         self._deadline_s = trio.current_time() + settings.body_timeout_ms / 1000
         self._parts: list[bytes] = []
         self._data_bytes = 0
+        self._held_bytes = 0
         self._wire_bytes = 0
         self._fault: HttpFault | None = None
         self.length = limits.declared_length(headers)
@@ -63,6 +64,12 @@ class RequestBody:
             self._fault = fault
             raise
         return self._joined()
+
+    def forget(self) -> None:
+        """Drop the bytes of the body: the request has ended."""
+        self._parts.clear()
+        self._state.bodies.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     def will_end(self) -> bool:
         """Say whether the body is read, or so small that `discard` will read it."""
@@ -124,9 +131,11 @@ class RequestBody:
 
     def _apply(self, event: object) -> None:
         if isinstance(event, h11.Data):
+            limits.check_body_bytes(self._data_bytes + len(event.data), self._settings)
+            self._state.bodies.take(len(event.data), self._held_bytes)
+            self._held_bytes += len(event.data)
             self._parts.append(event.data)
             self._data_bytes += len(event.data)
-            limits.check_body_bytes(self._data_bytes, self._settings)
         else:
             self._end()
 

@@ -88,6 +88,12 @@ class Exchange:
 
     async def run(self) -> AfterAnswer:
         """Answer the request and return how the connection continues."""
+        try:
+            return await self._run()
+        finally:
+            self._body.forget()
+
+    async def _run(self) -> AfterAnswer:
         async with trio.open_nursery() as self._nursery:
             self._body.begin()
             with self._scope:

@@ -70,6 +70,27 @@ def _no_bytes() -> bool:
     return False
 
 
+class ByteBudget:
+    """The bytes of all request bodies that are in memory; each request gives back what it has taken when it ends."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit = limit_bytes
+        self.taken = 0
+
+    def take(self, count: int, held: int) -> None:
+        """Count `count` more bytes of a request that holds `held`; raises `HttpFault` 413 or 503 if they are too many."""
+        if held + count > self._limit:
+            raise HttpFault(413, f"the request body is larger than {self._limit} bytes (max_bytes_in_flight)")
+        if self.taken + count > self._limit:
+            message = "the bodies of all requests in flight have reached their limit (max_bytes_in_flight); retry soon"
+            raise HttpFault(503, message, None, (("Retry-After", "1"),), "busy")
+        self.taken += count
+
+    def give_back(self, count: int) -> None:
+        """Note that a request that has taken `count` bytes has ended."""
+        self.taken -= count
+
+
 class ServerState:
     """The state of one server; `open_connections` and `open_requests` are counts of now."""
 
@@ -85,6 +106,7 @@ class ServerState:
         self._of_address = Counter[str]()
         self._idle: dict[_Wait, None] = {}  # in the order of their waiting
         self._in_head: dict[_Wait, None] = {}
+        self.bodies = ByteBudget(settings.max_bytes_in_flight)
         self._arriving: set[trio.CancelScope] = set()
         self._arrived_by_s = math.inf
         self._acceptors = trio.lowlevel.ParkingLot()

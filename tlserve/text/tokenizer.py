@@ -7,6 +7,7 @@ mapping with GGUF's key names. Each kind of vocabulary has its own module, which
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from importlib import import_module
 from typing import Protocol
 
@@ -94,6 +95,21 @@ def build_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
 def _build(module: str, metadata: Mapping[str, object]) -> Tokenizer:
     tokenizer: Tokenizer = import_module(module).build(metadata)
     return tokenizer
+
+
+@lru_cache(maxsize=16)
+def longest_token_bytes(tokenizer: SpelledTokens) -> int:
+    """Return the number of bytes in the longest spelling of a token."""
+    return max((len(tokenizer.token_spelling(token)) for token in range(tokenizer.vocabulary_size)), default=1)
+
+
+def fewest_tokens(tokenizer: SpelledTokens, characters: int) -> int:
+    """Return a number of tokens that a text of this length cannot be below, without encoding it.
+
+    A character has at least one byte, also after a normalizer has composed several of them, and no token spells more bytes than
+    the longest one. Texts of which a vocabulary leaves out most can have fewer; a model is not made for them.
+    """
+    return -(-characters // max(1, longest_token_bytes(tokenizer)))  # type: ignore[arg-type]  # hashed by its identity
 
 
 def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:

@@ -224,7 +224,7 @@ async def test_an_input_past_the_context_is_refused_by_its_place(open_api) -> No
         answer = await api.post("/v1/embeddings", {"model": "succ", "input": ["a", "b" * 65]})
     error = json.loads(answer.body)["error"]
     assert (answer.status, error["code"], error["param"]) == (400, "context_length_exceeded", "input[1]")
-    assert "input[1] has 65 tokens" in error["message"]
+    assert "input[1] has 65 characters" in error["message"]
 
 
 # --- tokenize ----------------------------------------------------------------------------------------------------------

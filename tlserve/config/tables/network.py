@@ -42,6 +42,20 @@ class HttpSettings:
     max_body_bytes: int = setting(
         8 << 20, "body of one request; a larger one gets 413", unit="bytes", low=1, high=1 << 34
     )
+    max_bytes_in_flight: int = setting(
+        64 << 20,
+        "bodies of all requests that have not ended; while they are more, further ones get 503; one larger body gets 413",
+        unit="bytes",
+        low=1,
+        high=1 << 40,
+    )
+    max_tokenize_characters: int = setting(
+        1 << 20,
+        "text, or rendered chat, whose tokens a request can see or count without a generation; a longer one gets 413",
+        unit="characters",
+        low=1,
+        high=1 << 32,
+    )
     max_json_depth: int = setting(
         64, "nesting of arrays and objects in a body; deeper ones get 400", unit="levels", low=1, high=1000
     )

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from tlserve.errors import ClientError, ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
+from tlserve.text.tokenizer import SpelledTokens, fewest_tokens
 
 COMPLETION_TOKENS = 16
 SEED_BITS = 64
@@ -43,6 +44,17 @@ def plan_max_tokens(
             param="min_tokens",
         )
     return longest
+
+
+def check_length(tokenizer: SpelledTokens, characters: int, context_tokens: int, place: str) -> None:
+    """Refuse a text that cannot fit the context, whatever its tokens are, before the time and memory of encoding it."""
+    fewest = fewest_tokens(tokenizer, characters)
+    if fewest > context_tokens:
+        raise ContextLengthExceeded(
+            f"the prompt is too long: {place} has {characters} characters, at least {fewest} tokens, and this model's maximum "
+            f"context length is {context_tokens} tokens; shorten it",
+            param=place,
+        )
 
 
 def seed_bits(seed: int) -> int:

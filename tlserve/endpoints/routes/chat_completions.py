@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import attrs
@@ -13,6 +14,7 @@ from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
+from tlserve.endpoints.answers.budget import check_length
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
@@ -51,7 +53,12 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
 
 def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
     """Return the prompt, with the grammar of its answers."""
-    prompt = encode_prompt(served, request)
+    context_tokens = served.backend.info().context_tokens
+    prompt = encode_prompt(
+        served,
+        request,
+        lambda characters: check_length(served.tokenizer, characters, context_tokens, "messages"),
+    )
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
     )
@@ -83,8 +90,13 @@ def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
     return (*request.ignored, *unread)
 
 
-def encode_prompt(served: Served, request: ChatRequest) -> Prompt:
-    """Render the turns by the model's template and encode them; control tokens come only from the template."""
+def encode_prompt(
+    served: Served, request: ChatRequest, check_characters: Callable[[int], None] = lambda _: None
+) -> Prompt:
+    """Render the turns by the model's template and encode them; control tokens come only from the template.
+
+    `check_characters` gets the length of the rendered text before it is encoded.
+    """
     rendering = Rendering(
         form=served.dialect.form,
         tools=request.tools.shown,
@@ -92,4 +104,6 @@ def encode_prompt(served: Served, request: ChatRequest) -> Prompt:
         continue_final=request.continue_final,
         variables=template_variables(served.template, request.thinking),
     )
-    return encode_chat(served.template, served.tokenizer, request.messages, rendering)
+    return encode_chat(
+        served.template, served.tokenizer, request.messages, rendering, check_characters=check_characters
+    )

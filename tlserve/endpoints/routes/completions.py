@@ -15,7 +15,7 @@ from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
-from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids
+from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids, check_length
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
@@ -68,6 +68,7 @@ def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -
 
 def _ids(served: Served, prompt: Input, specials: bool) -> Sequence[int]:
     if isinstance(prompt.content, str):
+        check_length(served.tokenizer, len(prompt.content), served.backend.info().context_tokens, prompt.place)
         return encode_completion(served.tokenizer, prompt.content, specials=specials)
     check_ids(prompt.content, served.backend.info().vocabulary_size, prompt.place)
     return prompt.content

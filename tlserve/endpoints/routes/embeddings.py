@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.chat.served_model import Served, check_embeds
-from tlserve.endpoints.answers.budget import check_ids
+from tlserve.endpoints.answers.budget import check_ids, check_length
 from tlserve.endpoints.answers.deadline import plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
@@ -99,6 +99,7 @@ def _encode(served: Served, request: EmbeddingsRequest) -> tuple[tuple[int, ...]
 def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
     info, content = served.backend.info(), item.content
     if isinstance(content, str):
+        check_length(served.tokenizer, len(content), info.context_tokens, item.place)
         content = tuple(framed(served.tokenizer, served.tokenizer.encode(content)))
     else:
         check_ids(content, info.vocabulary_size, item.place)

@@ -8,6 +8,8 @@ tokens. Detokenizing spells every id, also control tokens. The count of input to
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.budget import check_ids
@@ -16,6 +18,7 @@ from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
+from tlserve.http.messages import HttpFault
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
 from tlserve.openai.requests import (
     DetokenizeRequest,
@@ -32,7 +35,21 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_incoming(api, exchange, parse_tokenize)
     served, request = incoming.served, incoming.request
+    _limit(api)(len(request.text))
     await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
+
+
+def _limit(api: ApiContext) -> Callable[[int], None]:
+    """Return the check of a text's length: no context bounds it, and encoding takes 150 times its memory."""
+    most = api.settings.max_tokenize_characters
+
+    def check(characters: int) -> None:
+        if characters > most:
+            raise HttpFault(
+                413, f"the text has {characters} characters, and the limit is {most} (max_tokenize_characters)"
+            )
+
+    return check
 
 
 def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes:
@@ -61,6 +78,6 @@ async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
     served, request = incoming.served, incoming.request
     check_generates(served)
     exchange.ignored = ignored_names(served, request)
-    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request))
+    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, _limit(api)))
     exchange.figures.prompt_tokens = len(prompt.ids)
     await exchange.send(input_tokens_document(len(prompt.ids)))
