@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 import attrs
+import numpy as np
 
 from tlserve.errors import ModelRefused
 
@@ -24,8 +25,9 @@ class Fields:
     prefix: str
 
     def get(self, name: str) -> object:
-        """Return the value, None where there is none."""
-        return self.values.get(name)
+        """Return the value, None where there is none; an array of GGUF metadata is returned as a list."""
+        value = self.values.get(name)
+        return value.tolist() if isinstance(value, np.ndarray) else value
 
     def has(self, name: str) -> bool:
         """Return whether there is a value."""

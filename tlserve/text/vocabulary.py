@@ -119,9 +119,9 @@ def read_list(metadata: Mapping[str, object], key: str, kind: type | tuple[type,
     value = metadata.get(_PREFIX + key)
     if value is None:
         return []
+    if hasattr(value, "__len__") and len(value) > most:
+        raise ModelRefused(f"{_PREFIX}{key} has {len(value)} entries; at most {most} are read")
     values = _as_list(value, key)
-    if len(values) > most:
-        raise ModelRefused(f"{_PREFIX}{key} has {len(values)} entries; at most {most} are read")
     allowed = frozenset(kind if isinstance(kind, tuple) else (kind,))
     if not set(map(type, values)) <= allowed:
         raise ModelRefused(f"{_PREFIX}{key} has an entry of the wrong type")

@@ -70,7 +70,14 @@ def test_metadata_and_directory_are_what_the_gguf_package_reads(tmp_path):
     writer.close()
     ours, theirs = read_header(path.read_bytes()), gguf.GGUFReader(path)
     expected = {n: f.contents() for n, f in theirs.fields.items() if not n.startswith("GGUF.")}
-    assert dict(ours.metadata) == expected
+    plain = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in ours.metadata.items()}
+    assert plain == expected
+    assert all(
+        type(a) is type(b)
+        for k in plain
+        if isinstance(plain[k], list)
+        for a, b in zip(plain[k], expected[k], strict=True)
+    )
     for info in theirs.tensors:
         mine = ours.tensors[info.name]
         assert (mine.shape[::-1], mine.kind, mine.start) == (
@@ -147,6 +154,45 @@ def test_hostile_header_is_refused_with_its_reason_in_little_memory(name):
         assert tracemalloc.get_traced_memory()[1] < 1 << 20
     finally:
         tracemalloc.stop()
+
+
+def arrays(kind, item, lengths):
+    """Return a file whose metadata are arrays of `lengths` items of one type."""
+    bodies = (key(f"tokenizer.x{i}", 9, struct.pack("<IQ", kind, n) + item * n) for i, n in enumerate(lengths))
+    return head(keys=len(lengths)) + b"".join(bodies)
+
+
+def peak_bytes(action):
+    """Return the most memory that `action` takes from Python and numpy."""
+    tracemalloc.start()
+    try:
+        action()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.spec("MOD-15")
+@pytest.mark.parametrize("kind", [1, 5, 6, 12])
+def test_arrays_of_numbers_take_no_more_memory_than_the_file(kind):
+    item = bytes(range(1, 1 + {1: 1, 5: 4, 6: 4, 12: 8}[kind]))
+    data = arrays(kind, item, [250_000] * 8)
+    assert peak_bytes(lambda: read_header(data)) < len(data) + (1 << 18)
+
+
+@pytest.mark.spec("MOD-15")
+def test_a_file_with_millions_of_strings_is_refused_before_they_are_made():
+    data = arrays(8, struct.pack("<Q", 0), [1 << 20, 1 << 20, 1])
+
+    def read():
+        with pytest.raises(ModelRefused, match=r"tokenizer.x2.*more than 2097152 strings"):
+            read_header(data)
+
+    assert peak_bytes(read) < len(data) + (1 << 20)
+
+
+def test_an_array_of_numbers_may_be_empty_and_at_the_end_of_the_file():
+    assert len(read_header(arrays(5, b"", [0])).metadata["tokenizer.x0"]) == 0
 
 
 @pytest.mark.spec("MOD-15")

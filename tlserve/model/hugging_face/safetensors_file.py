@@ -8,7 +8,6 @@ file: a pickle can run code. Source: the format section of the safetensors proje
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import mmap
 import struct
@@ -21,12 +20,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
+from tlserve.model.sidecar_files import parse_json
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]
 
 MAX_HEADER_BYTES = 32 << 20
 MAX_TENSORS = 65_536
+MAX_HEADER_MEMBERS = 24 * MAX_TENSORS  # a tensor of 8 dimensions has 21, as they are counted
 MAX_DIMENSIONS = 8
 
 _BITS = {
@@ -125,7 +126,7 @@ def read_header(data: mmap.mmap | bytes, file: str) -> dict[str, StoredTensor]:
 
 def _read_json(raw: bytes, file: str) -> dict[str, Any]:
     try:
-        document = json.loads(raw, object_pairs_hook=_without_duplicates)
+        document = parse_json(raw, MAX_HEADER_MEMBERS, _without_duplicates)
     except (ValueError, RecursionError) as error:
         raise ModelRefused(f"the header of {file} cannot be read: {str(error)[:200]}") from error
     if not isinstance(document, dict):

@@ -6,7 +6,6 @@ their spelling, config.json by number. Does not know how text becomes ids.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,11 @@ from typing import Any
 import attrs
 
 from tlserve.errors import ModelRefused
-from tlserve.model.sidecar_files import TOKENIZER_CONFIG, read_json, read_text
+from tlserve.model.sidecar_files import TOKENIZER_CONFIG, parse_json, read_json, read_text
 
 TOKENIZER, SPECIAL_TOKENS = "tokenizer.json", "special_tokens_map.json"
 MAX_TOKENIZER_BYTES = 64 << 20
+MAX_TOKENIZER_MEMBERS = 6 << 20  # a vocabulary of 2^20 tokens and as many merges have fewer
 
 
 @attrs.frozen(kw_only=True)
@@ -63,7 +63,7 @@ def _not_null(values: Mapping[str, object]) -> dict[str, object]:
 def _ids(text: str, vocabulary: int) -> dict[str, int]:
     """Return spelling -> id of every token; refuses ids that the embedding has no row for."""
     try:
-        document = json.loads(text)
+        document = parse_json(text, MAX_TOKENIZER_MEMBERS)
     except (ValueError, RecursionError) as error:
         raise ModelRefused(f"{TOKENIZER} cannot be read: {str(error)[:200]}") from error
     ids = _model_ids(document)
