@@ -133,3 +133,22 @@ async def test_added_and_removed_keys_apply_without_a_restart(tmp_path: Path, au
         await trio.sleep(2 * INTERVAL_S)
         assert (comes_in(KEY), comes_in(OTHER)) == (False, True)
         nursery.cancel_scope.cancel()
+
+
+@pytest.mark.spec("LIFE-18")
+def test_another_permission_is_a_change(watched: Watched) -> None:
+    watched.path.chmod(0o000)
+    before = look_at([str(watched.path)])
+    watched.path.chmod(0o600)
+    assert look_at([str(watched.path)]) != before
+
+
+@pytest.mark.spec("ACC-64")
+def test_a_keys_file_that_everybody_can_write_is_refused_and_read_after_chmod(tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(f'[[keys]]\nname = "a"\nkey = "{KEY}"\n', encoding="utf-8")
+    path.chmod(0o666)
+    with pytest.raises(SettingsError, match=r"access.keys_file: .*keys.toml: every user .* chmod o-w"):
+        make_door(AccessSettings(keys_file=str(path)))
+    path.chmod(0o644)
+    assert make_door(AccessSettings(keys_file=str(path))).wants_keys

@@ -51,7 +51,8 @@ class KeyUsage:
 class Entry:
     """One request that is inside; `leave` must be called once, however it ends. Without a `usage` there are no limits.
 
-    `cache_owner`: the key that alone uses its caches, or "" where they are shared.
+    `cache_owner`: the key that alone uses its caches, or "" where they are shared. `may_set_priority`: whether the request may
+    be served before those of others.
     """
 
     def __init__(
@@ -62,8 +63,10 @@ class Entry:
         *,
         generates: bool = False,
         cache_owner: str = "",
+        may_set_priority: bool = True,
     ) -> None:
         self.key_name = key_name
+        self.may_set_priority = may_set_priority
         self.cache_owner = cache_owner
         self._limits = limits
         self._usage = usage
@@ -153,7 +156,14 @@ class Door:
         _check(key.limits, usage, knock)
         usage.requests.add(1, knock.now_s)
         cache_owner = "" if self._share_cache else key.name
-        return Entry(key.name, key.limits, usage, generates=knock.generates, cache_owner=cache_owner)
+        return Entry(
+            key.name,
+            key.limits,
+            usage,
+            generates=knock.generates,
+            cache_owner=cache_owner,
+            may_set_priority=key.may_set_priority,
+        )
 
 
 def rate_headers(limits: Limits, usage: KeyUsage, now_s: float) -> Fields:

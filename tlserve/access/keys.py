@@ -44,6 +44,7 @@ class ApiKey:
     digest: bytes = attrs.field(repr=False)
     expires_s: float | None = None
     disabled: bool = False
+    may_set_priority: bool = False
     limits: Limits = Limits()
 
 
@@ -70,7 +71,7 @@ class KeyRing:
 
 def global_key(key: str) -> ApiKey:
     """Return the key of the settings."""
-    return ApiKey(name=GLOBAL_NAME, digest=digest_of(key))
+    return ApiKey(name=GLOBAL_NAME, digest=digest_of(key), may_set_priority=True)
 
 
 def join_keys(in_file: Sequence[ApiKey], own: ApiKey | None) -> KeyRing:
@@ -173,11 +174,14 @@ def _parse_expires(row: Mapping[str, object]) -> float | None:
     raise _Refused("expires must be a date, or a date and time with zone, such as 2030-01-31T12:00:00Z, without quotes")
 
 
-def _parse_disabled(row: Mapping[str, object]) -> bool:
-    disabled = row.get("disabled", False)
-    if not isinstance(disabled, bool):
-        raise _Refused("disabled must be true or false")
-    return disabled
+def _flag(field: str) -> Callable[[Mapping[str, object]], bool]:
+    def parse(row: Mapping[str, object]) -> bool:
+        value = row.get(field, False)
+        if not isinstance(value, bool):
+            raise _Refused(f"{field} must be true or false")
+        return value
+
+    return parse
 
 
 def _limit(field: str) -> Callable[[Mapping[str, object]], int]:
@@ -197,7 +201,8 @@ _FIELDS: Mapping[str, Callable[[Mapping[str, object]], object]] = {
     "name": _parse_name,
     "digest": _parse_digest,
     "expires_s": _parse_expires,
-    "disabled": _parse_disabled,
+    "disabled": _flag("disabled"),
+    "may_set_priority": _flag("may_set_priority"),
     **{field: _limit(field) for field in _LIMITS},
 }
-_KNOWN = {"name", "key", "sha256", "expires", "disabled", *_LIMITS}
+_KNOWN = {"name", "key", "sha256", "expires", "disabled", "may_set_priority", *_LIMITS}

@@ -81,7 +81,7 @@ async def read_generation(
     api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], GenerationBody]
 ) -> IncomingGeneration[GenerationBody]:
     """Check the headers, read the body, and pick a model that generates; raises Refusal as well as `read_incoming`'s errors."""
-    headers = read_generation_headers(exchange.request.headers)
+    headers = read_generation_headers(exchange.request.headers, exchange.entry)
     incoming = await read_incoming(api, exchange, parse)
     check_generates(incoming.served)
     headers.check(incoming.request.options.stream)

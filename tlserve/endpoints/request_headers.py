@@ -11,8 +11,9 @@ import re
 
 import attrs
 
+from tlserve.access.door import Entry
 from tlserve.errors import ClientError, KvHandleNotFound
-from tlserve.http.messages import Headers
+from tlserve.http.messages import Headers, HttpFault
 
 DEADLINE = "X-TL-Deadline-Ms"
 KV_HANDLE = "X-TL-KV-Handle"
@@ -46,26 +47,28 @@ class GenerationHeaders:
 NO_HEADERS = GenerationHeaders()
 
 
-def read_generation_headers(headers: Headers) -> GenerationHeaders:
+def read_generation_headers(headers: Headers, entry: Entry) -> GenerationHeaders:
     """Return the headers of a generating request; raises ClientError for a value that cannot be honoured."""
     if not any(name.lower().startswith(_PREFIX) for name, _ in headers.pairs):  # nearly all requests
         return NO_HEADERS
     refuse_kv_handle(headers)
     return GenerationHeaders(
-        priority=read_priority(headers),
+        priority=read_priority(headers, entry),
         returns_seed=read_switch(headers, RETURN_SEED),
         progress=read_switch(headers, PROGRESS),
         deadline_s=read_deadline_s(headers),
     )
 
 
-def read_priority(headers: Headers) -> int:
-    """Return `X-TL-Priority`, 0 without one; raises ClientError outside -100..100."""
+def read_priority(headers: Headers, entry: Entry) -> int:
+    """Return `X-TL-Priority`, 0 without one; raises ClientError outside -100..100, and HttpFault if the key may not rise."""
     text = headers.get(PRIORITY)
     if text is None:
         return 0
     if not _INTEGER.fullmatch(text) or int(text) not in PRIORITIES:
         raise ClientError(f"{PRIORITY} is {text[:20]!a}; send an integer from -100 to 100", param=PRIORITY)
+    if int(text) > 0 and not entry.may_set_priority:
+        raise HttpFault(403, f"the API key {entry.key_name!r} may not send {PRIORITY} above 0; leave it out")
     return int(text)
 
 

@@ -2,7 +2,7 @@
 
 Owns the check once a second, and the rule that a failure is logged and changes nothing. Does not know what the files are. A file
 has changed if its place on the disk, its size or its time differs, so a link that points to another file, as Kubernetes does with
-a secret, is also a change.
+a secret, is also a change. So is another owner or another permission: a file that could not be read may be readable now.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def _look_at_one(path: str) -> tuple[int, ...] | None:
         found = os.stat(path)
     except OSError:
         return None
-    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _reload(one: Reloading) -> None:

@@ -7,8 +7,9 @@ what makes a model's tokens.
 from __future__ import annotations
 
 import logging
+import stat
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +19,7 @@ from tlserve import __version__
 from tlserve.access.addresses import AddressLimits
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
-from tlserve.access.keys import KeyRing, global_key, join_keys, parse_keys
+from tlserve.access.keys import ApiKey, KeyRing, global_key, join_keys, parse_keys
 from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import Settings, TelemetrySettings
@@ -68,10 +69,18 @@ def read_keys(settings: AccessSettings) -> KeyRing | None:
     if not (settings.keys_file or settings.api_key):
         return None
     try:
-        in_file = parse_keys(read_toml(Path(settings.keys_file).expanduser())) if settings.keys_file else ()
+        in_file = _keys_in(Path(settings.keys_file).expanduser()) if settings.keys_file else ()
     except SettingsError as error:
         raise SettingsError(tuple(f"access.keys_file: {line}" for line in error.refusals)) from None
     return join_keys(in_file, global_key(settings.api_key) if settings.api_key else None)
+
+
+def _keys_in(path: Path) -> Sequence[ApiKey]:
+    """Return the keys of a file; raises `SettingsError`, also for a file that every user of this machine can write."""
+    keys = parse_keys(read_toml(path))
+    if path.stat().st_mode & stat.S_IWOTH:
+        raise SettingsError((f"{path}: every user of this machine can write to it; take that away with chmod o-w",))
+    return keys
 
 
 def make_door(settings: AccessSettings) -> Door:

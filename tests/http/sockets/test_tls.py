@@ -6,6 +6,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from tlserve.http.exchange import Handler
 from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
+from tlserve.http.sockets.certificate_dates import read_dates
 from tlserve.http.sockets.listener import bound_addresses, open_listeners
 from tlserve.http.sockets.tls import Certificate, TlsListener
 
@@ -317,3 +319,56 @@ async def receive_all(stream: trio.abc.Stream) -> bytes:
         received += data
     await stream.aclose()
     return received
+
+
+# --- dates
+
+
+def issue(made: Certificates, start: datetime, end: datetime) -> None:
+    """Write a certificate that is valid from `start` to `end`."""
+    issued = made.authority.issue_cert("localhost", not_before=start, not_after=end)
+    made.certificate.write_bytes(b"".join(part.bytes() for part in issued.cert_chain_pems))
+    made.key.write_bytes(issued.private_key_pem.bytes())
+
+
+@pytest.mark.spec("HTTP-80")
+@pytest.mark.parametrize(
+    ("start", "end", "words"),
+    [
+        (2020, 2021, "expired at 2021-01-01 00:00:00 UTC; renew it"),
+        (2090, 2091, "not valid before 2090-01-01 00:00:00 UTC"),
+        (1960, 1970, "expired at 1970-01-01"),
+    ],
+)
+def test_a_certificate_outside_its_dates_is_refused(start: int, end: int, words: str, made: Certificates) -> None:
+    issue(made, datetime(start, 1, 1, tzinfo=UTC), datetime(end, 1, 1, tzinfo=UTC))
+    with pytest.raises(SettingsError, match=words) as caught:
+        Certificate(str(made.certificate), str(made.key))
+    assert str(made.certificate) in caught.value.message
+
+
+@pytest.mark.spec("HTTP-80")
+def test_an_expired_certificate_leaves_the_old_one(made: Certificates) -> None:
+    certificate = Certificate(str(made.certificate), str(made.key))
+    before = certificate.context
+    issue(made, datetime(2020, 1, 1, tzinfo=UTC), datetime(2021, 1, 1, tzinfo=UTC))
+    with pytest.raises(SettingsError, match="expired"):
+        certificate.reload()
+    assert certificate.context is before
+
+
+@pytest.mark.spec("HTTP-80")
+@pytest.mark.parametrize("year", [1999, 2049, 2050, 2100])
+def test_the_dates_of_both_forms_are_read(year: int, made: Certificates) -> None:
+    start, end = datetime(1980, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
+    issue(made, start, end)
+    assert read_dates(made.certificate.read_text(encoding="ascii")) == (start, end)
+    assert Certificate(str(made.certificate), str(made.key), clock=lambda: start)
+    assert Certificate(str(made.certificate), str(made.key), clock=lambda: end)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4, 40, 200])
+def test_a_certificate_that_is_cut_has_no_dates(cut: int, made: Certificates) -> None:
+    der = ssl.PEM_cert_to_DER_cert(first_certificate(made))[:cut]
+    with pytest.raises((ValueError, IndexError)):
+        read_dates(ssl.DER_cert_to_PEM_cert(der))

@@ -31,7 +31,8 @@ Vector = NDArray[np.float32]
 
 async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with one vector per input, in order."""
-    priority, header_s = read_priority(exchange.request.headers), read_deadline_s(exchange.request.headers)
+    headers = exchange.request.headers
+    priority, header_s = read_priority(headers, exchange.entry), read_deadline_s(headers)
     incoming = await read_incoming(api, exchange, parse_embeddings)
     served, request = incoming.served, incoming.request
     check_embeds(served)

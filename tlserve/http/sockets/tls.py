@@ -10,10 +10,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
+from collections.abc import Callable
+from datetime import UTC, datetime
 
 import trio
 
 from tlserve.errors import SettingsError
+from tlserve.http.sockets.certificate_dates import fault_of_dates
 from tlserve.http.sockets.stream_listener import AcceptsWaiting
 
 logger = logging.getLogger("tlserve.http")
@@ -24,11 +27,16 @@ _CLEAR_TEXT_ANSWER = (
 )
 
 
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
 class Certificate:
     """A certificate and its key, in the context that new connections get. `key` is empty if it is in the same file."""
 
-    def __init__(self, certificate: str, key: str = "") -> None:
-        """Load the files; raises `SettingsError` with what is wrong with them."""
+    def __init__(self, certificate: str, key: str = "", clock: Callable[[], datetime] = _now) -> None:
+        """Load the files; raises `SettingsError` with what is wrong with them, or if the certificate is not valid now."""
+        self._clock = clock
         self._certificate = certificate
         self._key = key
         self.context = self._load()
@@ -50,7 +58,15 @@ class Certificate:
             context.load_cert_chain(self._certificate, self._key or None, password=_no_password)
         except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
             raise SettingsError((f"tls: {' and '.join(self.paths)}: {_reason(error)}",)) from None
+        if fault := self._fault_of_dates():
+            raise SettingsError((f"tls: {self._certificate}: {fault}",))
         return context
+
+    def _fault_of_dates(self) -> str:
+        try:
+            return fault_of_dates(self._certificate, self._clock())
+        except (OSError, ValueError, IndexError) as error:
+            return f"its dates cannot be read ({error})"
 
 
 def _no_password() -> str:
