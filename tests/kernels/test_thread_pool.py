@@ -1,10 +1,14 @@
 """The pool: every unit once, all ended on return, errors kept."""
 
+import re
 import threading
 
 import pytest
 
-from tlserve.kernels.thread_pool import ThreadPool, available_cores
+from tests.kit.source_tree import CHECKOUT
+from tlserve.config import cgroup
+from tlserve.config.machine import usable_cores
+from tlserve.kernels.thread_pool import ThreadPool
 
 
 @pytest.mark.spec("MOD-9")
@@ -42,4 +46,21 @@ def test_row_chunks_cover_all_rows():
 
 
 def test_no_threads_given_means_one_per_core():
-    assert ThreadPool(0).threads == available_cores() >= 1
+    assert ThreadPool(0).threads == usable_cores() >= 1
+
+
+@pytest.mark.spec("KER-37")
+def test_a_cpu_quota_bounds_the_threads(monkeypatch):
+    monkeypatch.setattr(cgroup, "cpu_quota", lambda *_: 1.5)
+    assert ThreadPool(0).threads == 1
+    assert ThreadPool(3).threads == 3
+
+
+@pytest.mark.spec("KER-37")
+def test_cores_are_counted_in_one_place():
+    counting = {
+        path.relative_to(CHECKOUT).as_posix()
+        for path in (CHECKOUT / "tlserve").rglob("*.py")
+        if re.search(r"cpu_count|sched_getaffinity", path.read_text(encoding="utf-8"))
+    }
+    assert counting == {"tlserve/config/machine.py", "tlserve/bench/report.py"}  # the report describes the machine

@@ -123,7 +123,9 @@ class EngineSettings:
         "stored: weights keep the precision of their file; q8_0: weights of 16 and 32 bits are quantised to 8 bits",
         choices=("stored", "q8_0"),
     )
-    threads: int = setting(0, "threads of the arithmetic; 0: one per core", unit="threads", low=0, high=1024)
+    threads: int = setting(
+        0, "threads of the arithmetic; 0: one per core that the CPU quota allows", unit="threads", low=0, high=1024
+    )
     dialect: str = setting(
         "auto",
         "how the model writes reasoning and tool calls; auto: found from its chat template",

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from time import perf_counter
 
 from tlserve import errors
+from tlserve.config.machine import usable_cores
 from tlserve.engine.blocks.kv_blocks import KvBlocks
 from tlserve.engine.blocks.prefix_cache import make_prefix_cache
 from tlserve.engine.config import EngineConfig
@@ -29,7 +30,6 @@ from tlserve.engine.step_plan import SequenceRows, plan_batch
 from tlserve.engine.step_results import RowsResult, take_draws, take_hidden
 from tlserve.generation import EngineStatistics, Finish, GenerationRequest, PrefillStarted, TokenConstraint
 from tlserve.kernels.interface import Model
-from tlserve.kernels.thread_pool import available_cores
 
 
 class Engine:
@@ -45,7 +45,7 @@ class Engine:
         self.scheduler = Scheduler(config, self.kv, whole=model.spec.bidirectional)
         self._runner = Runner(model, config.kv_blocks, config.block_size)
         self._sampler = make_sampler(
-            model.spec.vocabulary_size, config.sampler_threads or available_cores(), native=config.sampler == "auto"
+            model.spec.vocabulary_size, config.sampler_threads or usable_cores(), native=config.sampler == "auto"
         )
         self._sequences: dict[int, EngineSequence] = {}
         self._keys = 0

@@ -9,28 +9,24 @@ Measured with two cores: 10 us to pass a unit to a thread and back, and 100 to 2
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
+from tlserve.config.machine import usable_cores
+
 Unit = Callable[[], None]
 
 
-def available_cores() -> int:
-    """Return the number of cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
 class ThreadPool:
-    """`threads` threads, the caller's own among them; 0 means one per available core.
+    """`threads` threads, the caller's own among them; 0 means one per core that can be used.
 
     The helpers start with the first phase and end when the pool is dropped.
     """
 
     def __init__(self, threads: int = 0) -> None:
-        self.threads = threads or available_cores()
+        self.threads = threads or usable_cores()
         self._helpers = ThreadPoolExecutor(self.threads - 1, "tlserve-kernels") if self.threads > 1 else None
 
     def run(self, units: Sequence[Unit]) -> None:
