@@ -1,9 +1,15 @@
 """Events that a client has are never repeated, and events that cannot follow them are detected."""
 
+import random
+
 import attrs
 import pytest
 
+from tests.kit.engine import engine_runs
 from tests.kit.engine.hash_backend import VOCABULARY, answer, prompt_logprobs
+from tests.kit.engine.hash_model import HashModel
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
 from tlserve.fleet.head.node_claims import BrokenAnswer
 from tlserve.fleet.head.transcript import Transcript
 from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
@@ -121,3 +127,17 @@ def test_missing_prompt_logprobs_are_a_node_fault():
     transcript.take(second)
     with pytest.raises(BrokenAnswer, match="a token came instead of prompt token 7"):
         transcript.take(TokenEvent(0, 5))
+
+
+@pytest.mark.spec("HEAD-36")
+def test_every_event_of_a_real_engine_is_believed():
+    rng = random.Random(5)
+    beginnings = [engine_runs.ids(rng, 60) for _ in range(3)]
+    engine = Engine(HashModel(), EngineConfig(block_size=4, kv_blocks=60, max_num_seqs=4, max_waiting=200))
+    asked = [engine_runs.random_request(rng, beginnings) for _ in range(150)]
+    keys = [engine.add_request(request, engine_runs.constraint_of(request)) for request in asked]
+    events = engine_runs.run_to_end(engine)
+    for key, request in zip(keys, asked, strict=True):
+        transcript = Transcript(request, engine_runs.VOCABULARY)
+        assert given(transcript, events[key]) == events[key]
+        assert transcript.ended
