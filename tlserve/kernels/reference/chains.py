@@ -102,9 +102,10 @@ def add_once_rounded(product: F64, addend: F32) -> F32:
     No sum below the least normal float32 may be inexact.
     """
     total = product + addend
-    half_way = (total.view(np.int64) & _BELOW_F32) == _HALF_OF_F32
-    if half_way.any():
-        total[half_way] = _to_odd(product[half_way], addend[half_way].astype(np.float64))
+    half_way = np.flatnonzero((total.view(np.int64) & _BELOW_F32) == _HALF_OF_F32)
+    if half_way.size:
+        flat = total.reshape(-1)
+        flat[half_way] = _to_odd(flat[half_way], product.reshape(-1)[half_way], addend.reshape(-1)[half_way])
     return total.astype(np.float32)
 
 
@@ -115,14 +116,16 @@ def fused_multiply_add(a: F32, b: F32, c: F32) -> F32:
     last bit is 1), and then to float32: as float64 has more than two bits to spare, that is the correct rounding.
     Source: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums" (2008); the error of the sum by Knuth's TwoSum.
     """
-    return _to_odd(a.astype(np.float64) * b, c.astype(np.float64)).astype(np.float32)
+    product, addend = a.astype(np.float64) * b, c.astype(np.float64)
+    return _to_odd(product + addend, product, addend).astype(np.float32)
 
 
-def _to_odd(product: F64, addend: F64) -> F64:
-    """Return the sum rounded to odd."""
-    total = product + addend
+def _to_odd(total: F64, product: F64, addend: F64 | F32) -> F64:
+    """Return `total`, which is product + addend rounded to nearest, rounded to odd."""
     part = total - product
     error = (product - (total - part)) + (addend - part)
-    is_even = (total.view(np.int64) & 1) == 0
     inexact = np.isfinite(total) & (error != 0)
+    if not inexact.any():
+        return total
+    is_even = (total.view(np.int64) & 1) == 0
     return np.where(inexact & is_even, np.nextafter(total, np.copysign(np.inf, error)), total)

@@ -20,6 +20,8 @@ F32 = NDArray[np.float32]
 
 _COLUMNS = 2048  # columns made at once, to bound the memory
 _LEAST = np.float32(2.0**-100)  # a block whose values are all smaller is zero: its reciprocal would not be finite
+_CACHED_VALUES = 8192  # of a part of a product in float64, so that each step over it stays in the cache
+_LEAST_COLUMNS = 128
 _GREATEST_INT12 = 2039
 _MOST_INT12 = np.float32(_GREATEST_INT12 * 2.0**104)  # a block with a greater value counts as one that is not finite
 
@@ -89,12 +91,30 @@ def _int8_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
 
 def linear_int12(x: QuantisedRows, weight: BlockMatrix) -> F32:
     """Return the product of rows of 12 bits with a quantised matrix, (R, N)."""
-    parts = [_int12_columns(x, weight, slice(n, n + _COLUMNS)) for n in range(0, len(weight.quants), _COLUMNS)]
+    size = min(_COLUMNS, max(_LEAST_COLUMNS, _CACHED_VALUES // max(1, len(x.q))))
+    parts = [_int12_columns(x, weight, slice(n, n + size)) for n in range(0, len(weight.quants), size)]
     return np.concatenate(parts, axis=1)
 
 
 def _int12_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32:
-    """Return some columns. Where scales change every 16 weights, a sum is of 16; products by the scale are exact in float64.
+    """Return some columns. Where scales change every 16 weights, a sum is of 16; products by the scale are exact in float64."""
+    d, d_sum = x.d.astype(np.float64), x.d_sum.astype(np.float64)
+    scales = weight.scales[columns].T.astype(np.float64)
+    minima = None if weight.minima is None else weight.minima[columns].T.astype(np.float64)
+    sums = _exact_sums(x, weight, columns)
+    total = np.zeros(sums.shape[1:], np.float32)
+    for index, part in enumerate(sums):
+        block = index * len(scales) // len(sums)
+        scaled = d[:, block, None] * scales[block]
+        scaled *= part
+        total = add_once_rounded(scaled, total)
+        if minima is not None:
+            total = add_once_rounded(d_sum[:, block, None] * minima[block], total)
+    return total
+
+
+def _exact_sums(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> NDArray[Any]:
+    """Return the sums of each block, or of each half where scales change so often: (K / 32 or K / 16, R, columns).
 
     The BLAS adds whole numbers: in float32 less than 32 * 2039 * 128 < 2**24, with quants that hold parts of scales in float64.
     """
@@ -103,16 +123,7 @@ def _int12_columns(x: QuantisedRows, weight: BlockMatrix, columns: slice) -> F32
     q = x.q.reshape(len(x.q), x.q.shape[1] * BLOCK // size, size).transpose(1, 0, 2).astype(exact)
     quants: NDArray[Any] = weight.quants[columns].reshape(-1, len(q), size).astype(exact)
     quants -= weight.offset
-    sums: NDArray[Any] = np.matmul(q, quants.transpose(1, 2, 0))  # (K / size, R, columns)
-    total = np.zeros(sums.shape[1:], np.float32)
-    for index, part in enumerate(sums):
-        block = index * size // BLOCK
-        scaled = part * x.d[:, block, None].astype(np.float64)
-        scaled *= weight.scales[columns, block]
-        total = add_once_rounded(scaled, total)
-        if weight.minima is not None:
-            total = add_once_rounded(x.d_sum[:, block, None].astype(np.float64) * weight.minima[columns, block], total)
-    return total
+    return np.asarray(np.matmul(q, quants.transpose(1, 2, 0)))
 
 
 QUANTISE = {"int8": quantise_int8, "int12": quantise_int12}
