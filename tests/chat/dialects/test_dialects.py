@@ -211,6 +211,15 @@ def test_text_that_is_not_a_valid_call_is_complete_content(name, text):
     assert read(name, text) == Read(text)
 
 
+LONG = "9" * 5000
+
+
+@pytest.mark.spec("CHAT-24")
+def test_a_name_that_is_a_number_of_any_length_makes_no_call():
+    text = f'<tool_call>{{"name": {LONG}, "arguments": {{}}}}</tool_call>'
+    assert feed_whole(text, run("hermes")) == feed_by_unit(text, run("hermes")) == Read(text)
+
+
 BROKEN = [
     ("hermes", f"<tool_call>{NOW}}}</tool_call>x", Read("}</tool_call>x", calls=(NOW_CALL,))),
     ("hermes", f"<tool_call>\n<tool_call>\n{NOW}\n</tool_call>", Read("<tool_call>", calls=(NOW_CALL,))),

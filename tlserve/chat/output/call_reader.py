@@ -102,7 +102,7 @@ class CallReader:
     def _end_value(self) -> Sequence[Piece]:
         pieces: Sequence[Piece] = ()
         if self._key == "name" and not self._name:
-            self._name = self._checked_name(json.loads(self._value))
+            self._name = self._checked_name(json.loads(self._value) if self._value[:1] == '"' else None)
             pieces = self._pass(self._arguments) if self._arguments else ()
         elif self._key in _ARGUMENTS and not self.opened:
             self._arguments = self._checked_arguments(self._value)
