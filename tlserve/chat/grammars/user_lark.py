@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterator
 
 import attrs
+import msgspec
 
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.schemas import checked_schema
@@ -71,10 +72,13 @@ class _GrammarCheck:
         return ClientError(words, param=self.field)
 
     def _value(self, at: int) -> tuple[object, int]:
+        """Return the JSON value at `at`, read as strictly as a body (no lone surrogates, no NaN), and its end."""
         try:
-            return _DECODER.raw_decode(self.text, at)
-        except (ValueError, RecursionError) as fault:
-            raise ClientError(f"{self.field}: the text after % is not JSON: {fault}", param=self.field) from None
+            _, end = _DECODER.raw_decode(self.text, at)
+            return msgspec.json.decode(self.text[at:end]), end
+        except (ValueError, RecursionError, msgspec.DecodeError) as fault:
+            reason = str(fault)[:200]
+            raise ClientError(f"{self.field}: the text after % is not JSON: {reason}", param=self.field) from None
 
     def _schema(self, schema: object) -> str:
         name = f"schema_{len(self.schemas)}"
