@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tlserve.config.addresses import Address, parse_address
+from tlserve.config.addresses import Address, parse_address, parse_listen
 from tlserve.errors import SettingsError
 
 
@@ -37,13 +37,14 @@ def test_an_address_is_a_host_and_a_port(text: str, address: Address) -> None:
         (":65536", "from 0 to 65535"),
         (":-1", "from 0 to 65535"),
         (":http", "from 0 to 65535"),
+        ("unix:/a\ud800", "characters that no file name has"),
         (":", "from 0 to 65535"),
         (":\u0661", "from 0 to 65535"),
     ],
 )
 def test_a_refused_address_names_the_remedy(text: str, remedy: str) -> None:
     with pytest.raises(SettingsError) as caught:
-        parse_address(text)
+        parse_listen(text)
     assert repr(text) in caught.value.message
     assert remedy in caught.value.message
 

@@ -180,6 +180,14 @@ def test_a_file_that_cannot_be_read_is_a_refusal(tmp_path: Path) -> None:
     assert "is not UTF-8: byte 2" in refusals(path, {}, [])[0]
 
 
+@pytest.mark.spec("SET-4")
+@pytest.mark.parametrize("value", ["9" * 5000, "[" * 5000, "{a=" * 5000])
+def test_a_file_with_a_value_too_long_or_too_deep_is_a_refusal(tmp_path: Path, value: str) -> None:
+    (refusal,) = refusals(written(tmp_path, f"[engine]\nthreads = {value}\n"), {}, [])
+    assert "cannot be read" in refusal
+    assert len(refusal) < 400
+
+
 def test_an_empty_health_address_switches_the_port_off() -> None:
     assert load_settings(None, {}, [("health_listen", "")]).engine.health_listen == ""
 

@@ -214,6 +214,15 @@ def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
 
 
 @pytest.mark.spec("WIRE-4")
+def test_a_message_nested_more_deeply_than_can_be_read_is_refused() -> None:
+    deep = b"\x93\xa4head\x91" + b"\x83\xa3key" * 5000
+    with pytest.raises(wire.WireRefused, match="cannot be read"):
+        wire.read(bytes((wire.VERSION,)) + deep, wire.Poll)
+    with pytest.raises(wire.WireRefused, match="cannot be read"):
+        wire.result_of(wire.Reply(msgspec.Raw(deep)), wire.Poll)
+
+
+@pytest.mark.spec("WIRE-4")
 @pytest.mark.parametrize(
     "answer",
     [
@@ -222,8 +231,13 @@ def test_bytes_that_are_not_a_message_are_refused(data: bytes) -> None:
         ("i", [(KEY, 0, [(3, PrefillStarted())], None)], (), EngineStatistics(), False),
         ("i", [(KEY, 0, [], wire.Fault("Nothing", "odd"))], (), EngineStatistics(), False),
         ("i", [(KEY, 0, [], wire.Fault("Overloaded", "odd", {"param": 1}))], (), EngineStatistics(), False),
+        ("i", [(KEY, 0, [], wire.Fault("Overloaded", "odd", {"retry_after_s": None}))], (), EngineStatistics(), False),
+        ("i", [(KEY, 0, [], wire.Fault("Refusal", "odd", {"param": 1}))], (), EngineStatistics(), False),
     ],
-    ids=["no such event", "no such event before", "another event", "no such error", "another error's fields"],
+    ids=[
+        *("no such event", "no such event before", "another event", "no such error", "another error's fields"),
+        *("a field of a wrong type", "a name that is a number"),
+    ],
 )
 def test_an_answer_without_a_meaning_is_refused(answer: object) -> None:
     with pytest.raises(wire.WireRefused):

@@ -31,6 +31,6 @@ async def with_model(target: TargetServer) -> TargetServer:
         raise OperatorError(f"{target.url} answers GET /v1/models with {answer.status}; name its model")
     try:
         model = str(msgspec.json.decode(answer.body)["data"][0]["id"])
-    except (msgspec.DecodeError, KeyError, IndexError, TypeError):
+    except (msgspec.DecodeError, RecursionError, KeyError, IndexError, TypeError):
         raise OperatorError(f"{target.url} lists no model; name one") from None
     return attrs.evolve(target, model=model)

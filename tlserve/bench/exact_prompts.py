@@ -68,7 +68,7 @@ async def count_tokens(target: TargetServer, text: str) -> int:
         async with await target.connect() as client:
             answer = await client.request("POST", target.path(TOKENIZE), target.headers, body)
         return int(msgspec.json.decode(answer.body)["count"])
-    except (OSError, ResponseBroken, msgspec.DecodeError, KeyError, TypeError):
+    except (OSError, ResponseBroken, msgspec.DecodeError, RecursionError, KeyError, TypeError):
         raise OperatorError(
             f"{target.url} does not count tokens (POST /v1/tokenize); give a number of words instead of tokens"
         ) from None

@@ -77,7 +77,15 @@ async def ask_nodes(health_address: str) -> list[dict[str, Any]]:
         raise OperatorError(
             f"no head answers at {health_address}: {error or type(error).__name__}; --health-port sets its health port"
         ) from None
-    nodes = json.loads(answer.body).get("fleet")
-    if nodes is None:
+    nodes = _fleet_of(answer.body)
+    if not isinstance(nodes, list):
         raise OperatorError(f"the server at {health_address} is not a fleet head, or is still starting")
-    return list(nodes)
+    return nodes
+
+
+def _fleet_of(body: bytes) -> object:
+    try:
+        document = json.loads(body)
+    except (ValueError, RecursionError):
+        return None
+    return document.get("fleet") if isinstance(document, dict) else None

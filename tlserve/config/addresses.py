@@ -6,6 +6,7 @@ Source: the authority form of RFC 3986 section 3.2, without the user part.
 
 from __future__ import annotations
 
+import os
 import re
 
 import attrs
@@ -51,7 +52,11 @@ def _parse_unix(text: str) -> UnixAddress:
     path = text.removeprefix(UNIX)
     if not path.startswith("/") or "\0" in path or path.endswith("/"):
         raise _refused(text, "write the whole path of the socket, such as 'unix:/run/tlserve.sock'")
-    if len(path.encode()) > LONGEST_UNIX_PATH_BYTES:
+    try:
+        path_bytes = len(os.fsencode(path))
+    except UnicodeEncodeError:
+        raise _refused(text, "the path of the socket has characters that no file name has") from None
+    if path_bytes > LONGEST_UNIX_PATH_BYTES:
         raise _refused(text, f"the path of a Unix socket has at most {LONGEST_UNIX_PATH_BYTES} bytes")
     return UnixAddress(path)
 

@@ -23,4 +23,6 @@ def read_toml(path: Path) -> dict[str, Any]:
         reason = f"is not UTF-8: byte {error.start}"
     except tomli.TOMLDecodeError as error:
         reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
+    except (ValueError, RecursionError) as error:  # a number with thousands of digits, or hundreds of nested lists
+        reason = f"cannot be read: {str(error)[:200]}"
     raise SettingsError((f"{path}: {reason}",))

@@ -12,6 +12,7 @@ Source: the MessagePack specification.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import UnionType
 from typing import Any, TypeVar
 
 import msgspec
@@ -31,6 +32,7 @@ class WireRefused(link.NodeLost):
 
 
 _encoder = msgspec.msgpack.Encoder()
+_UNREADABLE = (msgspec.MsgspecError, RecursionError)
 
 
 def write(message: object) -> bytes:
@@ -44,7 +46,7 @@ def read(data: bytes, kind: type[T]) -> T:
         raise WireRefused(_other_version(data))
     try:
         return _decoder(kind).decode(memoryview(data)[1:])
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise WireRefused(f"a fleet message cannot be read: {error}") from None
 
 
@@ -96,6 +98,8 @@ class Cancel(msgspec.Struct, array_like=True, frozen=True):
 
 _PARAM_CODE, _PARAM, _RETRY = ("param", "code"), ("param",), ("retry_after_s",)
 
+_FIELD_TYPES: Mapping[str, type | UnionType] = {"param": str | None, "code": str | None, "retry_after_s": int}
+
 CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     errors.ClientError: _PARAM_CODE,
     errors.Refusal: _PARAM,
@@ -141,10 +145,13 @@ def _fits(fault: Fault) -> bool:
 
 
 def error_of(fault: Fault) -> errors.TlserveError:
-    """Return the error of a fault; raises `WireRefused` for one that is not known here."""
+    """Return the error of a fault; raises `WireRefused` for one that is not known here, or has other fields."""
     kind = _BY_NAME.get(fault.kind)
     if kind is None or set(fault.fields) != set(CARRIED[kind]) or not _fits(fault):
         raise WireRefused(f"the node failed with an unknown error, {fault.kind}: {fault.message}")
+    for name, value in fault.fields.items():
+        if not isinstance(value, _FIELD_TYPES[name]):
+            raise WireRefused(f"the node failed with an error whose {name} is of a wrong type: {fault.message}")
     return kind(fault.message, **fault.fields)
 
 
@@ -169,7 +176,7 @@ def result_of(reply: Reply, kind: type[T]) -> T:
         raise error_of(reply.fault)
     try:
         return _decoder(kind).decode(reply.result)
-    except msgspec.MsgspecError as error:
+    except _UNREADABLE as error:
         raise WireRefused(f"a fleet answer cannot be read: {error}") from None
 
 
@@ -219,7 +226,7 @@ def poll_reply_of(answer: PollAnswer) -> link.PollReply:
     """Return the reply of an answer; raises `WireRefused`."""
     try:
         sessions = tuple(_session_of(events) for events in answer.sessions)
-    except (msgspec.MsgspecError, KeyError) as error:
+    except (*_UNREADABLE, KeyError) as error:
         raise WireRefused(f"a fleet event cannot be read: {error}") from None
     return link.PollReply(
         incarnation=answer.incarnation,

@@ -104,7 +104,7 @@ async def list_models(server: ChatServer) -> list[str]:
         raise AnswerFailed(refusal(answer, server.key))
     try:
         return [str(entry["id"]) for entry in json.loads(answer.body)["data"]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError) as error:
         raise AnswerFailed("this server does not speak the OpenAI API: its /v1/models is not a list") from error
 
 
@@ -141,7 +141,7 @@ async def _read(answer: ResponseStream, show: Callable[[str], None]) -> tuple[st
 def _chunk(data: bytes) -> dict[str, Any]:
     try:
         chunk = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
         chunk = None
     if not isinstance(chunk, dict):
         raise AnswerFailed("the server sent data that is not a chunk of an answer")
@@ -160,7 +160,7 @@ def refusal(answer: HttpResponse, key: str = "") -> str:
 def _said(answer: HttpResponse) -> str:
     try:
         words = _words(json.loads(answer.body))
-    except ValueError:
+    except (ValueError, RecursionError):
         words = None
     return words or f"the server answered {answer.status}: {answer.body[:200].decode(errors='replace')}".rstrip(": ")
 

@@ -109,7 +109,7 @@ def _value(text: str) -> object:
     """Return the text as a JSON value, or the text itself if it is not JSON."""
     try:
         value: object = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return text
     return value
 

@@ -124,7 +124,7 @@ async def _records(process: trio.Process) -> AsyncIterator[Mapping[str, object]]
 def _record(line: bytes) -> Mapping[str, object]:
     try:
         record = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         record = None
     return record if isinstance(record, dict) else {"message": line.decode("utf-8", "replace")}
 
