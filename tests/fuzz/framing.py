@@ -182,12 +182,12 @@ def fuzz(seed: int, numbers: Sequence[int]) -> list[Failure]:
     return trio.run(Talker(seed).run, numbers, clock=MockClock(autojump_threshold=0))
 
 
-def main() -> int:
+def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.framing", description="Fuzz the framing of HTTP.")
     parser.add_argument("--inputs", type=int, default=100_000, help="messages to say")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", type=int, help="the number of one conversation")
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     batches = [[arguments.only]] if arguments.only is not None else numbers_for(arguments.seed, arguments.inputs)
     failures = [failure for batch in batches for failure in fuzz(arguments.seed, batch)]
     for failure in failures[:10]:
