@@ -1,4 +1,4 @@
-"""Search for input that breaks the server: `python -m tests.fuzz parsers|framing`, from the root of the repository.
+"""Search for input that breaks the server: `python -m tests.fuzz parsers|sockets|framing`, from the root of the repository.
 
 `--help` after one of them lists its options.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-SEARCHES = {"parsers": "tests.fuzz.parsers.search", "framing": "tests.fuzz.framing"}
+SEARCHES = {"sockets": "tests.fuzz.sockets", "parsers": "tests.fuzz.parsers.search", "framing": "tests.fuzz.framing"}
 
 
 def main() -> int:

@@ -24,6 +24,7 @@ from multiprocessing.connection import Connection
 
 import attrs
 
+from tests.fuzz.faults import shown
 from tests.fuzz.parsers import file_targets, message_targets, text_targets
 from tests.fuzz.parsers.target import Target
 
@@ -47,12 +48,6 @@ class Fault:
     def __str__(self) -> str:
         replay = f"python -m tests.fuzz parsers --target {self.target} --seed {self.seed} --only {self.number}"
         return f"{self.target}: {self.reason}\n  input {self.shown}\n  again by {replay}"
-
-
-def shown(given: object) -> str:
-    """Return an input for a person, without the middle of a long one."""
-    text = repr(given)
-    return text if len(text) <= 600 else f"{text[:400]} ... {text[-150:]} ({len(text)} characters)"
 
 
 # --- one process ---------------------------------------------------------------------------------------------------------
