@@ -15,6 +15,7 @@ from tests.fuzz.parsers.target import Target
 from tests.fuzz.parsers.text_targets import schema
 from tlserve import generation
 from tlserve.access.credentials import authenticate
+from tlserve.access.door import Entry
 from tlserve.access.keys import KeyRing, global_key
 from tlserve.access.request_id import choose_request_id
 from tlserve.config.addresses import parse_address, parse_listen
@@ -166,7 +167,7 @@ def use_fields(given: list[tuple[str, str]]) -> None:
     trace_id_of(headers.get("traceparent"))
     with contextlib.suppress(HttpFault):
         authenticate(_RING, headers, 0.0)
-    read_generation_headers(headers)
+    read_generation_headers(headers, Entry(may_set_priority=True))
 
 
 def address(rng: random.Random) -> str:
