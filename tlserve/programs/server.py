@@ -236,7 +236,7 @@ class _ServerLife:
         """Return the servers whose listening sockets have another owner: the next process, or a supervisor."""
         self._notify(STOPPING)
         if self._is_handed_over:
-            return [server, self._health]
+            return [self._health, server]
         return [server] if self._entrance.lives_on else []
 
     async def _wait_answered(self) -> None:
