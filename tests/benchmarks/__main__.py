@@ -1,4 +1,4 @@
-"""The maintainers' benchmarks: `python -m tests.benchmarks engine|http|table|fleet|restarts`, from the root of the repository.
+"""The maintainers' benchmarks: `python -m tests.benchmarks BENCHMARK`, from the root of the repository.
 
 `tests/benchmarks/README.md` explains each of them and every field of their JSON documents.
 """
@@ -13,6 +13,7 @@ from tests.benchmarks.engine import command as engine
 from tests.benchmarks.fleet import command as fleet
 from tests.benchmarks.http import command as http
 from tests.benchmarks.restarts import command as restarts
+from tests.benchmarks.soak import command as soak
 from tests.benchmarks.table import command as table
 from tlserve.cli.exit_codes import exit_code_of, fault_lines
 from tlserve.cli.parser import OneLineParser
@@ -25,6 +26,7 @@ BENCHMARKS: dict[str, tuple[ModuleType, str]] = {
     "table": (table, "compare tlserve with the servers and programs of --peers: the table of performance"),
     "fleet": (fleet, "measure heads and nodes on this machine"),
     "restarts": (restarts, "replace a server again and again under load, and count what clients notice"),
+    "soak": (soak, "send a mixed load with faults for a long time, and report what the server holds afterwards"),
 }
 
 
