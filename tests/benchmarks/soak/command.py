@@ -81,6 +81,7 @@ async def _soak(
             await _visit_for(part_s, visitors, arguments, random.Random(f"{seed} {part}"))
             await trio.sleep(REST_S)
             readings.append(await read((part + 1) * part_s / 60))
+            print(readings[-1], file=sys.stderr, flush=True)
             done()
     return tally, readings
 

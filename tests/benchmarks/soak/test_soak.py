@@ -47,7 +47,7 @@ def test_caches_and_small_changes_are_not_growth(change):
 
 @pytest.mark.slow
 def test_a_short_soak_leaves_nothing(capsys):
-    assert main("soak --minutes 0.2 --readings 3 --rest-ms 10 --json".split()) == 0
+    assert main(["soak", "--minutes", "0.2", "--readings", "3", "--rest-ms", "10", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     assert report["schema"] == "tlserve.bench.soak/1"
     assert report["verdict"] == []

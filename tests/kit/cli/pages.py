@@ -5,7 +5,7 @@
     ```sh              is run to its end
     ```python          is run to its end
     ```python FILE     becomes a file; one that is named test_... is then run by pytest
-    ```toml FILE       becomes a file, and so does `yaml FILE`
+    ```toml FILE       becomes a file, and so do `yaml FILE`, `ini FILE` and `dockerfile FILE`
     ```text            is the exact output of the block before it
     ```text like       is an example of the output; not compared
     ```sh once         needs the internet or its own machine: not run here
@@ -81,7 +81,7 @@ class Reader:
                 self._said = self._run("bash", "-euo", "pipefail", "-c", block.text)
             case "python", "":
                 self._said = self._run(sys.executable, "-c", block.text)
-            case (("python" | "toml" | "yaml"), file) if file:
+            case (("python" | "toml" | "yaml" | "ini" | "dockerfile"), file) if file:
                 self._write(file, block.text)
             case "text", "":
                 assert self._said == block.text
