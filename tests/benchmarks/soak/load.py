@@ -74,7 +74,7 @@ class Visitors:
             return f"left a {answer.status}"
 
     async def write_garbage(self, chance: random.Random) -> str:
-        """Send bytes that are no request."""
+        """Send bytes that cannot be a request."""
         beginning = chance.choice((b"", b"POST /v1/chat/completions HTTP/1.1\r\n", b"GET / HTTP/1.1\r\nHost: \xff\r\n"))
         async with await self.target.connect() as client:
             await client.stream.send_all(beginning + chance.randbytes(chance.randrange(1, 2000)) + b"\r\n\r\n")
