@@ -1,6 +1,7 @@
 """The command line: what each command starts, the form of faults, and a quick start."""
 
 import argparse
+import errno
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from tests.kit.source_tree import CHECKOUT
 from tlserve import __version__, errors
 from tlserve.cli import main, trio_run
 from tlserve.cli.commands import COMMANDS
-from tlserve.cli.exit_codes import exit_code_of, fault_lines
+from tlserve.cli.exit_codes import exit_code_of, fault_lines, machine_fault
 from tlserve.config.load import load_settings
 from tlserve.config.settings import Settings
 
@@ -246,3 +247,28 @@ def test_the_exit_codes_are_documented() -> None:
         errors.DownloadFailed,
     ):
         assert f"| {exit_code_of(fault('x'))} | `{fault.__name__}` |" in documented
+
+
+@pytest.mark.parametrize(
+    ("output", "code", "line"),
+    [(">/dev/full", 10, "tlserve: No space left on device\n"), (">&-", 0, "")],
+)
+@pytest.mark.parametrize("arguments", ["--version", "check-config", "models --json"])
+def test_an_output_that_cannot_be_written_is_one_line(arguments, output, code, line):
+    command = f"{sys.executable} -m tlserve {arguments} {output}"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (code, line)
+
+
+@pytest.mark.parametrize(
+    ("fault", "line"),
+    [
+        (OSError(errno.EACCES, "", "/cache"), "/cache: Permission denied"),
+        (OSError(errno.EROFS, "", "/cache/x"), "/cache/x: Read-only file system"),
+        (OSError(errno.ENOSPC, ""), "No space left on device"),
+        (MemoryError("9 GB"), "there is not enough memory: 9 GB; use a smaller model or engine.kv_memory_bytes"),
+        (OSError(errno.EBADF, ""), ""),
+    ],
+)
+def test_what_the_machine_refuses_is_one_line_and_a_defect_is_not(fault, line):
+    assert machine_fault(fault) == line

@@ -6,6 +6,7 @@ numpy, trio and rich only if it needs them.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
@@ -15,7 +16,7 @@ from tlserve import __version__
 from tlserve.cli import exit_codes
 from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND
 from tlserve.cli.parser import OneLineParser
-from tlserve.errors import TlserveError, single_cause
+from tlserve.errors import OperatorError, TlserveError, single_cause
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -23,16 +24,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         code = _dispatch(arguments)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: it was closed before the start, and print does nothing
+            sys.stdout.flush()
         return code
     except BrokenPipeError:
         return _leave_pipe()
-    except (TlserveError, KeyboardInterrupt, BaseExceptionGroup) as error:
+    except (TlserveError, KeyboardInterrupt, BaseExceptionGroup, OSError, MemoryError) as error:
         cause = single_cause(error)
         if isinstance(cause, KeyboardInterrupt):
             return _report(("interrupted",), exit_codes.INTERRUPTED)
         if isinstance(cause, TlserveError):
             return _report(exit_codes.fault_lines(cause), exit_codes.exit_code_of(cause))
+        if isinstance(cause, OSError | MemoryError) and (line := exit_codes.machine_fault(cause)):
+            _drop_output()
+            return _report((line,), exit_codes.exit_code_of(OperatorError("")))
         raise
 
 
@@ -80,8 +85,14 @@ def _unknown(name: str) -> str:
 
 def _leave_pipe() -> int:
     """Stop printing into a closed pipe (`tlserve check-config | head`), which is not an error."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # so that Python's own last flush does not fail
+    _drop_output()
     return exit_codes.PIPE_CLOSED
+
+
+def _drop_output() -> None:
+    """Discard the output that was not written, so that Python's own last flush does not fail."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # it is closed, or not a file
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _report(lines: tuple[str, ...], code: int) -> int:

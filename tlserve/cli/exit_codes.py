@@ -6,6 +6,9 @@ program: Python prints its traceback and exits with 1.
 
 from __future__ import annotations
 
+import errno
+import os
+
 from tlserve import errors
 
 DONE = 0
@@ -27,6 +30,32 @@ _CODES: dict[type[errors.TlserveError], int] = {
     errors.OperatorError: 10,
     errors.TlserveError: DEFECT,
 }
+
+
+_OF_THE_MACHINE = frozenset(
+    {
+        errno.EACCES,
+        errno.EPERM,
+        errno.EROFS,
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EFBIG,
+        errno.EIO,
+        errno.ENOMEM,
+        errno.EMFILE,
+        errno.ENFILE,
+    }
+)
+
+
+def machine_fault(fault: OSError | MemoryError) -> str:
+    """Return the line for what the machine refuses: a full disk, a permission, memory; "" for what may be a defect."""
+    if isinstance(fault, MemoryError):
+        return f"there is not enough memory{f': {fault}' if str(fault) else ''}; use a smaller model or engine.kv_memory_bytes"
+    if fault.errno not in _OF_THE_MACHINE:
+        return ""
+    place = f"{fault.filename}: " if fault.filename is not None else ""
+    return f"{place}{os.strerror(fault.errno)}"
 
 
 def exit_code_of(fault: errors.TlserveError) -> int:
