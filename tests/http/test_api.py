@@ -113,10 +113,16 @@ async def test_two_requests_under_one_id_are_two_requests(autojump_clock: MockCl
 
 
 class WaitingTokenizer(ByteTokenizer):
-    """A tokenizer that works on a large text until the test lets it continue; otherwise it fails the test."""
+    """A tokenizer that works on a large text until the test lets it continue; otherwise it fails the test.
+
+    One of its tokens spells a megabyte, so that the length of a text alone does not show that it is too long.
+    """
 
     def __init__(self) -> None:
         self.works, self.may_go_on = threading.Event(), threading.Event()
+
+    def token_spelling(self, token: int) -> bytes:
+        return b"\0" * (1 << 20) if token == 0 else super().token_spelling(token)
 
     def encode(self, text: str) -> list[int]:
         if len(text) > 100_000:
