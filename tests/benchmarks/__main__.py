@@ -1,4 +1,4 @@
-"""The maintainers' benchmarks: `python -m tests.benchmarks BENCHMARK`, from the root of the repository.
+"""The maintainers' benchmarks: `python -m tests.benchmarks NAME`, from the root of the repository.
 
 `tests/benchmarks/README.md` explains each of them and every field of their JSON documents.
 """
@@ -11,6 +11,7 @@ from types import ModuleType
 
 from tests.benchmarks.engine import command as engine
 from tests.benchmarks.fleet import command as fleet
+from tests.benchmarks.hostile import command as hostile
 from tests.benchmarks.http import command as http
 from tests.benchmarks.restarts import command as restarts
 from tests.benchmarks.soak import command as soak
@@ -27,6 +28,7 @@ BENCHMARKS: dict[str, tuple[ModuleType, str]] = {
     "fleet": (fleet, "measure heads and nodes on this machine"),
     "restarts": (restarts, "replace a server again and again under load, and count what clients notice"),
     "soak": (soak, "send a mixed load with faults for a long time, and report what the server holds afterwards"),
+    "hostile": (hostile, "measure what hostile schemas cost a server and its other streams"),
 }
 
 

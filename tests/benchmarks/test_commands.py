@@ -82,3 +82,13 @@ def test_arguments_that_make_no_sense_are_refused(options, capsys):
     with pytest.raises(SystemExit):
         main(options.split())
     assert "tlserve: " in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_hostile_schemas_and_their_streams_are_measured(capsys):
+    report = measure(capsys, "hostile --model succ --count 3 --streams 1 --warm-s 0.5")
+    assert report["schema"] == "tlserve.bench.hostile/1"
+    assert [sent["kind"] for sent in report["sent"]] == ["optional", "counted", "multiple"]
+    assert {sent["status"] for sent in report["sent"]} <= {200, 400}
+    assert report["worst_cpu_s"] > 0
+    assert report["p99_ratio"] == pytest.approx(report["hostile_p99_ms"] / report["quiet_p99_ms"])

@@ -1,6 +1,7 @@
 """Every mutant still applies to the sources and names a test that exists, so that no refactoring breaks one unnoticed."""
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 import attrs
@@ -8,6 +9,7 @@ import pytest
 
 from tests.kit.source_tree import CHECKOUT, test_names
 from tests.mutants.run import Mutant, Verdict, mutants, run_tests
+from tests.simulation.mutants.run import AREAS, defect_of, simulation_mutants
 
 HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@.*$", re.MULTILINE)
 FILE = re.compile(r"^--- a/(?P<path>\S+)$", re.MULTILINE)
@@ -38,7 +40,7 @@ def misfits(patch: str, source: str) -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("mutant", mutants(), ids=lambda mutant: mutant.name)
+@pytest.mark.parametrize("mutant", [*mutants(), *simulation_mutants()], ids=lambda mutant: mutant.name)
 def test_the_patch_of_every_mutant_applies_to_the_sources(mutant: Mutant) -> None:
     patch = mutant.path.read_text(encoding="utf-8")
     (path,) = FILE.findall(patch)
@@ -56,6 +58,13 @@ def test_every_mutant_names_an_existing_test_and_its_fault(mutant: Mutant) -> No
 def test_there_is_one_mutant_for_each_pitfall_and_some_for_exactness() -> None:
     pitfalls = [f"s{number:02}_" for number in range(1, 17)]
     assert [mutant.name[:4] for mutant in mutants()] == [*pitfalls, "x01_", "x02_", "x03_"]
+
+
+def test_the_simulation_has_eight_mutants_of_each_area_or_more() -> None:
+    assert all(defect_of(mutant) for mutant in simulation_mutants())
+    areas = Counter(mutant.name.partition("_")[0] for mutant in simulation_mutants())
+    assert set(areas) == set(AREAS)
+    assert min(areas.values()) >= 8
 
 
 def test_a_hunk_that_does_not_apply_is_detected() -> None:

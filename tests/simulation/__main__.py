@@ -18,6 +18,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from tests.simulation.plan import make_plan
 from tests.simulation.search import Selection, find, judged
 
 
@@ -31,8 +32,10 @@ def main() -> int:
     began = time.monotonic()
     first = random.randrange(1 << 40)
     seeds: Iterable[int] = range(*arguments.seeds) if arguments.seeds else itertools.count(first)
+    if arguments.fleet:
+        seeds = (seed for seed in seeds if (plan := make_plan(seed)).nodes and plan.faults)
     print(f"from seed {arguments.seeds[0] if arguments.seeds else first}", flush=True)
-    played, finding = find(seeds, limit_s=60 * arguments.minutes)
+    played, finding = find(seeds, limit_s=60 * arguments.minutes, small=not arguments.whole)
     took_s = time.monotonic() - began
     print(f"{played} runs in {took_s:.0f} s, {played / took_s:.1f} a second: {'one failed' if finding else 'all good'}")
     if finding is not None:
@@ -47,6 +50,8 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=1.0, help="how long to play new seeds (default 1)")
     for name in ("clients", "faults", "stops"):
         parser.add_argument(f"--{name}", type=numbers, help=f"play only these {name} of the seed, or none")
+    parser.add_argument("--fleet", action="store_true", help="leave out the seeds that have no fleet with faults")
+    parser.add_argument("--whole", action="store_true", help="do not make a failing run small")
     parser.add_argument("--logs", action="store_true", help="show the server's log")
     return parser.parse_args()
 

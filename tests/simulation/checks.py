@@ -17,6 +17,9 @@ from tests.simulation.loop_backend import VOCABULARY
 from tests.simulation.plan import KEYS
 from tests.simulation.world import Run, requests_of
 from tlserve.generation import Finish, GenerationRequest
+from tlserve.lifecycle.drain import CUT_GRACE_S
+
+MOMENT_S = 0.1
 
 REFUSALS = {400, 401, 403, 404, 408, 413, 429, 431, 500, 503, 504}
 """Statuses with which a request may end without an answer; 500 only where an engine failed."""
@@ -26,7 +29,7 @@ def problems(run: Run) -> list[str]:
     """Return all that does not hold, in plain sentences; empty for a good run."""
     if run.hung:
         return ["the run did not end"]
-    checks = (_ends, _texts, _tenants, _nothing_left, _records, _exit)
+    checks = (_ends, _texts, _tenants, _nothing_left, _records, _drain, _exit)
     return [problem for check in checks for problem in check(run)]
 
 
@@ -207,6 +210,21 @@ def _records(run: Run) -> Iterator[str]:
 def _cut_reader(played: Played) -> int | None:
     """Return the status in the log of a client that was cut because it read too slowly: it can still find all in its buffer."""
     return 499 if played.client.manner == "slow_reader" else None
+
+
+# --- the drain ends in time, and admits nothing
+
+
+def _drain(run: Run) -> Iterator[str]:
+    if run.stopped_at is None:
+        return
+    longest_s = run.plan.http.drain_timeout_ms / 1000 + CUT_GRACE_S
+    if run.ended_at > run.stopped_at + longest_s + MOMENT_S:
+        yield f"the drain took {run.ended_at - run.stopped_at:.2f} s, and may take {longest_s:.2f}"
+    for backend in run.backends if not run.plan.nodes else ():  # a fleet may move its sessions during a drain
+        late = [name for name, at in backend.admitted_at.items() if at > run.stopped_at]
+        if late:
+            yield f"admitted after the stop: {late}"
 
 
 # --- the exit code

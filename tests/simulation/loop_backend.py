@@ -6,7 +6,8 @@ Only the thread is replaced: commands wait in the real mailbox, the real `Engine
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import trio
 
@@ -14,7 +15,7 @@ from tests.kit.engine.block_invariants import check_blocks
 from tests.kit.engine.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.generation import BackendInfo, GenerationRequest
+from tlserve.generation import BackendInfo, GenerationRequest, TokenStream
 from tlserve.worker.engine_thread import Command, EngineThread, Report
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 from tlserve.worker.mailbox import Mailbox
@@ -59,16 +60,20 @@ class LoopBackend(LocalBackend):
         self._thread = EngineThread(self.engine, self._mailbox)
         self.slots = config.max_num_seqs
         self.requests: list[GenerationRequest] = []
+        self.admitted_at: dict[str, float] = {}
         self._step_s = step_s
         self._held = trio.Event()
         self._held.set()
         self._is_broken = False
         self.is_over = False
 
-    def generate(self, request: GenerationRequest):
-        """Serve `request`, and remember it."""
+    @asynccontextmanager
+    async def generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
+        """Serve `request`; remember it, and when it was admitted."""
         self.requests.append(request)
-        return super().generate(request)
+        async with super().generate(request) as tokens:
+            self.admitted_at[request.request_id] = trio.current_time()
+            yield tokens
 
     # --- faults
 

@@ -132,12 +132,13 @@ class _Drawing:
 
     def _engine(self) -> EngineConfig:
         rng = self.rng
+        block_size = rng.choice((1, 4, 16))
         return EngineConfig(
             max_num_seqs=rng.randint(1, 6),
             max_waiting=rng.randint(0, 6),
             prefill_chunk=rng.choice((0, 4, 16, 64)),
-            block_size=rng.choice((1, 4, 16)),
-            kv_blocks=rng.choice((160, 512)),
+            block_size=block_size,
+            kv_blocks=rng.choice((160, 512)) // block_size,  # so few that sequences are preempted
             prefix_cache=rng.choice(("none", "hash", "radix")),
             speculative=rng.choice(("none", "prompt_lookup")),
             sampler="numpy",

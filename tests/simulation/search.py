@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
-from tests.simulation.checks import problems
+from tests.simulation.checks import problems as problems_of
 from tests.simulation.plan import Plan, make_plan
 from tests.simulation.world import simulate
 
@@ -64,7 +64,7 @@ def without(numbers: tuple[int, ...], number: int) -> tuple[int, ...]:
 def judged(plan: Plan) -> list[str]:
     """Play `plan` and return what does not hold; an exception that leaves the run is a problem as well."""
     try:
-        return problems(simulate(plan))
+        return problems_of(simulate(plan))
     except Exception as error:
         return [f"the run raised {error!r}"]
 
@@ -89,15 +89,18 @@ class Finding:
         return "\n".join([self.selection.command(), *(f"    {problem}" for problem in self.problems)])
 
 
-def find(seeds: Iterable[int], *, limit_s: float = float("inf")) -> tuple[int, Finding | None]:
-    """Play `seeds` for at most `limit_s`; return how many were played, and the first one that fails."""
+def find(seeds: Iterable[int], *, limit_s: float = float("inf"), small: bool = True) -> tuple[int, Finding | None]:
+    """Play `seeds` for at most `limit_s`; return how many were played, and the first one that fails, made small or whole."""
     began, played = time.monotonic(), 0
     for seed in seeds:
         if time.monotonic() - began > limit_s:
             break
         played += 1
         selection = Selection.whole(seed)
-        if judged(selection.plan()):
-            small = shrink(selection)
-            return played, Finding(small, judged(small.plan()))
+        problems = judged(selection.plan())
+        if problems and small:
+            selection = shrink(selection)
+            problems = judged(selection.plan())
+        if problems:
+            return played, Finding(selection, problems)
     return played, None

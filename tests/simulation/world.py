@@ -62,6 +62,7 @@ class Run:
     server: Server | None = None
     door: Door | None = None
     stopped_at: float | None = None
+    ended_at: float = 0.0
 
 
 def simulate(plan: Plan) -> Run:
@@ -124,6 +125,7 @@ class _World:
                 nursery.start_soon(self._stop_at, at)
             end = ServerEnd(server, [backend], None)
             self._run.exit_code = await end.run(self._drain, self._all_answered.wait)
+            self._run.ended_at = trio.current_time()
             nursery.cancel_scope.cancel()
 
     def _server(self, backend: LoopBackend | FleetBackend) -> Server:
