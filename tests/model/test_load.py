@@ -312,7 +312,7 @@ def test_the_real_model_describes_itself(smol_path):
     spec = loaded.model.spec
     assert (spec.architecture, spec.vocabulary_size, spec.hidden_size) == ("llama", 49152, 576)
     assert (spec.context_tokens, spec.kv_bytes_per_token) == (8192, 23_040)
-    assert (loaded.bos_id, loaded.eos_ids) == (1, {2})
+    assert (loaded.bos_id, loaded.eos_ids) == (1, {0, 2, 4})
     assert "<|im_start|>" in (loaded.chat_template or "")
     assert loaded.description.startswith("Smollm2 135M")
     assert "135M parameters" in loaded.description

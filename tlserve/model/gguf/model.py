@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tlserve.errors import ModelRefused
+from tlserve.model.gguf.end_tokens import end_tokens, named_token
 from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.llama.build import build_llama
 from tlserve.model.llama.expected_tensors import expected_shapes
@@ -19,8 +20,6 @@ from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_sidecar
 
 EMBEDDING = "token_embd.weight"
-# The tokens that end an answer: the end of a text and, in families that have them, the end of a turn or of a message.
-_EOS_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 
 
 def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
@@ -48,28 +47,17 @@ def _shape(file: GgufFile, options: LoadOptions) -> LlamaShape:
 
 def _front(path: Path, metadata: Mapping[str, object], shape: LlamaShape) -> ModelFront:
     sidecar = read_sidecar(path.parent, shape.vocabulary)
-    eos = [_token(metadata, key, shape.vocabulary) for key in _EOS_KEYS]
     return ModelFront(
         metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
-        eos_ids=sidecar.eos_ids.union(token for token in eos if token is not None),
-        bos_id=_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
+        eos_ids=sidecar.eos_ids | end_tokens(metadata, shape.vocabulary),
+        bos_id=named_token(metadata, "tokenizer.ggml.bos_token_id", shape.vocabulary),
         context_tokens=shape.context_tokens,
         name=_text(metadata, "general.name") or path.stem,
         description=_describe(metadata, shape, path),
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )
-
-
-def _token(metadata: Mapping[str, object], key: str, vocabulary: int) -> int | None:
-    """Return the token id under `key`, None where there is none; refuses one outside the vocabulary."""
-    value = metadata.get(key)
-    if value is None:
-        return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
-        raise ModelRefused(f"{key} must be an id below {vocabulary}, not {value!r:.40}")
-    return value
 
 
 def _text(metadata: Mapping[str, object], key: str) -> str:
