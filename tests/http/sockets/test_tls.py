@@ -331,7 +331,7 @@ def issue(made: Certificates, start: datetime, end: datetime) -> None:
     made.key.write_bytes(issued.private_key_pem.bytes())
 
 
-@pytest.mark.spec("HTTP-80")
+@pytest.mark.spec("HTTP-81")
 @pytest.mark.parametrize(
     ("start", "end", "words"),
     [
@@ -347,7 +347,7 @@ def test_a_certificate_outside_its_dates_is_refused(start: int, end: int, words:
     assert str(made.certificate) in caught.value.message
 
 
-@pytest.mark.spec("HTTP-80")
+@pytest.mark.spec("HTTP-81")
 def test_an_expired_certificate_leaves_the_old_one(made: Certificates) -> None:
     certificate = Certificate(str(made.certificate), str(made.key))
     before = certificate.context
@@ -357,7 +357,7 @@ def test_an_expired_certificate_leaves_the_old_one(made: Certificates) -> None:
     assert certificate.context is before
 
 
-@pytest.mark.spec("HTTP-80")
+@pytest.mark.spec("HTTP-81")
 @pytest.mark.parametrize("year", [1999, 2049, 2050, 2100])
 def test_the_dates_of_both_forms_are_read(year: int, made: Certificates) -> None:
     start, end = datetime(1980, 1, 2, 3, 4, 5, tzinfo=UTC), datetime(year, 12, 31, 23, 59, 59, tzinfo=UTC)
