@@ -237,6 +237,11 @@ def test_calls_that_would_read_outside_an_array_are_refused():
         (row[:56] + b"\xff" * 32 + bytes(8), starts, logits, b""),  # about a token, but not how likely it is
         (struct.pack("=d", -1) + row[8:], starts, logits, b""),  # a temperature
         (struct.pack("=d", math.nan) + row[8:], starts, logits, b""),
+        # about a token far below 0, whose lower half is above the vocabulary
+        (row[:88] + struct.pack("=q", -(1 << 40) + (1 << 30)), starts, logits, b""),
+        (row[:8] + struct.pack("=d", 0) + row[16:], starts, logits, b""),  # a top_p
+        (row[:8] + struct.pack("=d", math.nan) + row[16:], starts, logits, b""),
+        (row[:16] + struct.pack("=d", 1.5) + row[24:], starts, logits, b""),  # a min_p
     ):
         with pytest.raises(ValueError, match=r"\w{3}"):
             native.draw(*wrong, [])

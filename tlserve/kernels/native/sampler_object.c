@@ -77,9 +77,11 @@ static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssiz
     if (row->logprobs > c->vocabulary) return refuse("a row requests more log-probabilities than there are tokens");
     if (row->mask >= masks) return refuse("a row names a mask that does not exist");
     if (row->edits >= edits) return refuse("a row names edits that do not exist");
-    if (row->given >= c->vocabulary) return refuse("a row names a token that is not in the vocabulary");
+    if (row->given < -1 || row->given >= c->vocabulary) return refuse("a row names a token that is not in the vocabulary");
     if (row->given >= 0 && row->logprobs < 0) return refuse("a row names a token and requests no log-probability");
     if (!(row->temperature >= 0)) return refuse("a temperature is below 0");
+    if (!(row->top_p > 0)) return refuse("a top_p is not above 0");
+    if (!(row->min_p >= 0 && row->min_p <= 1)) return refuse("a min_p is not from 0 to 1");
     if (row->logprobs > c->most) c->most = row->logprobs;
   }
   return 0;
