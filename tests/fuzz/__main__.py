@@ -1,4 +1,4 @@
-"""Search for input that breaks the server: `python -m tests.fuzz parsers|sockets|framing`, from the root of the repository.
+"""Search for input that breaks the server: `python -m tests.fuzz parsers|sockets|framing|native`, from the repository's root.
 
 `--help` after one of them lists its options.
 """
@@ -8,7 +8,12 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-SEARCHES = {"sockets": "tests.fuzz.sockets", "parsers": "tests.fuzz.parsers.search", "framing": "tests.fuzz.framing"}
+SEARCHES = {
+    "sockets": "tests.fuzz.sockets",
+    "parsers": "tests.fuzz.parsers.search",
+    "framing": "tests.fuzz.framing",
+    "native": "tests.fuzz.native.search",
+}
 
 
 def main() -> int:

@@ -144,7 +144,8 @@ def _search_from(target: Target, seed: int, start: int, count: int, faults: dict
 
 
 def _work(target: Target, seed: int, start: int, count: int, at: object, sending: Connection) -> None:
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries print where they fail
+    if target.quiet:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # libraries print where they fail
     sent = set[str]()
     for number, fault in play(target, seed, range(start, count)):
         at.value = number + 1  # type: ignore[attr-defined]

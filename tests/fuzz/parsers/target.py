@@ -14,7 +14,8 @@ class Target:
     """`make` draws an input, `use` gives it to the parser; any error but one of `refusals` is a fault.
 
     An input may take `cpu_s` of processor time, and add `memory_bytes` to the peak of the process. `share` is its part of the
-    inputs of a search over all targets: cheap parsers have more.
+    inputs of a search over all targets: cheap parsers have more. What a `quiet` one prints on
+    standard error is left out.
     """
 
     name: str
@@ -24,3 +25,4 @@ class Target:
     share: int = 100
     cpu_s: float = 1.0
     memory_bytes: int = 64 << 20
+    quiet: bool = True
