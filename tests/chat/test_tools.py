@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from tests.chat.templates.test_template import SMOLLM
 from tests.chat.test_prompt import EVIL, TINY, USER_TEXT, controls, read, user
 from tests.kit.model.tiny_tokenizers import gpt2_metadata, prefixed
+from tests.kit.source_tree import GOLDEN
 from tlserve.chat.dialect import USUAL_FORM, Opening
 from tlserve.chat.dialects.deepseek_r1 import DEEPSEEK_R1
 from tlserve.chat.dialects.mistral import MISTRAL, short_id
@@ -148,7 +149,7 @@ def test_a_template_without_tools_gets_them_in_the_system_turn():
     assert "Be brief.\n\n# Tools" in text
 
 
-@pytest.mark.spec("CHAT-66")
+@pytest.mark.spec("CHAT-75")
 def test_a_template_without_calls_gets_them_as_text():
     text = encode_chat(Template.parse(DEFAULT_TEMPLATE), BYTES, CALLED).text
     assert '<|assistant|>\n<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</tool_call>\n' in text
@@ -320,3 +321,14 @@ def test_a_template_says_which_options_it_reads():
     assert found["qwen3"][:2] == (True, True)
     assert all(isinstance(reason, str) for reason in (found["qwen3"][2], *found["deepseek_r1"]))
     assert (can_take_effort(LEVELS), can_tell_levels(LEVELS)) == (True, True)
+
+
+@pytest.mark.spec("CHAT-66")
+def test_tools_go_into_the_first_user_turn_if_the_template_refuses_a_system_turn():
+    gemma = Template.parse((GOLDEN / "templates" / "google-gemma-2-2b-it.jinja").read_text("utf-8"))
+    assert not gemma.takes_system
+    tools = Rendering(tools=[{"type": "function", "function": {"name": "now"}}])
+    text = encode_chat(gemma, BYTES, [user("What time is it?")], tools).text
+    assert text.index('"now"') < text.index("What time is it?")
+    with pytest.raises(ClientError, match="System role not supported"):
+        encode_chat(gemma, BYTES, [Turn(Role.SYSTEM, "Be brief."), user("x")], tools)

@@ -103,7 +103,7 @@ def _placed(
     for name in _TOOL_VARIABLES:
         if name in template.variables:
             return turns, {name: list(rendering.tools)}
-    return with_tools_described(turns, rendering.tools), {}
+    return with_tools_described(turns, rendering.tools, takes_system=template.takes_system), {}
 
 
 def _final_text(text: str) -> str:

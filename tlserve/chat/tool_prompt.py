@@ -1,6 +1,7 @@
 """Tools described in the text of the prompt, for templates that have no place for them.
 
-The tools go into the system turn, and earlier calls become text in the form of the dialect `hermes`. All of it goes where a
+The tools go into the system turn, or into the first user turn if the template takes no system turn and the client sent none.
+Earlier calls become text in the form of the dialect `hermes`. All of it goes where a
 client's text would go, so that none of it can become a control token.
 """
 
@@ -29,14 +30,18 @@ To call one, write its name and arguments as JSON between these tags, and nothin
 </tool_call>"""
 
 
-def with_tools_described(turns: Sequence[Turn], tools: Tools) -> list[Turn]:
-    """Return the turns with the tools in the system turn; a system turn is added first if there is none."""
+def with_tools_described(turns: Sequence[Turn], tools: Tools, *, takes_system: bool = True) -> list[Turn]:
+    """Return the turns with the tools in the system turn; without one it is added, or the first user turn begins with them."""
     if not tools:
         return list(turns)
     words = _INTRODUCTION.format(tools="\n".join(json.dumps(tool, ensure_ascii=False) for tool in tools))
     if turns and turns[0].role is Role.SYSTEM:
         return [attrs.evolve(turns[0], text=f"{turns[0].text}\n\n{words}".lstrip()), *turns[1:]]
-    return [Turn(Role.SYSTEM, words), *turns]
+    first_user = next((place for place, turn in enumerate(turns) if turn.role is Role.USER), None)
+    if takes_system or first_user is None:
+        return [Turn(Role.SYSTEM, words), *turns]
+    asked = turns[first_user]
+    return [*turns[:first_user], attrs.evolve(asked, text=f"{words}\n\n{asked.text}"), *turns[first_user + 1 :]]
 
 
 def with_calls_as_text(turn: Turn) -> Turn:

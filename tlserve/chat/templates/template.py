@@ -30,6 +30,9 @@ DEFAULT_TEMPLATE = (
 )
 """The template of models that have none."""
 
+_PROBE = "a system turn"
+_PROBE_FRAME = {"bos_token": "", "eos_token": ""}
+
 Clock = Callable[[], datetime]
 
 
@@ -67,6 +70,15 @@ class Template:
         except Exception as error:
             raise ModelRefused(f"the chat template cannot be parsed: {type(error).__name__}: {error}") from error
         raise ModelRefused(f"the chat template cannot be served: {refusal}")
+
+    @functools.cached_property
+    def takes_system(self) -> bool:
+        """Return whether the template prints a system turn: some have no place for one and raise an exception, or drop it."""
+        messages = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "Hi"}]
+        try:
+            return _PROBE in self.render({"messages": messages, "add_generation_prompt": True, **_PROBE_FRAME})
+        except ClientError:
+            return False
 
     def render(self, variables: Mapping[str, object], *, clock: Clock = local_time) -> str:
         """Return the text for `variables`, with the letters of `tlserve.chat.templates.origin`.
