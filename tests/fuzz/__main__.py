@@ -1,4 +1,4 @@
-"""Search for input that breaks the server: `python -m tests.fuzz parsers|sockets|framing|native`, from the repository's root.
+"""Search for input that breaks the server: `python -m tests.fuzz parsers|sockets|framing|native|api`, from the repository's root.
 
 `--help` after one of them lists its options.
 """
@@ -13,6 +13,7 @@ SEARCHES = {
     "parsers": "tests.fuzz.parsers.search",
     "framing": "tests.fuzz.framing",
     "native": "tests.fuzz.native.search",
+    "api": "tests.fuzz.api",
 }
 
 
