@@ -18,6 +18,8 @@ from tests.kit.pattern_texts import FoundPattern, Hostile, UnknownPattern, hosti
 from tests.kit.source_tree import modules
 from tests.kit.text_walks import WALKS, Walk, walk_texts
 
+pytestmark = pytest.mark.slow
+
 SEARCHES = {"sub", "subn", "split", "findall", "finditer"}
 MEMORY_CHARS = 1 << 11
 MEMORY_PER_CHAR = 16

@@ -18,8 +18,8 @@ import attrs
 
 SMALL = (32, 2048)
 LARGEST = 1 << 20
-TRIES = 4
-MOST_EXPONENT = 1.5
+TRIES = 8
+MOST_EXPONENT = 1.75
 ENOUGH_S = 0.02
 """Processor time of one call from which on a growth can be measured; larger texts are not needed then."""
 
