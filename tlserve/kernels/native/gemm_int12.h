@@ -16,17 +16,20 @@
    and 1, 3; quantise.h puts the activations into that order. */
 
 #if defined(TL_AVX512)
-#define KEEP_IN_MEMORY(array) (void)0
+enum { INT12_ROWS = 8, REGISTER_ROWS = 6 }; /* one tile of 8 unpacks weights once, two of 4 unpack them twice */
 #else
-/* The registers hold the sums of a block, not its accumulators as well: those stay in memory from block to block. */
-#define KEEP_IN_MEMORY(array) __asm__ volatile("" : "+m"(array))
+enum { INT12_ROWS = INT8_ROWS, REGISTER_ROWS = 0 };
 #endif
+
+/* Tiles of more than REGISTER_ROWS have registers for the sums of a block, not for their accumulators: those stay in memory from block
+   to block. */
+#define KEEP_IN_MEMORY(array) __asm__ volatile("" : "+m"(array))
 
 /* A compiler that sees through the pointer keeps one for every number that is broadcast, most of them on the stack. */
 #define KEEP_POINTER(p) __asm__("" : "+r"(p))
 
-typedef vi int12_sums[INT8_ROWS][INT8_VECTORS];
-typedef const int8_t *int12_rows[INT8_ROWS];
+typedef vi int12_sums[INT12_ROWS][INT8_VECTORS];
+typedef const int8_t *int12_rows[INT12_ROWS];
 
 /* Quads `quad` and quad + 4 of VL columns as pairs of 16-bit weights. step 0: inputs 0, 2 of the first; 1: of the second;
    2 and 3: inputs 1, 3. */
@@ -91,7 +94,7 @@ INLINE void tile_int12(const int8_tile *t, const int rows, const int packing, co
   const long panel_size = (long)panel_bytes(packing), block_size = (long)block_bytes(packing, scaling);
   const uint8_t *block = pair_of(t->w, t->pair), *units = block;
   long at = t->row * x->blocks;
-  vf acc[INT8_ROWS][INT8_VECTORS];
+  vf acc[INT12_ROWS][INT8_VECTORS];
   clear_tile(acc, rows);
 
   for (long b = 0; b < t->w->blocks; b++, at++, block += block_size) {
@@ -123,19 +126,19 @@ INLINE void tile_int12(const int8_tile *t, const int rows, const int packing, co
       UNROLL for (int v = 0; v < INT8_VECTORS; v++) UNROLL for (int m = 0; m < rows; m++)
         acc[m][v] = fma1(scale[v], set1(x->d_sum[at + m * x->blocks]), acc[m][v]);
     }
-    KEEP_IN_MEMORY(acc);
+    if (rows > REGISTER_ROWS) KEEP_IN_MEMORY(acc);
   }
   write_tile(t, acc, rows);
 }
 
-INT8_TILES(words_u4, INT8_ROWS, tile_int12, PACK_U4, SCALE_PLAIN)
-INT8_TILES(words_u4_min, INT8_ROWS, tile_int12, PACK_U4, SCALE_MIN)
-INT8_TILES(words_u4_super, INT8_ROWS, tile_int12, PACK_U4, SCALE_SUPER_MIN)
-INT8_TILES(words_u5, INT8_ROWS, tile_int12, PACK_U5, SCALE_PLAIN)
-INT8_TILES(words_u5_min, INT8_ROWS, tile_int12, PACK_U5, SCALE_MIN)
-INT8_TILES(words_u5_super, INT8_ROWS, tile_int12, PACK_U5, SCALE_SUPER_MIN)
-INT8_TILES(words_u6_halves, INT8_ROWS, tile_int12, PACK_U6, SCALE_SUPER_HALVES)
-INT8_TILES(words_u8, INT8_ROWS, tile_int12, PACK_U8, SCALE_PLAIN)
+INT8_TILES(words_u4, INT12_ROWS, tile_int12, PACK_U4, SCALE_PLAIN)
+INT8_TILES(words_u4_min, INT12_ROWS, tile_int12, PACK_U4, SCALE_MIN)
+INT8_TILES(words_u4_super, INT12_ROWS, tile_int12, PACK_U4, SCALE_SUPER_MIN)
+INT8_TILES(words_u5, INT12_ROWS, tile_int12, PACK_U5, SCALE_PLAIN)
+INT8_TILES(words_u5_min, INT12_ROWS, tile_int12, PACK_U5, SCALE_MIN)
+INT8_TILES(words_u5_super, INT12_ROWS, tile_int12, PACK_U5, SCALE_SUPER_MIN)
+INT8_TILES(words_u6_halves, INT12_ROWS, tile_int12, PACK_U6, SCALE_SUPER_HALVES)
+INT8_TILES(words_u8, INT12_ROWS, tile_int12, PACK_U8, SCALE_PLAIN)
 
 static void linear_int12(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
   static void (*const choices[4][4])(const int8_tile *, int) = {
@@ -144,5 +147,5 @@ static void linear_int12(const matrix *w, long pair, const quantised_rows *x, lo
       {NULL, NULL, NULL, words_u6_halves},
       {words_u8, NULL, NULL, NULL},
   };
-  linear_quantised(choices[w->packing][w->scaling], INT8_ROWS, w, pair, x, row, rows, out, ld, add);
+  linear_quantised(choices[w->packing][w->scaling], rows <= INT12_ROWS ? INT12_ROWS : INT8_ROWS, w, pair, x, row, rows, out, ld, add);
 }

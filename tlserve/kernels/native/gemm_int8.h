@@ -166,6 +166,8 @@ INLINE void tile_halves(const int8_tile *t, const int rows) {
       case 4: TILE(t, MOST < 4 ? 1 : 4, ##__VA_ARGS__); break;                           \
       case 5: TILE(t, MOST < 5 ? 1 : 5, ##__VA_ARGS__); break;                           \
       case 6: TILE(t, MOST < 6 ? 1 : 6, ##__VA_ARGS__); break;                           \
+      case 7: TILE(t, MOST < 7 ? 1 : 7, ##__VA_ARGS__); break;                           \
+      case 8: TILE(t, MOST < 8 ? 1 : 8, ##__VA_ARGS__); break;                           \
     }                                                                                    \
   }
 INT8_TILES(tiles_u4, INT8_ROWS, tile_int8, PACK_U4, SCALE_PLAIN)
