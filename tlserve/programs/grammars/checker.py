@@ -153,21 +153,28 @@ def _limit(request: CheckRequest) -> None:
     signal.setitimer(signal.ITIMER_PROF, request.cpu_s)
     whole_seconds = int(request.cpu_s) + 2
     resource.setrlimit(resource.RLIMIT_CPU, (whole_seconds, whole_seconds))
-    size = _status_bytes()[0] + stack_bytes(len(request.source.encode())) + 2 * request.memory_bytes + SLACK_BYTES
-    resource.setrlimit(resource.RLIMIT_AS, (size, size))
+    if sys.platform == "linux":  # macOS has no such limit: there the memory is only measured
+        size = _status_bytes()[0] + stack_bytes(len(request.source.encode())) + 2 * request.memory_bytes + SLACK_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (size, size))
 
 
 def _measured(compiler: LlguidanceCompiler, request: CheckRequest) -> CheckReply:
-    before, began = _status_bytes()[1], time.process_time()
+    before, began = _status_bytes()[1] if sys.platform == "linux" else _most_resident_bytes(), time.process_time()
     grammar, stop_ids = Grammar(request.source), frozenset(request.stop_ids)
     try:
         made = run_with_deep_stack(lambda: compiler.compile(grammar, stop_ids), len(request.source))
     except ClientError as refusal:
         return CheckReply(request.number, "refused", refusal.message, refusal.param)
-    grown = max(0, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 - before)
+    grown = max(0, _most_resident_bytes() - before)
     verdict: Verdict = "memory" if grown > request.memory_bytes else "ok"
     cpu_s = time.process_time() - began
     return CheckReply(request.number, verdict, cpu_s=cpu_s, mask_s=made.slowest_mask_s, memory_bytes=grown)
+
+
+def _most_resident_bytes() -> int:
+    """Return the largest resident memory that this process had so far."""
+    largest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return largest if sys.platform == "darwin" else largest * 1024
 
 
 def _status_bytes() -> tuple[int, int]:
