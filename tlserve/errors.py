@@ -47,6 +47,18 @@ class ContextLengthExceeded(ClientError):
     def __init__(self, message: str, *, param: str | None = None) -> None:
         super().__init__(message, param=param, code="context_length_exceeded")
 
+    @classmethod
+    def of_prompt(cls, length: str, context_tokens: int, *, param: str | None = None) -> ContextLengthExceeded:
+        """Return the error for a prompt that alone is too long; `length` says how long it is, such as "it has 9 tokens".
+
+        LiteLLM and LangChain recognise this error by "prompt is too long" and "this model's maximum context length is".
+        """
+        return cls(
+            f"the prompt is too long: {length}, and this model's maximum context length is {context_tokens} tokens, for "
+            "prompt and answer together; shorten it",
+            param=param,
+        )
+
 
 class ModelNotFound(ClientError):
     """The request names a model that is not served here."""

@@ -593,3 +593,26 @@ def test_any_fields_give_a_typed_request_or_a_client_error_with_a_field(parse: A
     except ClientError as error:
         named = error.param
     assert named or b"Infinity" in body
+
+
+@pytest.mark.spec("API-152")
+@pytest.mark.parametrize(
+    ("members", "text", "reasoning"),
+    [
+        ({"content": None, "refusal": "I cannot."}, "I cannot.", None),
+        ({"refusal": "I cannot."}, "I cannot.", None),
+        ({"content": "Yes.", "refusal": None}, "Yes.", None),
+        ({"content": None, "reasoning_content": "Hm."}, "", "Hm."),
+        ({"content": None, "reasoning": "Hm."}, "", "Hm."),
+    ],
+)
+def test_an_earlier_answer_without_content_is_its_refusal_or_its_reasoning(
+    members: dict[str, Any], text: str, reasoning: str | None
+) -> None:
+    request = chat(messages=[{"role": "user", "content": "x"}, {"role": "assistant", **members}])
+    assert (request.messages[1].text, request.messages[1].reasoning) == (text, reasoning)
+
+
+def test_an_earlier_answer_with_nothing_in_it_is_refused() -> None:
+    with pytest.raises(ClientError, match=r"messages\[0\]\.content is missing"):
+        chat(messages=[{"role": "assistant", "content": None}])

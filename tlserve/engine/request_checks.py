@@ -26,9 +26,7 @@ def check_tokens(tokens: Sequence[int], vocabulary_size: int, context_tokens: in
     if not tokens:
         raise ClientError("the prompt is empty", param="prompt")
     if len(tokens) + room_for > context_tokens:
-        raise ContextLengthExceeded(
-            f"the prompt has {len(tokens)} tokens, but the context holds {context_tokens}, including the answer"
-        )
+        raise ContextLengthExceeded.of_prompt(f"it has {len(tokens)} tokens", context_tokens)
     _check_ids(tokens, vocabulary_size, "prompt")
 
 

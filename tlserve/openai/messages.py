@@ -125,7 +125,7 @@ BY_ROLE: Mapping[str, Table] = {
         "reasoning_content": served(str, "a string"),
         "reasoning": served(str, "a string: another name of reasoning_content, which is used if both are sent"),
         "function_call": later(dict[str, Any], ""),
-        "refusal": inert(str, "a string"),
+        "refusal": served(str, "a string: the text of the turn if there is no content"),
         "audio": later(dict[str, Any], ""),
         "annotations": inert(list[Any], "a list"),
     },
@@ -167,7 +167,10 @@ def _read_turn(members: Mapping[str, Raw], where: str) -> tuple[Turn, tuple[str,
     values = read_fields(members, BY_ROLE[_role(members, where)], where=where)
     given = dict(values.given)
     _take_calls(given)
-    if "content" not in given and not given.get("calls"):
+    refusal = given.pop("refusal", None)
+    if refusal is not None:
+        given.setdefault("content", refusal)
+    if "content" not in given and not given.get("calls") and "reasoning" not in given:
         raise ClientError(f"{where}content is missing; send {_TAKES_CONTENT}", param=where + "content")
     given["role"] = parse_role(given["role"], param=where + "role")
     given["text"] = _join(given.pop("content", ""), where + "content")

@@ -272,10 +272,8 @@ class LocalBackend:
 
     def _check_context(self, prompt_tokens: int, param: str) -> None:
         if prompt_tokens > self._info.context_tokens:
-            raise ContextLengthExceeded(
-                f"the input has {prompt_tokens} tokens, but this model's context holds {self._info.context_tokens}",
-                param=param,
-            )
+            length = f"it has {prompt_tokens} tokens"
+            raise ContextLengthExceeded.of_prompt(length, self._info.context_tokens, param=param)
 
     def _not_ready_reason(self) -> str:
         if self._failure is not None:

@@ -26,15 +26,11 @@ def plan_max_tokens(
     """
     space = context_tokens - prompt_tokens
     if space < 1:
-        raise ContextLengthExceeded(
-            f"the prompt has {prompt_tokens} tokens, and this model's context of {context_tokens} tokens holds prompt "
-            f"and answer together; shorten the prompt by at least {1 - space} tokens",
-            param=prompt_field,
-        )
+        raise ContextLengthExceeded.of_prompt(f"it has {prompt_tokens} tokens", context_tokens, param=prompt_field)
     if options.max_tokens is not None and options.max_tokens > space:
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens and {options.max_tokens_field} asks for {options.max_tokens} more, but "
-            f"this model's context holds {context_tokens}; ask for at most {space}",
+            f"this model's maximum context length is {context_tokens} tokens; ask for at most {space}",
             param=options.max_tokens_field,
         )
     longest = options.max_tokens or (space if default is None else min(default, space))
@@ -50,11 +46,8 @@ def check_length(tokenizer: SpelledTokens, characters: int, context_tokens: int,
     """Refuse a text that cannot fit the context, whatever its tokens are, before the time and memory of encoding it."""
     fewest = fewest_tokens(tokenizer, characters)
     if fewest > context_tokens:
-        raise ContextLengthExceeded(
-            f"the prompt is too long: {place} has {characters} characters, at least {fewest} tokens, and this model's maximum "
-            f"context length is {context_tokens} tokens; shorten it",
-            param=place,
-        )
+        length = f"{place} has {characters} characters, at least {fewest} tokens"
+        raise ContextLengthExceeded.of_prompt(length, context_tokens, param=place)
 
 
 def seed_bits(seed: int) -> int:

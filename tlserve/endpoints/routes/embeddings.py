@@ -105,8 +105,6 @@ def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
     else:
         check_ids(content, info.vocabulary_size, item.place)
     if len(content) > info.context_tokens:
-        raise ContextLengthExceeded(
-            f"{item.place} has {len(content)} tokens, but this model's context holds {info.context_tokens}; shorten it",
-            param=item.place,
-        )
+        length = f"{item.place} has {len(content)} tokens"
+        raise ContextLengthExceeded.of_prompt(length, info.context_tokens, param=item.place)
     return content

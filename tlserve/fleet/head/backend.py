@@ -124,11 +124,8 @@ class FleetBackend:
         info = self.info()
         room = info.context_tokens - len(request.prompt)
         if room < 1 and info.ready:
-            raise ContextLengthExceeded(
-                f"the input has {len(request.prompt)} tokens, but this model's context holds {info.context_tokens}, "
-                "including the answer",
-                param="messages",
-            )
+            length = f"it has {len(request.prompt)} tokens"
+            raise ContextLengthExceeded.of_prompt(length, info.context_tokens, param="messages")
         return attrs.evolve(request, max_tokens=min(request.max_tokens, room)) if info.ready else request
 
     def _remember(self, session: Session) -> None:
