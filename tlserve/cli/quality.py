@@ -111,7 +111,7 @@ def _print_table(rows: Sequence[Row]) -> None:
 
 
 def _cells(figures: Comparison) -> tuple[str, ...]:
-    return (f"{figures.kl:.6f}", f"{figures.kl_p99:.5f}", f"{figures.agreement:.2%}", f"{figures.perplexity:.4f}")
+    return (f"{figures.kl:.6f}", f"{figures.kl_p99:.5f}", f"{figures.agreement:.2%}", f"{figures.perplexity:.6g}")
 
 
 def _text(path: Path | None) -> str:
