@@ -65,6 +65,7 @@ AT_HOME = {
         "tlserve.programs.node_in_thread",
         "tlserve.fleet.ray.calls",
         "tlserve.kernels.thread_pool",
+        "tlserve.kernels.native.build",
     },
     "multiprocessing": set[str](),
     "gguf": {"model"},
