@@ -21,7 +21,8 @@ Every route of the API, with its fields and statuses. `python -m docs.make` make
 programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`.
 
 `null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
-both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`.
+both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`,
+those inside values with their path, such as `messages[].content[].cache_control`.
 """
 
 

@@ -45,7 +45,7 @@ def test_every_way_to_ask_for_no_format_gives_none(fields: dict[str, Any]) -> No
     assert completion(**fields) is None
 
 
-@pytest.mark.spec("API-80")
+@pytest.mark.spec("API-80", "API-154")
 @pytest.mark.parametrize(
     ("fields", "schema", "place"),
     [
@@ -56,6 +56,8 @@ def test_every_way_to_ask_for_no_format_gives_none(fields: dict[str, Any]) -> No
         ),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, {}, "response_format.json_schema.schema"),
         ({"response_format": {"type": "json_object"}}, {"type": "object"}, "response_format"),
+        ({"response_format": {"type": "json_object", "schema": None}}, {"type": "object"}, "response_format"),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA, "response_format.schema"),
         ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
         ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, SCHEMA, "structured_outputs.json"),
         ({"structured_outputs": {"json_object": True}}, {"type": "object"}, "structured_outputs.json_object"),

@@ -3,7 +3,8 @@
 Owns the shapes of these fields, and that at most one of them asks for a format. A schema is enforced whether `strict` or not.
 Does not know how a format is enforced (`tlserve.chat.grammars` does).
 
-Source: the public API reference, `response_format`; the other fields have the names and meanings of vLLM.
+Source: the public API reference, `response_format`; `schema` next to `json_object` is llama.cpp's spelling; the other fields
+have the names and meanings of vLLM.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class TextFormat(Struct, tag_field="type", tag="text"):
 
 
 class JsonObjectFormat(Struct, tag_field="type", tag="json_object"):
-    """`response_format` for any JSON object."""
+    """`response_format` for any JSON object, or for a schema, as clients of llama.cpp send it."""
+
+    schema: Any = None
 
 
 class JsonSchema(Struct):
@@ -92,10 +95,15 @@ def response_format_schema() -> Mapping[str, Any]:
     return {
         "anyOf": [
             _tagged("text"),
-            _tagged("json_object"),
+            _json_object(),
             _tagged("json_schema", json_schema=json_schema),
         ]
     }
+
+
+def _json_object() -> dict[str, Any]:
+    plain = _tagged("json_object")
+    return {**plain, "properties": {**plain["properties"], "schema": {"type": ["object", "null"]}}}
 
 
 def _tagged(tag: str, **members: Mapping[str, Any]) -> dict[str, Any]:
@@ -130,7 +138,8 @@ def read_format(given: Mapping[str, Any]) -> tuple[AnswerFormat | None, tuple[st
 def _response_format(value: ResponseFormat | None) -> list[_Asked]:
     field = "response_format"
     if isinstance(value, JsonObjectFormat):
-        return [_Asked(field, "json", ANY_OBJECT, field)]
+        held = value.schema is not None
+        return [_Asked(field, "json", value.schema if held else ANY_OBJECT, f"{field}.schema" if held else field)]
     if isinstance(value, JsonSchemaFormat):
         schema = {} if value.json_schema.schema is None else value.json_schema.schema
         return [_Asked(field, "json", schema, f"{field}.json_schema.schema")]

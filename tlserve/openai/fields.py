@@ -1,7 +1,7 @@
 """Fields of a request body, and reading the members of an object by a table of fields.
 
 A field is served, or known and answered 422 (unless its value asks for nothing), or accepted without effect. Members without a
-field are ignored, and reported. Owns the reading and the messages of its refusals; the tables are in
+field are ignored, and reported; also those inside a value. Owns the reading and the messages of its refusals; the tables are in
 `tlserve.openai.field_tables`. Does not know what a value is for.
 
 Rules: `null` means the default for every optional field. A wrong type or value is 400, a known field with a value that is not
@@ -11,7 +11,8 @@ served is 422; both name the field.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 from urllib.parse import quote
 
@@ -25,6 +26,8 @@ IGNORED_HEADER_BYTES = 512
 _NAME_BYTES = 64
 _SHOWN_BYTES = 40
 _NULL = b"null"
+_ONE_OBJECT = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ONE_LIST = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class FieldKind(enum.Enum):
@@ -103,7 +106,7 @@ def inert(shape: Any, takes: str) -> Field:
 
 @attrs.frozen
 class Values:
-    """The served fields that were given (never null), and the names without a field."""
+    """The served fields that were given (never null), and the names without a field, with their paths."""
 
     given: Mapping[str, Any]
     unknown: tuple[str, ...]
@@ -123,7 +126,52 @@ def read_fields(members: Members, table: Table, *, where: str = "") -> Values:
         for name, raw in present.items()
         if name in table and (value := _read(raw, table[name], where + name)) is not None
     }
-    return Values(given, tuple(where + name for name in present if name not in table))
+    unknown = [where + name for name in present if name not in table]
+    unknown += _unknown_inside(present, given, table, where)
+    return Values(given, tuple(unknown))
+
+
+def _unknown_inside(present: Members, given: Mapping[str, Any], table: Table, where: str) -> Iterator[str]:
+    """Yield the paths of the unknown members inside the values of `given`."""
+    for name, value in given.items():
+        if _has_members(value) and table[name].quick is None:
+            try:
+                yield from unknown_members(present[name], value, where + name)
+            except msgspec.DecodeError as fault:
+                raise _refusal(fault, present[name], table[name], where + name) from None
+
+
+def _has_members(value: Any) -> bool:
+    return isinstance(value, msgspec.Struct) or (isinstance(value, list) and any(map(_has_members, value)))
+
+
+def unknown_members(sent: Any, read: Any, path: str) -> Iterator[str]:
+    """Yield the path of each member of `sent` for which its decoded form `read` has no field; `[]` stands for every index.
+
+    `sent` is raw, of which only the levels with fields are decoded, or decoded without types.
+    """
+    if isinstance(sent, msgspec.Raw) and isinstance(read, msgspec.Struct | list):
+        sent = (_ONE_OBJECT if isinstance(read, msgspec.Struct) else _ONE_LIST).decode(sent)
+    if isinstance(read, msgspec.Struct):
+        known = _attributes(type(read))
+        for name, member in sent.items():
+            if name not in known:
+                yield f"{path}.{name}"
+            elif (attribute := known[name]) is not None:
+                yield from unknown_members(member, getattr(read, attribute), f"{path}.{name}")
+    elif isinstance(read, list):
+        for own, item in zip(sent, read, strict=True):
+            yield from unknown_members(own, item, f"{path}[]")
+
+
+@cache
+def _attributes(kind: type[msgspec.Struct]) -> Mapping[str, str | None]:
+    """Return the attribute of each member of a struct; its tag has none."""
+    tag = kind.__struct_config__.tag_field
+    return {
+        **dict(zip(kind.__struct_encode_fields__, kind.__struct_fields__, strict=True)),
+        **({tag: None} if tag else {}),
+    }
 
 
 def _read(raw: msgspec.Raw, field: Field, param: str) -> Any:

@@ -103,12 +103,13 @@ def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
         raise ClientError("messages is empty; send at least one message", param="messages")
     turns, unknown_in_turns = read_turns(values.given["messages"])
     options, unknown_in_options = read_options(values.given)
-    ignored = _ignored((*values.unknown, *unknown_in_options, *unknown_in_turns), rules)
+    tools = read_tools(values.given)
+    ignored = _ignored((*values.unknown, *unknown_in_options, *tools.unknown, *unknown_in_turns), rules)
     return ChatRequest(
         model=values.given["model"],
         messages=turns,
         options=options,
-        tools=read_tools(values.given),
+        tools=tools,
         thinking=Thinking(
             enabled=values.given.get("enable_thinking"),
             effort=values.given.get("reasoning_effort"),

@@ -20,6 +20,7 @@ from msgspec import Meta, Struct
 from tlserve.chat.dialect import PlacedSchema, ToolUse
 from tlserve.chat.grammars.tool_parameters import arguments_schema
 from tlserve.errors import ClientError, Refusal
+from tlserve.openai.fields import unknown_members
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
 CHOICES = ("none", "auto", "required")
@@ -94,10 +95,14 @@ def tool_choice_schema() -> Mapping[str, Any]:
 
 @attrs.frozen(kw_only=True)
 class AskedTools:
-    """The tools of a request: `shown` are those in the prompt, as they were sent. `use` None: no calls."""
+    """The tools of a request: `shown` are those in the prompt, as they were sent. `use` None: no calls.
+
+    `unknown` names the members of the tools without a field, with their paths.
+    """
 
     shown: tuple[Mapping[str, Any], ...] = ()
     use: ToolUse | None = None
+    unknown: tuple[str, ...] = ()
 
 
 NO_TOOLS = AskedTools()
@@ -109,11 +114,11 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
     choice = given.get("tool_choice", "auto")
     if not tools and choice == "auto":
         return NO_TOOLS
-    functions = _functions(tools)
+    functions, unknown = _functions(tools)
     _check_choice(choice, functions)
     schemas = {name: function.parameters or {} for name, function in functions.items()}
     if choice == "none":
-        return AskedTools(use=ToolUse(schemas=schemas, hidden=True))
+        return AskedTools(use=ToolUse(schemas=schemas, hidden=True), unknown=unknown)
     named = choice.function.name if isinstance(choice, NamedChoice) else None
     strict = frozenset(name for name, function in functions.items() if function.strict)
     use = ToolUse(
@@ -124,11 +129,13 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
         required=choice != "auto",
         named=named is not None,
     )
-    return AskedTools(shown=tuple(tools), use=use)
+    return AskedTools(shown=tuple(tools), use=use, unknown=unknown)
 
 
-def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, FunctionSpec]:
+def _functions(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, FunctionSpec], tuple[str, ...]]:
+    """Return the functions by name, and the paths of the unknown members of all tools, each once."""
     functions: dict[str, FunctionSpec] = {}
+    unknown: dict[str, None] = {}
     for index, members in enumerate(tools):
         tool = _convert_tool(members, index)
         if isinstance(tool, CustomTool):
@@ -139,7 +146,8 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> dict[str, FunctionSpec]:
                 f"tools[{index}].function.name {function.name!r} is there twice; send it once", param="tools"
             )
         functions[function.name] = function
-    return functions
+        unknown.update(dict.fromkeys(unknown_members(members, tool, "tools[]")))
+    return functions, tuple(unknown)
 
 
 def _enforced(functions: Mapping[str, FunctionSpec], named: str | None) -> dict[str, PlacedSchema]:
