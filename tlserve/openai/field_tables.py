@@ -18,6 +18,7 @@ from tlserve.openai import answer_formats
 from tlserve.openai.fields import Table, inert, later, served
 from tlserve.openai.inputs import MAX_INPUTS
 from tlserve.openai.messages import PlainMessage
+from tlserve.openai.other_servers import OTHER_SERVERS
 from tlserve.openai.tools import MAX_TOOLS, ToolChoice, tool_choice_schema, tools_schema
 
 Text = Annotated[str, Meta(min_length=1)]
@@ -57,6 +58,7 @@ def _is_empty(value: Any) -> bool:
 
 
 _SAMPLING: Table = {
+    **OTHER_SERVERS,
     "temperature": served(Annotated[float, Meta(ge=0, le=2)], "a number from 0 to 2"),
     "top_p": served(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1"),
     "top_k": served(Annotated[int, Meta(ge=-1, le=2**31 - 1)], "an integer of at least 1, or 0 (or -1) for all"),
@@ -137,6 +139,7 @@ CHAT: Table = {
         schema=tool_choice_schema(),
     ),
     "parallel_tool_calls": served(bool, "true or false"),
+    "add_special_tokens": later(bool, "false", False),
     "functions": later(list[AnyObject], "[]", when=_is_empty),
     "function_call": later(str | AnyObject, '"none" or "auto"', "none", "auto"),
     "modalities": later(list[str], '["text"]', [], ["text"]),
@@ -165,6 +168,7 @@ COMPLETION: Table = {
     "echo": served(bool, "true or false"),
     "logprobs": served(Logprobs, "an integer from 0 to 20"),
     "suffix": later(str, "", ""),
+    "add_special_tokens": later(bool, "true", True),
     **_ACCOUNT,
 }
 

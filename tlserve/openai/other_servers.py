@@ -1,0 +1,110 @@
+"""Fields that only other servers have: those of vLLM, SGLang, llama.cpp and Ollama that could change an answer.
+
+Owns which of them are refused, and with which values they ask for nothing. None is ignored without a word: a field of another
+server that this one serves is in `tlserve.openai.field_tables`. Does not know endpoints.
+
+Sources: the request types and sampling parameters of vLLM and SGLang; the page of llama.cpp's server; the API page of Ollama.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tlserve.openai.fields import Table, inert, later
+
+Number = int | float
+AnyObject = dict[str, Any]
+AnyList = list[Any]
+
+_VLLM: Table = {
+    "allowed_token_ids": later(list[int], ""),
+    "bad_words": later(list[str], "[]", []),
+    "truncate_prompt_tokens": later(int, ""),
+    "skip_special_tokens": later(bool, "true", True),
+    "spaces_between_special_tokens": inert(bool, "true or false"),
+    "return_tokens_as_token_ids": later(bool, "false", False),
+    "length_penalty": later(Number, "1", 1),
+    "early_stopping": later(bool | str, "false", False),
+    "logits_processors": later(AnyList, "[]", []),
+    "thinking_token_budget": later(int, ""),
+    "priority": later(int, "0, or the header X-TL-Priority", 0),
+    "chat_template": later(str, ""),
+    "documents": later(AnyList, "[]", []),
+    "guided_json_object": later(bool, "false", False),
+    "guided_decoding_backend": inert(str, "a string"),
+    "guided_whitespace_pattern": later(str, ""),
+    "kv_transfer_params": later(AnyObject, "{}", {}),
+    "vllm_xargs": later(AnyObject, "{}", {}),
+    "mm_processor_kwargs": later(AnyObject, "{}", {}),
+}
+
+_SGLANG: Table = {
+    "max_new_tokens": later(int, ""),
+    "json_schema": later(str | AnyObject, ""),
+    "ebnf": later(str, '""', ""),
+    "structural_tag": later(str, '""', ""),
+    "min_new_tokens": later(int, "0", 0),
+    "stop_regex": later(str | AnyList, "[]", []),
+    "no_stop_trim": later(bool, "false", False),
+    "sampling_seed": later(int, ""),
+    "custom_logit_processor": later(str, ""),
+    "custom_params": later(AnyObject, "{}", {}),
+    "lora_path": later(str | AnyList, ""),
+    "return_hidden_states": later(bool, "false", False),
+    "separate_reasoning": later(bool, "true", True),
+    "stream_reasoning": later(bool, "true", True),
+}
+
+_LLAMA_CPP: Table = {
+    "n_predict": later(int, ""),
+    "dynatemp_range": later(Number, "0", 0),
+    "dynatemp_exponent": inert(Number, "a number"),
+    "typical_p": later(Number, "1", 1),
+    "tfs_z": later(Number, "1", 1),
+    "top_n_sigma": later(Number, "-1", -1, 0),
+    "mirostat": later(int, "0", 0),
+    "mirostat_tau": inert(Number, "a number"),
+    "mirostat_eta": inert(Number, "a number"),
+    "xtc_probability": later(Number, "0", 0),
+    "xtc_threshold": inert(Number, "a number"),
+    "dry_multiplier": later(Number, "0", 0),
+    "dry_base": inert(Number, "a number"),
+    "dry_allowed_length": inert(int, "an integer"),
+    "dry_penalty_last_n": inert(int, "an integer"),
+    "dry_sequence_breakers": inert(AnyList, "a list"),
+    "repeat_last_n": later(int, "-1", -1),
+    "penalize_nl": later(bool, "true", True),
+    "samplers": later(str | AnyList, ""),
+    "min_keep": later(int, "0", 0, 1),
+    "n_keep": inert(int, "an integer"),
+    "n_indent": later(int, "0", 0),
+    "n_probs": later(int, "0", 0),
+    "n_cmpl": later(int, "1", 1),
+    "post_sampling_probs": later(bool, "false", False),
+    "t_max_predict_ms": later(int, "-1, or the field timeout", -1, 0),
+    "cache_prompt": inert(bool, "true or false"),
+    "id_slot": inert(int, "an integer"),
+    "lora": later(AnyList, "[]", []),
+    "grammar_lazy": later(bool, "false", False),
+    "grammar_triggers": later(AnyList, "[]", []),
+    "return_tokens": later(bool, "false, or the field return_token_ids", False),
+    "return_progress": later(bool, "false, or the header X-TL-Progress", False),
+    "timings_per_token": later(bool, "false", False),
+    "response_fields": later(AnyList, "[]", []),
+}
+
+_OLLAMA: Table = {
+    "options": later(AnyObject, "{}", {}),
+    "format": later(str | AnyObject, '""', ""),
+    "think": later(bool | str, ""),
+    "system": later(str, '""', ""),
+    "template": later(str, '""', ""),
+    "raw": later(bool, "false", False),
+    "context": later(list[int], "[]", []),
+    "num_predict": later(int, ""),
+    "num_ctx": later(int, ""),
+    "keep_alive": inert(str | Number, "a string or a number"),
+}
+
+OTHER_SERVERS: Table = {**_VLLM, **_SGLANG, **_LLAMA_CPP, **_OLLAMA}
+"""The fields by name; those of `tlserve.openai.field_tables` with the same name go before them."""
