@@ -58,6 +58,8 @@ def test_every_way_to_ask_for_no_format_gives_none(fields: dict[str, Any]) -> No
         ({"response_format": {"type": "json_object"}}, {"type": "object"}, "response_format"),
         ({"response_format": {"type": "json_object", "schema": None}}, {"type": "object"}, "response_format"),
         ({"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA, "response_format.schema"),
+        ({"json_schema": SCHEMA}, SCHEMA, "json_schema"),
+        ({"json_schema": json.dumps(SCHEMA)}, SCHEMA, "json_schema"),
         ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
         ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, SCHEMA, "structured_outputs.json"),
         ({"structured_outputs": {"json_object": True}}, {"type": "object"}, "structured_outputs.json_object"),

@@ -2,6 +2,7 @@
 
 import json
 
+import attrs
 import pytest
 from openai.types.chat.chat_completion import ChoiceLogprobs
 from openai.types.completion_choice import Logprobs
@@ -21,6 +22,19 @@ def test_chat_has_raw_bytes_and_the_likeliest_tokens_of_each() -> None:
     assert [entry.bytes for entry in parsed.content] == [[0xC3, 0xA9], [0xF0, 0x9F]]
     assert [entry.token for entry in parsed.content] == ["é", "\ufffd"]
     assert [top.token for top in parsed.content[0].top_logprobs] == ["a", "b"]
+
+
+@pytest.mark.spec("API-158")
+def test_tokens_by_id_are_the_same_in_both_forms_and_keep_their_bytes() -> None:
+    entry = attrs.evolve(WHOLE, by_id=True)
+    completion, chat = completion_logprobs([entry]), chat_logprobs([entry])
+    assert completion is not None
+    assert chat is not None
+    assert completion["tokens"] == ["token_id:8"]
+    assert completion["top_logprobs"] == [{"token_id:9": -0.5, "token_id:3": -1.0, "token_id:8": -2.0}]
+    (shown,) = chat["content"]
+    assert (shown["token"], shown["bytes"]) == ("token_id:8", [0xC3, 0xA9])
+    assert [top["token"] for top in shown["top_logprobs"]] == ["token_id:9", "token_id:3"]
 
 
 @pytest.mark.spec("API-65", "API-132")

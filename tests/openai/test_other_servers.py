@@ -91,7 +91,8 @@ HARMLESS: dict[str, Any] = {
 SERVED = {
     *("top_k", "min_p", "ignore_eos", "repetition_penalty", "repeat_penalty", "min_tokens", "stop_token_ids"),
     *("include_stop_str_in_output", "prompt_logprobs", "return_token_ids", "cache_salt", "structured_outputs"),
-    *("regex", "choice", "grammar", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
+    *("max_new_tokens", "n_predict", "skip_special_tokens", "return_tokens_as_token_ids"),
+    *("regex", "choice", "grammar", "json_schema", "guided_json", "guided_regex", "guided_choice", "guided_grammar"),
 }
 BODIES: dict[Any, dict[str, Any]] = {
     parse_chat: {"model": "m", "messages": [{"role": "user", "content": "x"}]},

@@ -99,6 +99,22 @@ def test_top_k_of_minus_one_means_all() -> None:
     assert chat(top_k=-1).options.sampling == {"top_k": 0}
 
 
+@pytest.mark.spec("API-156")
+@pytest.mark.parametrize("parse", [chat, completion])
+@pytest.mark.parametrize("fields", [{"max_new_tokens": 7}, {"n_predict": 7}, {"max_tokens": 7, "n_predict": 7}])
+def test_the_limit_has_the_names_of_other_servers(parse: Any, fields: dict[str, int]) -> None:
+    options = parse(**fields).options
+    assert (options.max_tokens, options.max_tokens_field) == (7, next(iter(fields)))
+
+
+@pytest.mark.spec("API-156")
+@pytest.mark.parametrize("fields", [{"max_tokens": 7, "n_predict": 8}, {"max_new_tokens": 8, "n_predict": 7}])
+def test_two_names_of_the_limit_with_different_values_are_refused(fields: dict[str, int]) -> None:
+    with pytest.raises(ClientError, match="differ") as refused:
+        chat(**fields)
+    assert refused.value.param == "n_predict"
+
+
 @pytest.mark.spec("API-61")
 def test_penalties_and_effective_biases_arrive() -> None:
     asked = {"frequency_penalty": -0.5, "presence_penalty": 2, "repetition_penalty": 1.25}
@@ -350,6 +366,11 @@ WRONG: dict[str, list[Any]] = {
     "min_p": [-0.1, 1.1, True],
     "max_tokens": [0, -1, "5", True, 1.5, [5]],
     "max_completion_tokens": [0, -1, "5", True],
+    "max_new_tokens": [0, "5"],
+    "n_predict": [0, -1, 1.5],
+    "skip_special_tokens": [1, "false"],
+    "return_tokens_as_token_ids": [1, "true"],
+    "json_schema": [5, "{", []],
     "seed": [2**63, -(2**63) - 1, 1.5, "1", True],
     "stop": ["", [""], ["a"] * 5, 5, [5], {"a": 1}],
     "stream": ["true", 1, 0],
@@ -459,6 +480,9 @@ NOOPS: dict[str, list[Any]] = {
     "stop_token_ids": [[]],
     "include_stop_str_in_output": [False],
     "return_token_ids": [False],
+    "skip_special_tokens": [True],
+    "return_tokens_as_token_ids": [False],
+    "json_schema": [""],
     "parallel_tool_calls": [True, False],
     "chat_template_kwargs": [{}],
     "add_generation_prompt": [True],

@@ -27,12 +27,13 @@ class TokenChoice:
 class LogprobEntry:
     """One token of the answer, and the likeliest tokens at its place. The chosen bytes of all entries, joined, are the content.
 
-    `offset` is the number of characters before the character that its first byte belongs to.
+    `offset` is the number of characters before the character that its first byte belongs to. `by_id`: tokens are shown as ids.
     """
 
     chosen: TokenChoice
     top: tuple[TokenChoice, ...] = ()
     offset: int = 0
+    by_id: bool = False
 
 
 @attrs.define(eq=False)

@@ -75,6 +75,9 @@ OLDER: Table = {
     "regex": served(str, "structured_outputs.regex under an older name"),
     "choice": served(list[str], "structured_outputs.choice under an older name"),
     "grammar": served(str, "structured_outputs.grammar under an older name"),
+    "json_schema": served(
+        str | dict[str, Any] | bool, "structured_outputs.json under the name of llama.cpp and SGLang"
+    ),
     "guided_json": served(str | dict[str, Any] | bool, "structured_outputs.json under an older name"),
     "guided_regex": served(str, "structured_outputs.regex under an older name"),
     "guided_choice": served(list[str], "structured_outputs.choice under an older name"),
@@ -175,7 +178,7 @@ def _blanks(given: Mapping[str, Any]) -> str | None:
 
 def _older(given: Mapping[str, Any]) -> list[_Asked]:
     return [
-        _Asked(field, field.removeprefix("guided_"), given[field], field)
+        _Asked(field, field.removeprefix("guided_").removesuffix("_schema"), given[field], field)
         for field in OLDER
         if given.get(field) not in (None, "", [])
     ]

@@ -67,6 +67,8 @@ _SAMPLING: Table = {
     "stop": served(Stops, "a string, or at most 4 strings, none of them empty"),
     "ignore_eos": served(bool, "true or false"),
     "max_tokens": served(Positive, "an integer of at least 1"),
+    "max_new_tokens": served(Positive, "an integer of at least 1: another name of max_tokens"),
+    "n_predict": served(Positive, "an integer of at least 1: another name of max_tokens"),
     "stream": served(bool, "true or false"),
     "stream_options": served(dict[str, Raw], "an object"),
     "n": served(Count, "an integer from 1 to 128"),
@@ -90,6 +92,8 @@ _SAMPLING: Table = {
     "include_stop_str_in_output": served(bool, "true or false"),
     "prompt_logprobs": served(Logprobs, "an integer from 0 to 20, without stream"),
     "return_token_ids": served(bool, "true or false"),
+    "return_tokens_as_token_ids": served(bool, "true or false: tokens of log-probabilities as token_id:N"),
+    "skip_special_tokens": served(bool, "true, or false to have control tokens in the text"),
     "cache_salt": served(Annotated[str, Meta(min_length=1, max_length=256)], "a string of 1 to 256 characters"),
     "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
     "response_format": served(

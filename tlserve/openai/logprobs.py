@@ -3,7 +3,8 @@ r"""Log-probabilities as JSON, in the three forms of the API.
 Owns the forms: that of chat, the older one of completions, and that of a prompt. Does not know how an answer was generated.
 
 Source: the public API reference of chat (`logprobs.content`) and of completions (`logprobs`, whose tokens that are not whole
-text are written `bytes:\xe2\x80`); the `prompt_logprobs` of vLLM.
+text are written `bytes:\xe2\x80`); the `prompt_logprobs` of vLLM,
+and its `token_id:N` for tokens by id.
 """
 
 from __future__ import annotations
@@ -20,12 +21,18 @@ def chat_logprobs(entries: Iterable[LogprobEntry] | None) -> dict[str, Any] | No
 
 
 def _chat_entry(entry: LogprobEntry) -> dict[str, Any]:
-    return {**_chat_token(entry.chosen), "top_logprobs": [_chat_token(other) for other in entry.top]}
+    top = [_chat_token(other, entry.by_id) for other in entry.top]
+    return {**_chat_token(entry.chosen, entry.by_id), "top_logprobs": top}
 
 
-def _chat_token(choice: TokenChoice) -> dict[str, Any]:
+def _chat_token(choice: TokenChoice, by_id: bool) -> dict[str, Any]:
     """Return one likelihood; `token` shows U+FFFD where the bytes are not whole characters, `bytes` are raw."""
-    return {"token": _shown(choice), "logprob": choice.logprob, "bytes": list(choice.bytes)}
+    token = _id_of(choice) if by_id else _shown(choice)
+    return {"token": token, "logprob": choice.logprob, "bytes": list(choice.bytes)}
+
+
+def _id_of(choice: TokenChoice) -> str:
+    return f"token_id:{choice.token}"
 
 
 def _shown(choice: TokenChoice) -> str:
@@ -41,7 +48,7 @@ def completion_logprobs(entries: Sequence[LogprobEntry] | None) -> dict[str, Any
     if entries is None:
         return None
     return {
-        "tokens": [_written(entry.chosen) for entry in entries],
+        "tokens": [_written(entry.chosen, entry.by_id) for entry in entries],
         "token_logprobs": [entry.chosen.logprob for entry in entries],
         "top_logprobs": [_top(entry) for entry in entries],
         "text_offset": [entry.offset for entry in entries],
@@ -53,12 +60,14 @@ def _top(entry: LogprobEntry) -> dict[str, float | None] | None:
         return None
     likelihoods: dict[str, float | None] = {}
     for choice in (*entry.top, entry.chosen):
-        likelihoods.setdefault(_written(choice), choice.logprob)
+        likelihoods.setdefault(_written(choice, entry.by_id), choice.logprob)
     return likelihoods
 
 
-def _written(choice: TokenChoice) -> str:
+def _written(choice: TokenChoice, by_id: bool) -> str:
     """Return the text of a token, or its bytes if they are not whole characters, which text could not tell apart."""
+    if by_id:
+        return _id_of(choice)
     try:
         return choice.bytes.decode()
     except UnicodeDecodeError:

@@ -22,6 +22,8 @@ from tlserve.openai.answer_formats import read_format
 from tlserve.openai.fields import read_fields
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_OTHER_LIMITS = ("max_new_tokens", "n_predict")
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
@@ -31,7 +33,8 @@ class GenerationOptions:
 
     `sampling` holds only the values that were given; they override the model's defaults. `max_tokens` None: not given;
     `max_tokens_field` is the name of its field. `logprobs` None: not requested; k >= 0: also the k likeliest tokens at each
-    place; the same for `prompt_logprobs`. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
+    place; the same for `prompt_logprobs`. `tokens_as_ids`: their tokens are shown as ids. `shows_controls`: the text has the
+    spelling of control tokens. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
     the form that the content must have.
     """
 
@@ -46,6 +49,8 @@ class GenerationOptions:
     ignore_eos: bool = False
     logprobs: int | None = None
     prompt_logprobs: int | None = None
+    tokens_as_ids: bool = False
+    shows_controls: bool = False
     return_token_ids: bool = False
     n: int = 1
     stream: bool = False
@@ -66,7 +71,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
     _check_together(given, stream)
     stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
     answer_format, unknown_in_format = read_format(given)
-    field = "max_completion_tokens" if "max_completion_tokens" in given else "max_tokens"
+    field = _limit_field(given)
     options = GenerationOptions(
         sampling=_sampling(given),
         seed=given.get("seed"),
@@ -79,6 +84,8 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
         ignore_eos=given.get("ignore_eos", False),
         logprobs=_logprobs(given),
         prompt_logprobs=given.get("prompt_logprobs"),
+        tokens_as_ids=given.get("return_tokens_as_token_ids", False),
+        shows_controls=not given.get("skip_special_tokens", True),
         return_token_ids=given.get("return_token_ids", False),
         n=given.get("n", 1),
         stream=stream,
@@ -89,6 +96,17 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
         format=answer_format,
     )
     return options, (*stream_options.unknown, *unknown_in_format)
+
+
+def _limit_field(given: Mapping[str, Any]) -> str:
+    """Return the name under which the limit of tokens was sent; the names of other servers must have the same value."""
+    named = [name for name in (*_LIMITS, *_OTHER_LIMITS) if name in given] or ["max_tokens"]
+    for name in named[1:]:
+        if name in _OTHER_LIMITS and given[name] != given[named[0]]:
+            raise ClientError(
+                f"{name} and {named[0]} are two names of one limit, but differ; send one of them", param=name
+            )
+    return named[0]
 
 
 def _check_together(given: Mapping[str, Any], stream: bool) -> None:

@@ -20,9 +20,7 @@ _VLLM: Table = {
     "allowed_token_ids": later(list[int], ""),
     "bad_words": later(list[str], "[]", []),
     "truncate_prompt_tokens": later(int, ""),
-    "skip_special_tokens": later(bool, "true", True),
     "spaces_between_special_tokens": inert(bool, "true or false"),
-    "return_tokens_as_token_ids": later(bool, "false", False),
     "length_penalty": later(Number, "1", 1),
     "early_stopping": later(bool | str, "false", False),
     "logits_processors": later(AnyList, "[]", []),
@@ -39,8 +37,6 @@ _VLLM: Table = {
 }
 
 _SGLANG: Table = {
-    "max_new_tokens": later(int, ""),
-    "json_schema": later(str | AnyObject, ""),
     "ebnf": later(str, '""', ""),
     "structural_tag": later(str, '""', ""),
     "min_new_tokens": later(int, "0", 0),
@@ -56,7 +52,6 @@ _SGLANG: Table = {
 }
 
 _LLAMA_CPP: Table = {
-    "n_predict": later(int, ""),
     "dynatemp_range": later(Number, "0", 0),
     "dynatemp_exponent": inert(Number, "a number"),
     "typical_p": later(Number, "1", 1),

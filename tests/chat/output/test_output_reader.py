@@ -171,6 +171,15 @@ def test_control_tokens_in_the_middle_are_not_text():
     assert answer(TINY, events([*TINY.encode("a"), 1, *TINY.encode("b")])).content == "ab"
 
 
+@pytest.mark.spec("API-157")
+def test_control_tokens_that_are_shown_are_text_by_their_spelling():
+    reader = OutputReader(TINY, shows_controls=True)
+    ids = [*TINY.encode("a"), 1, *TINY.encode("b")]
+    text = fold(map(reader.feed, events(ids))).content
+    assert text == "a" + TINY.token_spelling(1).decode() + "b"
+    assert len(text) > 2
+
+
 def test_the_tokens_read_are_counted_with_the_stop_id():
     reader = OutputReader(BYTES)
     for event in events(b"abc", Finish.STOP):

@@ -10,10 +10,12 @@ from openai.types import Completion
 from openai.types.chat import ChatCompletion
 
 from tests.kit.http.http_calls import parse_events
+from tests.kit.model.tiny_tokenizers import gpt2_metadata
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.messages import Role, Turn, conversation_of
 from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.text.tokenizer import build_tokenizer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"
 WIDE = attrs.evolve(INFO, context_tokens=4096)
@@ -297,6 +299,40 @@ async def test_an_echo_and_the_prompt_can_have_different_numbers_of_logprobs(ope
     for choice in choices:
         assert [top and len(top) for top in choice["logprobs"]["top_logprobs"]] == [None, 1, 1, 1, 1]
         assert [entry and len(entry) for entry in choice["prompt_logprobs"]] == [None, 3]
+
+
+@pytest.mark.spec("API-158")
+async def test_tokens_of_logprobs_can_be_ids_whole_and_streamed(open_api) -> None:
+    async with open_api() as api:
+        asked = {"logprobs": 0, "echo": True, "return_tokens_as_token_ids": True}
+        whole = document(await api.post(COMPLETIONS, completion("a", **asked)))
+        streamed = chunks(await api.post(COMPLETIONS, completion("a", **asked, stream=True)))
+        chat = document(await api.chat("a", logprobs=True, return_tokens_as_token_ids=True))
+    names = [f"token_id:{token}" for token in (97, 98, 99, 100)]
+    assert whole["choices"][0]["logprobs"]["tokens"] == names
+    parts = [chunk["choices"][0]["logprobs"] for chunk in streamed]
+    assert [name for part in parts if part for name in part["tokens"]] == names
+    assert [entry["token"] for entry in chat["choices"][0]["logprobs"]["content"]] == names[1:]
+
+
+# --- control tokens -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("API-157")
+@pytest.mark.parametrize(("skips", "text"), [(False, "<x>a<x>b"), (True, "ab")])
+async def test_control_tokens_are_in_text_and_echo_if_not_skipped(open_api, skips: bool, text: str) -> None:
+    tokenizer = build_tokenizer(gpt2_metadata(control=["</s>", "<x>"]))
+    mark = tokenizer.special_tokens["<x>"]
+    script = Script(tokens=(*tokenizer.encode("a"), mark, *tokenizer.encode("b")))
+    backend = ScriptedBackend(script, info=attrs.evolve(WIDE, vocabulary_size=tokenizer.vocabulary_size))
+    async with open_api(backend, tokenizer=tokenizer) as api:
+        asked = completion([[mark]], echo=True, skip_special_tokens=skips)
+        whole = document(await api.post(COMPLETIONS, asked))
+        streamed = chunks(await api.post(COMPLETIONS, {**asked, "stream": True}))
+        chat = document(await api.chat(skip_special_tokens=skips))
+    assert whole["choices"][0]["text"] == text
+    assert "".join(chunk["choices"][0]["text"] for chunk in streamed) == text
+    assert chat["choices"][0]["message"]["content"] == text.removeprefix("<x>")
 
 
 # --- ids ------------------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ The path of a token:
     token_bytes -> Detokenizer -> DialectReader -> content  -> StopStrings -> Delta.content
                                                 -> reasoning, calls        -> Delta.reasoning, Delta.calls
 
-A control token has no text, unless the dialect's reader knows its spelling as a marker.
+A control token has no text, unless the dialect's reader knows its spelling as a marker, or the reader shows them all.
 """
 
 from __future__ import annotations
@@ -52,16 +52,18 @@ class OutputReader:
         tools: ToolUse | None = None,
         min_tokens: int = 0,
         include_stop: bool = False,
+        shows_controls: bool = False,
         new_call_id: Callable[[], str] = new_call_id,
     ) -> None:
         """Raise ClientError for invalid stop strings; `opening` and `tools` go to the dialect.
 
-        `include_stop`: the answer includes the stop string that ends it.
+        `include_stop`: the answer includes the stop string that ends it. `shows_controls`: control tokens are text.
         """
         self.tokens = 0
         self.stopped = False
         self._min_tokens = min_tokens
         self._tokenizer = tokenizer
+        self._bytes_of = tokenizer.token_spelling if shows_controls else tokenizer.token_bytes
         self._detokenizer = Detokenizer()
         self._dialect = dialect.open_reader(opening, tools)
         self._markers = _control_markers(tokenizer, self._dialect.markers)
@@ -97,7 +99,7 @@ class OutputReader:
             self._has_entries = True
             self._entries.append(self._entry(event, event.logprob))
         spelled = self._markers.get(event.token) if self._markers else None
-        text = self._detokenizer.feed(spelled or self._tokenizer.token_bytes(event.token))
+        text = self._detokenizer.feed(spelled or self._bytes_of(event.token))
         return self._read_text(text)
 
     def _read_text(self, text: str) -> list[Piece]:
@@ -147,7 +149,7 @@ class OutputReader:
         return self._entries.take(self._dialect.held + self._stops.held)
 
     def _entry(self, event: TokenEvent, logprob: float) -> LogprobEntry:
-        chosen = TokenChoice(event.token, self._tokenizer.token_bytes(event.token), logprob)
+        chosen = TokenChoice(event.token, self._bytes_of(event.token), logprob)
         top = (TokenChoice(t.token, self._tokenizer.token_spelling(t.token), t.logprob) for t in event.top)
         return LogprobEntry(chosen, tuple(top), self._entries.read)
 

@@ -258,6 +258,7 @@ def _choice(plan: AnswerPlan, index: int, exchange: ApiExchange) -> Choice:
         exchange.elapsed_ms,
         echo=NO_ECHO if prompt.echo is None else Echo(prompt.echo, task.options.logprobs),
         prompt_entries=None if request.prompt_logprobs is None else PromptEntries(task.served.tokenizer, prompt.ids),
+        by_id=task.options.tokens_as_ids,
     )
     return Choice(request=request, reader=reader)
 
@@ -272,4 +273,5 @@ def _output_reader(task: GenerationTask, prompt: TaskPrompt) -> OutputReader:
         tools=task.tools,
         min_tokens=options.min_tokens,
         include_stop=options.include_stop,
+        shows_controls=options.shows_controls,
     )

@@ -6,7 +6,7 @@ become text (`tlserve.chat` does), nor how the parts are sent.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
@@ -46,7 +46,7 @@ class TokenReader:
     """Reads one answer to a prompt of `prompt_tokens`; once it has `ended`, no further batch need be fed.
 
     It adds to the `figures` of its request, at the times of `clock`, in milliseconds since the request's arrival.
-    `prompt_entries` collect the log-probabilities of the prompt, if they were requested.
+    `prompt_entries` collect the log-probabilities of the prompt, if they were requested. `by_id`: entries show tokens as ids.
     """
 
     def __init__(
@@ -58,6 +58,7 @@ class TokenReader:
         *,
         echo: Echo = NO_ECHO,
         prompt_entries: PromptEntries | None = None,
+        by_id: bool = False,
     ) -> None:
         self.prompt_entries = prompt_entries
         self.started = False
@@ -67,6 +68,7 @@ class TokenReader:
         self._figures = figures
         self._clock = clock
         self._echo = echo
+        self._by_id = by_id
         self._unshown: tuple[int, ...] = ()
         self._progress: Progress | None = None
 
@@ -123,7 +125,7 @@ class TokenReader:
         echo, self._echo = self._echo, attrs.evolve(self._echo, logprobs=None)
         entries: tuple[LogprobEntry, ...] = ()
         if echo.logprobs is not None and self.prompt_entries is not None:
-            entries = self.prompt_entries.entries_in(echo.text, echo.logprobs)
+            entries = self._shown(self.prompt_entries.entries_in(echo.text, echo.logprobs), shift=0)
         if echo.text or entries:
             parts.append(AnswerPart(Delta(content=echo.text, logprobs=entries)))
 
@@ -144,7 +146,9 @@ class TokenReader:
     def _placed(self, delta: Delta) -> Delta:
         """Return `delta` with its entries' places counted from the beginning of the echo."""
         shift = len(self._echo.text)
-        if not shift:
+        if not shift and not self._by_id:
             return delta
-        entries = (attrs.evolve(entry, offset=entry.offset + shift) for entry in delta.logprobs)
-        return attrs.evolve(delta, logprobs=tuple(entries))
+        return attrs.evolve(delta, logprobs=self._shown(delta.logprobs, shift))
+
+    def _shown(self, entries: Iterable[LogprobEntry], shift: int) -> tuple[LogprobEntry, ...]:
+        return tuple(attrs.evolve(entry, offset=entry.offset + shift, by_id=self._by_id) for entry in entries)

@@ -60,7 +60,7 @@ def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -
             ids=_ids(served, prompt, specials),
             place=prompt.place,
             grammar=grammar,
-            echo=_echo(served, prompt) if request.echo else None,
+            echo=_echo(served, prompt, request.options.shows_controls) if request.echo else None,
         )
         for prompt in request.prompts
     )
@@ -74,8 +74,9 @@ def _ids(served: Served, prompt: Input, specials: bool) -> Sequence[int]:
     return prompt.content
 
 
-def _echo(served: Served, prompt: Input) -> str:
-    """Return a text as it was sent, or the text of token ids: nothing for control tokens, U+FFFD for what is not UTF-8."""
+def _echo(served: Served, prompt: Input, shows_controls: bool) -> str:
+    """Return a text as it was sent, or the text of token ids: U+FFFD for what is not UTF-8, nothing for hidden tokens."""
     if isinstance(prompt.content, str):
         return prompt.content
-    return b"".join(map(served.tokenizer.token_bytes, prompt.content)).decode(errors="replace")
+    bytes_of = served.tokenizer.token_spelling if shows_controls else served.tokenizer.token_bytes
+    return b"".join(map(bytes_of, prompt.content)).decode(errors="replace")
