@@ -48,14 +48,18 @@ class ContextLengthExceeded(ClientError):
         super().__init__(message, param=param, code="context_length_exceeded")
 
     @classmethod
-    def of_prompt(cls, length: str, context_tokens: int, *, param: str | None = None) -> ContextLengthExceeded:
+    def of_prompt(
+        cls, length: str, context_tokens: int, *, param: str | None = None, answer: bool = True
+    ) -> ContextLengthExceeded:
         """Return the error for a prompt that alone is too long; `length` says how long it is, such as "it has 9 tokens".
+
+        `answer`: the context must hold an answer as well.
 
         LiteLLM and LangChain recognise this error by "prompt is too long" and "this model's maximum context length is".
         """
         return cls(
-            f"the prompt is too long: {length}, and this model's maximum context length is {context_tokens} tokens, for "
-            "prompt and answer together; shorten it",
+            f"the prompt is too long: {length}, and this model's maximum context length is {context_tokens} tokens"
+            f"{', for prompt and answer together' if answer else ''}; shorten it",
             param=param,
         )
 

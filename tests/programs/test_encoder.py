@@ -77,7 +77,9 @@ def test_a_text_longer_than_the_encoders_limit_is_refused_and_never_cut(two) -> 
     refused = embed(two, ["a", "a " * (MAX_SEQ_LENGTH - 1)])
     error = refused.json["error"]
     assert (refused.status, error["code"], error["param"]) == (400, "context_length_exceeded", "input[1]")
-    assert "input[1] has 65 tokens, but this model's context holds 64" in error["message"]
+    assert (
+        "input[1] has 65 tokens, and this model's maximum context length is 64 tokens; shorten it" in error["message"]
+    )
 
 
 @pytest.mark.parametrize(("dimensions", "status"), [(32, 200), (33, 400), (16, 422)])

@@ -106,5 +106,5 @@ def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
         check_ids(content, info.vocabulary_size, item.place)
     if len(content) > info.context_tokens:
         length = f"{item.place} has {len(content)} tokens"
-        raise ContextLengthExceeded.of_prompt(length, info.context_tokens, param=item.place)
+        raise ContextLengthExceeded.of_prompt(length, info.context_tokens, param=item.place, answer=False)
     return content
