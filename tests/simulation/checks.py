@@ -13,13 +13,12 @@ from typing import Any
 from tests.kit.engine.engine_runs import PLAIN, alone
 from tests.kit.engine.hash_model import HashModel
 from tests.simulation.clients import Played, Reply
+from tests.simulation.drain_checks import drain_problems
+from tests.simulation.fleet_checks import fleet_problems
 from tests.simulation.loop_backend import VOCABULARY
 from tests.simulation.plan import KEYS
 from tests.simulation.world import Run, requests_of
 from tlserve.generation import Finish, GenerationRequest
-from tlserve.lifecycle.drain import CUT_GRACE_S
-
-MOMENT_S = 0.1
 
 REFUSALS = {400, 401, 403, 404, 408, 413, 429, 431, 500, 503, 504}
 """Statuses with which a request may end without an answer; 500 only where an engine failed."""
@@ -29,8 +28,13 @@ def problems(run: Run) -> list[str]:
     """Return all that does not hold, in plain sentences; empty for a good run."""
     if run.hung:
         return ["the run did not end"]
-    checks = (_ends, _texts, _tenants, _nothing_left, _records, _drain, _exit)
+    checks = (_rules, _ends, _texts, _tenants, _nothing_left, _records, drain_problems, fleet_problems)
     return [problem for check in checks for problem in check(run)]
+
+
+def _rules(run: Run) -> Iterator[str]:
+    """What broke a rule of an engine ended that engine, which the server takes for an accident."""
+    yield from (f"an engine broke its rules: {broken}" for backend in run.backends for broken in backend.broken)
 
 
 # --- every request ends once, with its reason
@@ -52,8 +56,11 @@ def _ends(run: Run) -> Iterator[str]:
 
 
 def _may_lack_an_answer(run: Run, played: Played) -> bool:
-    """A server that stops may close a connection; a client that does not read is cut; one that pauses too long gets 408."""
-    return run.stopped_at is not None or run.failed or played.client.manner in ("slow_reader", "bytes") or played.broken
+    """A server that stops may close a connection; a client that does not read is cut; one that pauses too long gets 408.
+
+    `drain_problems` says of which requests a server that stops owes an answer.
+    """
+    return run.interrupted or run.failed or played.client.manner in ("slow_reader", "bytes") or played.broken
 
 
 def _an_engine_failed(run: Run) -> bool:
@@ -69,7 +76,7 @@ def _is_complete(run: Run, reply: Reply) -> Iterator[str]:
     errors = [event for event in events[:-1] if "error" in json.loads(event)]
     if errors and json.loads(errors[0])["error"]["code"] == "internal_error" and not _an_engine_failed(run):
         yield f"{reply.ask.id}: an internal error, and no engine failed: {errors[0]}"
-    if errors and run.stopped_at is None and not run.failed and not run.plan.faults:
+    if errors and not run.interrupted and not run.failed and not run.plan.faults:
         yield f"{reply.ask.id}: an error event without a fault: {errors[0]}"
 
 
@@ -175,13 +182,7 @@ def _nothing_left(run: Run) -> Iterator[str]:
     assert run.server is not None
     if run.server.open_connections or run.server.open_requests:
         yield f"{run.server.open_connections} connections and {run.server.open_requests} requests are open at the end"
-    for number, backend in enumerate(run.backends):
-        if backend.admitted:
-            yield f"backend {number}: {backend.admitted} permits are held at the end"
-        if backend.is_over:
-            continue  # its engine ended in the middle: what it held went with it
-        if backend.engine.has_work or backend.engine.kv.used:
-            yield f"backend {number}: {backend.engine.kv.used} blocks are held at the end"
+    yield from run.left
     assert run.door is not None
     held = {name: usage.streams for name, usage in run.door._usage.items() if usage.streams}
     if held:
@@ -210,35 +211,3 @@ def _records(run: Run) -> Iterator[str]:
 def _cut_reader(played: Played) -> int | None:
     """Return the status in the log of a client that was cut because it read too slowly: it can still find all in its buffer."""
     return 499 if played.client.manner == "slow_reader" else None
-
-
-# --- the drain ends in time, and admits nothing
-
-
-def _drain(run: Run) -> Iterator[str]:
-    if run.stopped_at is None:
-        return
-    longest_s = run.plan.http.drain_timeout_ms / 1000 + CUT_GRACE_S
-    if run.ended_at > run.stopped_at + longest_s + MOMENT_S:
-        yield f"the drain took {run.ended_at - run.stopped_at:.2f} s, and may take {longest_s:.2f}"
-    for backend in run.backends if not run.plan.nodes else ():  # a fleet may move its sessions during a drain
-        late = [name for name, at in backend.admitted_at.items() if at > run.stopped_at]
-        if late:
-            yield f"admitted after the stop: {late}"
-
-
-# --- the exit code
-
-
-def _exit(run: Run) -> Iterator[str]:
-    if run.exit_code not in (0, 3):
-        yield f"the exit code is {run.exit_code}"
-    if run.exit_code == 3 and not _may_be_cut(run):
-        yield "the server cut something within a long drain"
-
-
-def _may_be_cut(run: Run) -> bool:
-    """A short drain, a second signal, a fault, or a client that reads so slowly that no drain is long enough."""
-    plan = run.plan
-    slow = any(client.manner == "slow_reader" for client in plan.clients)
-    return plan.http.drain_timeout_ms <= 20_000 or len(plan.stops) > 1 or bool(plan.faults) or slow

@@ -26,12 +26,17 @@ class Reply:
 
 @attrs.define
 class Played:
-    """One client after its run. `left`: it went before its last answer came; `broken`: the server ended the connection."""
+    """One client after its run. `left`: it went before its last answer came; `broken`: the server ended the connection.
+
+    A client that stays has an idle connection from `waited_from` until the server closes it, at `closed_at`.
+    """
 
     client: Client
     replies: list[Reply]
     left: bool = False
     broken: bool = False
+    waited_from: float | None = None
+    closed_at: float | None = None
 
 
 def pieces(data: bytes, client: Client) -> Iterator[bytes]:
@@ -92,6 +97,11 @@ async def _ask_one_by_one(client: Client, stream: trio.abc.Stream, played: Playe
             await stream.send_eof()
         if not await reader.read_reply(played.replies[-1], ask):
             return
+    if client.manner == "stays":
+        played.waited_from = trio.current_time()
+        while await stream.receive_some(65_536):
+            pass
+        played.closed_at = trio.current_time()
 
 
 async def _read_all(client: Client, stream: trio.abc.Stream, played: Played) -> None:

@@ -1,18 +1,20 @@
 """The real engine behind the real backend, stepped in the event loop: no thread, and every step takes virtual time.
 
 Only the thread is replaced: commands wait in the real mailbox, the real `EngineThread` takes its turns, reports come back by
-`run_sync_soon`. After each step the rules of the engine's blocks are checked. A test can hold the engine and make it fail.
+`run_sync_soon`. Around each step the engine's rules are checked; what breaks one is in `broken`, because the server takes it
+for a failure of the engine. A test can hold the engine and make it fail.
 """
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import trio
 
-from tests.kit.engine.block_invariants import check_blocks
 from tests.kit.engine.hash_model import HashModel
+from tests.simulation.engine_rules import EngineRules
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.generation import BackendInfo, GenerationRequest, TokenStream
@@ -21,6 +23,9 @@ from tlserve.worker.local_backend import BackendLimits, LocalBackend
 from tlserve.worker.mailbox import Mailbox
 
 VOCABULARY = 256
+
+OTHER_HEAD = "other-head"
+"""The name of a head that is not the server, and the id and the tenant of its requests."""
 
 
 class LoopMailbox(Mailbox[Command, Report]):
@@ -58,9 +63,13 @@ class LoopBackend(LocalBackend):
         self.loop_mailbox = LoopMailbox(self._deliver)
         self._mailbox = self.loop_mailbox
         self._thread = EngineThread(self.engine, self._mailbox)
+        self._rules = EngineRules(self.engine)
+        self.broken: list[str] = []
         self.slots = config.max_num_seqs
         self.requests: list[GenerationRequest] = []
         self.admitted_at: dict[str, float] = {}
+        self.admissions: list[tuple[str, int]] = []
+        self.drained_at: float | None = None
         self._step_s = step_s
         self._held = trio.Event()
         self._held.set()
@@ -70,9 +79,12 @@ class LoopBackend(LocalBackend):
     @asynccontextmanager
     async def generate(self, request: GenerationRequest) -> AsyncIterator[TokenStream]:
         """Serve `request`; remember it, and when it was admitted."""
-        self.requests.append(request)
+        if request.request_id != OTHER_HEAD:
+            self.requests.append(request)
         async with super().generate(request) as tokens:
             self.admitted_at[request.request_id] = trio.current_time()
+            if request.request_id != OTHER_HEAD:
+                self.admissions.append((request.request_id, request.choice))
             yield tokens
 
     # --- faults
@@ -95,18 +107,25 @@ class LoopBackend(LocalBackend):
     async def _run_engine(self) -> None:
         try:
             await self._loop()
+        except EngineBroken:
+            raise
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            self.broken.append(f"{error!r} in {place.name}: {place.line}")
+            raise
         finally:
             self.is_over = True
 
     async def _loop(self) -> None:
         while True:
             await self._wait_for_work()
+            self._rules.before()
             report = self._thread.turn(self._mailbox.take(wait=False))
             if self._is_broken:
                 raise EngineBroken("the simulated engine broke")
             if report is None:
                 return
-            check_blocks(self.engine)
+            self._rules.after()
             self._mailbox.post(report)
 
     async def _wait_for_work(self) -> None:

@@ -14,10 +14,12 @@ from tlserve.engine.config import EngineConfig
 KEYS = ("", "sk-first-000000000000", "sk-second-00000000000")
 WORDS = ("Tell me", "a story", "about", "é", "日本", "the sea", "and", "42", '"quoted"', "end")
 
-Manner = Literal["whole", "bytes", "slow_reader", "leaves", "half_closes", "pipelines", "garbage"]
+Manner = Literal["whole", "bytes", "slow_reader", "leaves", "half_closes", "pipelines", "stays", "garbage"]
 """How a client behaves. Only `leaves` and `garbage` may go without an answer."""
 
-FaultKind = Literal["hold", "fail", "kill_node", "freeze_node", "restart_node", "drain_node", "link"]
+FaultKind = Literal[
+    "hold", "fail", "kill_node", "freeze_node", "restart_node", "drain_node", "cut_node", "link", "other_head"
+]
 
 
 @attrs.frozen(kw_only=True)
@@ -59,18 +61,22 @@ class Client:
 
 @attrs.frozen(kw_only=True)
 class Fault:
-    """Something that goes wrong at a time, for a while."""
+    """Something that goes wrong at a time, for a while; `times`: with so many calls of a link, one after the other."""
 
     at: float
     kind: FaultKind
     node: int = 0
     lasts_s: float = 0.0
     link: tuple[str, str] = ("", "")
+    times: int = 1
 
 
 @attrs.frozen(kw_only=True)
 class Plan:
-    """One run. `nodes` 0: an engine in the server's own process; more: the server is the head of a fleet."""
+    """One run. `nodes` 0: an engine in the server's own process; more: the server is the head of a fleet.
+
+    `link_delay_s` is how long each message to a node takes, `window_events` how far a node goes ahead of the client.
+    """
 
     seed: int
     engine: EngineConfig
@@ -79,11 +85,28 @@ class Plan:
     queue_deadline_s: float
     step_s: float
     nodes: int
+    link_delay_s: float
+    window_events: int
     has_keys: bool
     clients: tuple[Client, ...]
     faults: tuple[Fault, ...]
     stops: tuple[float, ...]
 
+
+DOUBLED = ("poll", "doubled")
+"""The fault of a link that changes nothing at all."""
+
+NODE_FAULTS: tuple[FaultKind, ...] = (
+    "hold",
+    "fail",
+    "kill_node",
+    "restart_node",
+    "freeze_node",
+    "drain_node",
+    "cut_node",
+    "other_head",
+    *("link",) * 8,
+)
 
 LINK_FAULTS = (
     ("place", "lost_request"),
@@ -111,21 +134,26 @@ class _Drawing:
         self.seed = seed
         self.rng = random.Random(seed)
         self.asked = 0
+        self.begins: list[float] = []
 
     def plan(self) -> Plan:
         rng = self.rng
-        nodes = rng.choice((0, 0, 0, 3))
+        nodes = rng.choice((0, 0, 3))
         engine = self._engine()
+        clients = tuple(self._client() for _ in range(rng.randint(1, 12)))
+        self.begins = [client.at for client in clients]
         return Plan(
             seed=self.seed,
             engine=engine,
             http=self._http(),
             admission=engine.max_num_seqs + engine.max_waiting,
             queue_deadline_s=rng.choice((0.5, 5.0, 30.0)),
-            step_s=rng.choice((0.01, 0.05)),
+            step_s=rng.choice((0.01, 0.05, 0.2)),
             nodes=nodes,
+            link_delay_s=rng.choice((0.0, 0.04, 0.15)),
+            window_events=rng.choice((4, 16, 64)),
             has_keys=rng.random() < 0.3,
-            clients=tuple(self._client() for _ in range(rng.randint(1, 12))),
+            clients=clients,
             faults=self._faults(nodes),
             stops=self._stops(),
         )
@@ -158,23 +186,33 @@ class _Drawing:
 
     def _stops(self) -> tuple[float, ...]:
         rng = self.rng
-        count = rng.choice((0, 0, 1, 1, 2))
-        return tuple(sorted(rng.uniform(0, 4) for _ in range(count)))
+        count = rng.choice((0, 1, 1, 2, 2))
+        return tuple(sorted(self._moment() for _ in range(count)))
+
+    def _moment(self) -> float:
+        """Draw a time at which something is likely to be going on: often soon after a client has come."""
+        rng = self.rng
+        return rng.choice((rng.uniform(0, 4), rng.choice(self.begins) + rng.choice((0.05, 1.0)) * rng.random()))
 
     def _faults(self, nodes: int) -> tuple[Fault, ...]:
-        return tuple(self._fault(nodes) for _ in range(self.rng.choice((0, 0, 1, 3 if nodes else 1))))
+        counts = (0, 1, 1, 3, 6) if nodes else (0, 0, 1, 1)
+        count = self.rng.choice(counts)
+        if nodes and self.rng.random() < 0.25:
+            return tuple(attrs.evolve(self._fault(nodes), kind="link", link=DOUBLED) for _ in range(count))
+        return tuple(self._fault(nodes) for _ in range(count))
 
     def _fault(self, nodes: int) -> Fault:
         rng = self.rng
         kinds: tuple[FaultKind, ...] = ("hold", "hold", "fail")
         if nodes:
-            kinds = ("hold", "fail", "kill_node", "restart_node", "freeze_node", "drain_node", "link", "link", "link")
+            kinds = NODE_FAULTS
         return Fault(
-            at=rng.uniform(0, 3),
+            at=self._moment(),
             kind=rng.choice(kinds),
             node=rng.randrange(max(1, nodes)),
             lasts_s=rng.choice((0.3, 2.0)),
             link=rng.choice(LINK_FAULTS),
+            times=rng.choice((1, 1, 4)),
         )
 
     # --- clients
@@ -192,6 +230,8 @@ class _Drawing:
                 "leaves",
                 "half_closes",
                 "pipelines",
+                "stays",
+                "stays",
                 "garbage",
             )
         )

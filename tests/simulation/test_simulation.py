@@ -14,7 +14,7 @@ from tests.simulation.plan import Ask, Client, Plan, make_plan
 from tests.simulation.search import Selection, find, judged, shrink
 from tests.simulation.world import Run, requests_of, simulate
 
-FIXED = 150
+FIXED = 100
 NEW_S = 20.0
 
 
@@ -52,8 +52,8 @@ def test_a_run_repeats_from_its_seed() -> None:
 
 def test_seeds_reach_every_manner_fault_and_end() -> None:
     plans = [make_plan(seed) for seed in range(300)]
-    assert len({client.manner for plan in plans for client in plan.clients}) == 7
-    assert len({fault.kind for plan in plans for fault in plan.faults}) == 7
+    assert len({client.manner for plan in plans for client in plan.clients}) == 8
+    assert len({fault.kind for plan in plans for fault in plan.faults}) == 9
     assert {len(plan.stops) for plan in plans} == {0, 1, 2}
     assert {plan.nodes for plan in plans} == {0, 3}
 
@@ -74,7 +74,6 @@ def test_a_lost_answer_is_seen() -> None:
     run = simulate(attrs.evolve(make_plan(1), faults=(), stops=()))
     reply = next(reply for played in run.played for reply in played.replies if reply.whole and not played.left)
     reply.whole = False
-    run.stopped_at = None
     assert any("no answer came" in problem for problem in problems(run))
 
 

@@ -16,10 +16,11 @@ from typing import Any
 import attrs
 import trio
 
-from tests.kit.fleet.fake_node import FakeFleet, fake_fleet
+from tests.kit.fleet.fake_node import FakeFleet, FakeNode, fake_fleet
 from tests.kit.http.memory_http import MemoryListener
 from tests.kit.virtual_time import run_seeded
 from tests.simulation.clients import Played, play
+from tests.simulation.faults import harm_engine, harm_fleet
 from tests.simulation.loop_backend import VOCABULARY, LoopBackend
 from tests.simulation.plan import KEYS, Fault, Plan
 from tlserve.access.door import Door
@@ -38,11 +39,20 @@ from tlserve.programs.hosted_model import HostedModel
 from tlserve.programs.server import FAILURE_GRACE_S
 from tlserve.programs.server_end import ServerEnd
 from tlserve.programs.server_objects import Assembled, assemble
+from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.telemetry.request_log import RequestRecord
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 LONGEST_S = 3_000.0
 """Virtual seconds after which a run counts as hung."""
+
+SETTLE_S = 3.0
+"""Virtual seconds in which engines learn that their clients have gone: a fault holds one for 2 at most."""
+
+LEASE_S = 5.0
+
+LEASE_SETTLE_S = LEASE_S + 4.0
+"""The same in a fleet that loses messages: the leases of sessions end them."""
 
 
 @attrs.define
@@ -54,7 +64,8 @@ class Run:
     records: list[RequestRecord] = attrs.field(factory=list)
     requests: list[GenerationRequest] = attrs.field(factory=list)
     backends: list[LoopBackend] = attrs.field(factory=list)
-    admitted: Callable[[], int] = lambda: 0
+    nodes: list[FakeNode] = attrs.field(factory=list)
+    figures: FleetFigures | None = None
     exit_code: int | None = None
     failed: bool = False
     hung: bool = False
@@ -62,6 +73,9 @@ class Run:
     server: Server | None = None
     door: Door | None = None
     stopped_at: float | None = None
+    interrupted: bool = False  # by a signal while clients were there
+    stops: list[float] = attrs.field(factory=list)
+    left: list[str] = attrs.field(factory=list)
     ended_at: float = 0.0
 
 
@@ -80,6 +94,9 @@ class _World:
         self._fleet: FakeFleet | None = None
         self._drain = Drain(plan.http.drain_timeout_ms / 1000)
         self._all_answered = trio.Event()
+        self._all_played = trio.Event()
+        self._server_scope = trio.CancelScope()
+        self._sockets: list[trio.abc.Stream] = []
 
     async def play(self) -> None:
         with trio.move_on_after(LONGEST_S) as patience:
@@ -96,12 +113,15 @@ class _World:
         self._fleet = await stack.enter_async_context(
             fake_fleet(
                 plan.nodes,
-                limits=FleetLimits(admission=plan.admission, moves=99),
+                limits=FleetLimits(admission=plan.admission, moves=99, window_events=plan.window_events),
                 model=FleetModel(model_id="hash", max_context=512, vocabulary_size=VOCABULARY, embedding_size=8),
                 make_backend=self._loop_backend,
+                lease_s=LEASE_S,
             )
         )
-        self._run.admitted = lambda: 0
+        for node in self._fleet.nodes.values():
+            node.faults.delay_s = plan.link_delay_s
+        self._run.nodes = list(self._fleet.nodes.values())
         return self._fleet.backend
 
     def _loop_backend(self) -> LoopBackend:
@@ -113,20 +133,40 @@ class _World:
         return backend
 
     async def _serve(self, backend: LoopBackend | FleetBackend) -> None:
+        """Run the server's process. Clients, faults and signals are outside it: they see its end as that of a real one."""
         server = self._server(backend)
-        async with trio.open_nursery() as nursery:
+        async with trio.open_nursery() as outside, trio.open_nursery() as process:
             if isinstance(backend, LoopBackend):  # those of a fleet run already
-                await nursery.start(self._run_backend, backend, server)
-            await nursery.start(self._run_server, server)
-            nursery.start_soon(self._play_clients, nursery)
+                await process.start(self._run_backend, backend, server)
+            await process.start(self._run_server, server)
+            outside.start_soon(self._play_clients)
             for fault in self._plan.faults:
-                nursery.start_soon(self._harm, fault)
+                outside.start_soon(self._harm, fault)
             for at in self._plan.stops:
-                nursery.start_soon(self._stop_at, at)
+                outside.start_soon(self._stop_at, at)
             end = ServerEnd(server, [backend], None)
             self._run.exit_code = await end.run(self._drain, self._all_answered.wait)
             self._run.ended_at = trio.current_time()
-            nursery.cancel_scope.cancel()
+            await self._close_sockets()
+            await self._all_played.wait()
+            await self._settle()
+            process.cancel_scope.cancel()
+            outside.cancel_scope.cancel()
+
+    async def _settle(self) -> None:
+        """Wait after the last client, and note what is left."""
+        if self._fleet is not None:
+            self._run.figures = self._fleet.backend.figures()
+        await trio.sleep(SETTLE_S if all(map(_loses_nothing, self._plan.faults)) else LEASE_SETTLE_S)
+        self._run.left = left_in(self._run)
+        if self._fleet is not None:
+            self._run.left += left_in_fleet(self._fleet)
+
+    async def _close_sockets(self) -> None:
+        """Do what the end of a process does to its connections, and to those that it has not accepted."""
+        self._server_scope.cancel()
+        for stream in self._sockets:
+            await trio.aclose_forcefully(stream)
 
     def _server(self, backend: LoopBackend | FleetBackend) -> Server:
         served = Served(model_id="hash", backend=backend, tokenizer=ByteTokenizer(), eos_ids=frozenset({3}))
@@ -157,7 +197,8 @@ class _World:
         return keep
 
     async def _run_server(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
-        await server.serve([self._listener], task_status=task_status)
+        with self._server_scope:
+            await server.serve([self._listener], task_status=task_status)
         self._all_answered.set()
 
     async def _run_backend(self, backend: LoopBackend, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
@@ -172,18 +213,23 @@ class _World:
 
     async def _stop_at(self, at: float) -> None:
         await trio.sleep(at)
+        self._run.interrupted = self._run.interrupted or not self._all_played.is_set()
         self._stop()
 
     def _stop(self) -> None:
+        if self._run.exit_code is not None:
+            return
+        self._run.stops.append(trio.current_time())
         if self._run.stopped_at is None:
             self._run.stopped_at = trio.current_time()
         self._drain.stop()
 
-    async def _play_clients(self, nursery: trio.Nursery) -> None:
+    async def _play_clients(self) -> None:
         """Play all clients; when they have gone the server is told to stop, if nobody did so before."""
         async with trio.open_nursery() as clients:
             for client in self._plan.clients:
                 clients.start_soon(self._play_client, client)
+        self._all_played.set()
         if self._run.stopped_at is None:
             self._stop()
 
@@ -195,38 +241,41 @@ class _World:
             stream = self._listener.connect(pair)
         except trio.BrokenResourceError:  # the server has stopped listening
             return
+        self._sockets.append(pair[1])
         self._run.played.append(await play(client, stream))
 
     async def _harm(self, fault: Fault) -> None:
         await trio.sleep(fault.at)
         if self._fleet is None:
-            await self._harm_engine(fault, self._run.backends[0])
-            return
-        node = self._fleet.nodes[f"n{fault.node}"]
-        if fault.kind == "kill_node" and sum(other.is_alive for other in self._fleet.nodes.values()) > 1:
-            node.kill()
-        elif fault.kind == "restart_node":
-            await node.restart()
-        elif fault.kind == "freeze_node":
-            node.freeze()
-            await trio.sleep(fault.lasts_s)
-            node.thaw()
-        elif fault.kind == "drain_node" and node.service is not None:
-            await node.service.drain()
-        elif fault.kind == "link":
-            getattr(node.faults, fault.link[0]).append(fault.link[1])
-        elif fault.kind in ("hold", "fail"):
-            backend = node.backend
-            assert isinstance(backend, LoopBackend)
-            await self._harm_engine(fault, backend)
+            await harm_engine(fault, self._run.backends[0])
+        else:
+            await harm_fleet(fault, self._fleet)
 
-    async def _harm_engine(self, fault: Fault, backend: LoopBackend) -> None:
-        if fault.kind == "fail":
-            backend.fail()
-            return
-        backend.hold()
-        await trio.sleep(fault.lasts_s)
-        backend.go_on()
+
+def _loses_nothing(fault: Fault) -> bool:
+    """Say whether every message that ends a session still arrives soon."""
+    return fault.kind in ("hold", "drain_node") or (fault.kind == "link" and fault.link[0] == "poll")
+
+
+def left_in_fleet(fleet: FakeFleet) -> list[str]:
+    """Return what the head and the nodes that live still hold, long after the last client has gone."""
+    left = [f"node {node.name}: {node.sessions} sessions are left" for node in fleet.nodes.values() if node.sessions]
+    if fleet.backend.admitted or fleet.backend._head.sessions:
+        left.append(
+            f"the head has {fleet.backend.admitted} permits and {len(fleet.backend._head.sessions)} sessions left"
+        )
+    return left
+
+
+def left_in(run: Run) -> list[str]:
+    """Return what engines that live still hold, long after the last client has gone."""
+    left = []
+    for number, backend in enumerate(run.backends):
+        if backend.admitted:
+            left.append(f"backend {number}: {backend.admitted} permits are held at the end")
+        if not backend.is_over and (backend.engine.has_work or backend.engine.kv.used):
+            left.append(f"backend {number}: {backend.engine.kv.used} blocks are held at the end")
+    return left
 
 
 def requests_of(run: Run) -> Iterable[GenerationRequest]:
