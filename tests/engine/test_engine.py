@@ -198,7 +198,7 @@ def test_a_prompt_must_leave_space_for_one_token():
     engine = small(context_tokens=10)
     engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(9))))
     engine.add_embedding(range(10))
-    with pytest.raises(errors.ContextLengthExceeded, match=r"10 tokens.* 10,"):
+    with pytest.raises(errors.ContextLengthExceeded, match=r"10 tokens.* is 10 tokens"):
         engine.add_request(attrs.evolve(REQUEST, prompt=tuple(range(10))))
     with pytest.raises(errors.ContextLengthExceeded):
         engine.add_embedding(range(11))

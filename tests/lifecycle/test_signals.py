@@ -1,12 +1,24 @@
 """Stop signals, raised in this process."""
 
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import trio
 from trio.testing import wait_all_tasks_blocked
 
 from tlserve.lifecycle.signals import watch_stop_signals
+
+
+@pytest.fixture(autouse=True)
+def _usual_effects() -> Iterator[None]:
+    """Give the signals their usual effects: `nohup` and background commands of a script start the tests with some ignored."""
+    usual: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, effect) for number, effect in usual.items()}
+    yield
+    for number, effect in before.items():
+        signal.signal(number, effect)
 
 
 class Calls:
