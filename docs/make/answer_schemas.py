@@ -203,6 +203,7 @@ ANSWERS: Mapping[str, Schema] = {
         created=COUNT,
         root=TEXT,
         n_ctx=COUNT,
+        max_model_len=COUNT,
         loaded=FLAG,
         capabilities=ref("Capabilities"),
         owned_by=TEXT,
@@ -215,5 +216,8 @@ ANSWERS: Mapping[str, Schema] = {
         dialect=closed(enable_thinking=_CAN, reasoning_effort=_CAN, reasoning_effort_levels=_CAN),
     ),
     "Models": closed(object=const("list"), data=list_of(ref("Model"))),
+    "Ready": closed(status=const("ok")),
+    "Version": closed(version=TEXT),
+    "Load": closed(server_load=COUNT),
     "Health": closed(status=const("ok"), kernels={"type": "object", "additionalProperties": TEXT}),
 }

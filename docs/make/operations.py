@@ -156,4 +156,11 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/healthz"): Operation(
         summary="Report that the process is alive, and its arithmetic.", answer="Health", statuses=_READING
     ),
+    ("GET", "/health"): Operation(
+        summary="Report that every model is ready; else 503.", answer="Ready", statuses=_READING
+    ),
+    ("GET", "/version"): Operation(summary="Return the version of the server.", answer="Version", statuses=_READING),
+    ("GET", "/load"): Operation(
+        summary="Return the number of requests that run or wait.", answer="Load", statuses=_READING
+    ),
 }

@@ -159,6 +159,7 @@ def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
         "owned_by": "tlserve",
         "root": "m",
         "n_ctx": 64,
+        "max_model_len": 64,
         "loaded": True,
     }
     Model.model_validate(document)

@@ -22,6 +22,7 @@ from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embeddings
 from tlserve.endpoints.routes.healthz import healthz
 from tlserve.endpoints.routes.models import list_models, show_model
+from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, tokenize
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
@@ -43,6 +44,9 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{id+}"): show_model,
     ("GET", "/healthz"): healthz,
+    ("GET", "/health"): health,
+    ("GET", "/version"): version,
+    ("GET", "/load"): load,
 }
 NO_ROUTE = ""
 _REMEDY = "the API is below /v1, and /readyz and /metrics are on the health port"

@@ -186,6 +186,8 @@ def _packed(vector: NDArray[np.float32]) -> str:
 class ModelCard:
     """A model as /v1/models shows it; `root` is the model behind an alias, `n_ctx` its context in tokens.
 
+    `max_model_len` is the same number under vLLM's name.
+
     `capabilities` holds true for each capability, or the reason why not.
     """
 
@@ -203,6 +205,7 @@ class ModelCard:
             "id": self.id,
             "object": "model",
             **attrs.asdict(self, filter=attrs.filters.exclude("id"), recurse=False),
+            "max_model_len": self.n_ctx,
         }
 
 

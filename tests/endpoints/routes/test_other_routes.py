@@ -6,12 +6,14 @@ import struct
 from types import MappingProxyType
 from typing import Any
 
+import attrs
 import pytest
 import trio
 import trio.testing
 from openai.types import Completion, CreateEmbeddingResponse, Model
 
-from tests.kit.scripted_backend import Script, ScriptedBackend
+from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
+from tlserve import __version__
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 # --- completions --------------------------------------------------------------------------------------------------
@@ -340,7 +342,8 @@ async def test_models_are_listed_under_every_name_with_their_context(open_api) -
         answer = await api.chat(model="org/succ")
     for card in (shown, *listed["data"]):
         assert card.pop("capabilities")["descriptor_version"] == 1
-    expected = {"object": "model", "created": 1_600_000_000, "owned_by": "tlserve", "n_ctx": 64, "loaded": True}
+    sizes = {"n_ctx": 64, "max_model_len": 64}
+    expected = {"object": "model", "created": 1_600_000_000, "owned_by": "tlserve", **sizes, "loaded": True}
     assert listed == {
         "object": "list",
         "data": [{"id": "succ", "root": "succ", **expected}, {"id": "org/succ", "root": "succ", **expected}],
@@ -365,6 +368,30 @@ async def test_healthz_answers_on_the_api_port(open_api) -> None:
     async with open_api() as api:
         answer = await api.get("/healthz")
     assert json.loads(answer.body) == {"status": "ok", "kernels": {"succ": "none"}}
+
+
+@pytest.mark.spec("API-159")
+@pytest.mark.parametrize(("ready", "status"), [(True, 200), (False, 503)])
+async def test_health_is_503_while_a_model_is_not_ready(open_api, ready: bool, status: int) -> None:
+    async with open_api(ScriptedBackend(info=attrs.evolve(INFO, ready=ready))) as api:
+        answer = await api.get("/health")
+    document = json.loads(answer.body)
+    assert answer.status == status
+    assert document == {"status": "ok"} if ready else "'succ'" in document["error"]["message"]
+
+
+@pytest.mark.spec("API-159")
+async def test_version_and_load_have_the_shapes_of_vllm(open_api) -> None:
+    body = b'{"model":"succ","messages":[{"role":"user","content":"a"}]}'
+    async with open_api(ScriptedBackend(Script(gates={0: trio.Event()}))) as api:
+        assert json.loads((await api.get("/version")).body) == {"version": __version__}
+        assert json.loads((await api.get("/load")).body) == {"server_load": 0}
+        stream = api.server.connect_raw()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: %d\r\n\r\n" % len(body)
+        await stream.send_all(head + body)
+        await trio.testing.wait_all_tasks_blocked()
+        assert json.loads((await api.get("/load")).body) == {"server_load": 1}
+        await stream.aclose()
 
 
 @pytest.mark.spec("API-72", "API-141")

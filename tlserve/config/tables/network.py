@@ -114,7 +114,9 @@ class AccessSettings:
         is_secret=True,
     )
     public_routes: tuple[str, ...] = setting(
-        ("GET /healthz",), "routes that need no key, as method and path; all other routes need one", check=check_routes
+        ("GET /healthz", "GET /health"),
+        "routes that need no key, as method and path; all other routes need one",
+        check=check_routes,
     )
     share_cache: bool = setting(
         default=False,
