@@ -12,7 +12,7 @@ import attrs
 from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
-from tlserve.errors import ModelNotFound, Refusal
+from tlserve.errors import ClientError, ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
 from tlserve.text.tokenizer import Tokenizer
 
@@ -78,9 +78,18 @@ class Catalogue:
         self._by_name = {name: served for served in self.models for name in served.names}
 
     def pick(self, name: str) -> Served:
-        """Return the model called `name`; raises ModelNotFound, which lists the served models."""
+        """Return the model called `name`, or for "" the only one; raises ModelNotFound, which lists the served models.
+
+        Raises ClientError for "" if there are several.
+        """
+        if not name and len(self.models) == 1:
+            return self.models[0]
         served = self._by_name.get(name)
         if served is None:
             known = ", ".join(self._by_name)
+            if not name:
+                raise ClientError(
+                    f"model is missing, and several models are served; send one of: {known}", param="model"
+                )
             raise ModelNotFound(f"the model {name[:100]!r} is not served here; send one of: {known}")
         return served

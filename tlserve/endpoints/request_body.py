@@ -46,10 +46,14 @@ GenerationBody = TypeVar("GenerationBody", bound=ParsedGeneration)
 
 @attrs.frozen
 class Incoming(Generic[Body]):
-    """A request that was read; its work grows with `size_bytes`, the size of its body."""
+    """A request that was read; its work grows with `size_bytes`, the size of its body.
+
+    `named` is the model's name in the request, or its id if the request has none.
+    """
 
     request: Body
     served: Served
+    named: str
     size_bytes: int
 
 
@@ -63,15 +67,16 @@ async def read_incoming(
     exchange.ignored = request.ignored
     served = api.catalogue.pick(request.model)
     exchange.figures.model = served.model_id
-    return Incoming(request, served, len(body))
+    return Incoming(request, served, request.model or served.model_id, len(body))
 
 
 @attrs.frozen(kw_only=True)
 class IncomingGeneration(Generic[GenerationBody]):
-    """A request for tokens that was read, its headers, and its deadline."""
+    """A request for tokens that was read, its headers, and its deadline; `named` is as in `Incoming`."""
 
     request: GenerationBody
     served: Served
+    named: str
     size_bytes: int
     headers: GenerationHeaders
     deadline: Deadline
@@ -91,6 +96,7 @@ async def read_generation(
     return IncomingGeneration(
         request=incoming.request,
         served=incoming.served,
+        named=incoming.named,
         size_bytes=incoming.size_bytes,
         headers=headers,
         deadline=deadline,

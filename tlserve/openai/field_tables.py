@@ -117,7 +117,7 @@ _ACCOUNT: Table = {
     "prompt_cache_retention": inert(str, "a string"),
 }
 
-_MODEL: Table = {"model": served(Text, "the id of a served model", required=True)}
+_MODEL: Table = {"model": served(Text, "the id of a served model; it can be left out if one model is served")}
 
 CHAT: Table = {
     **_MODEL,

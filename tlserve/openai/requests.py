@@ -1,7 +1,7 @@
 """Bodies -> typed requests, each parsed once.
 
-Owns the request types of the endpoints, and the rules between fields. Does not know models: the endpoints check the limits that
-depend on one (context, vocabulary, dimensions).
+Owns the request types of the endpoints, and the rules between fields. The `model` of a request is "" if its body has none. Does
+not know models: the endpoints check the limits that depend on one (context, vocabulary, dimensions).
 
 Source: the public API reference of chat completions, completions and embeddings; `/v1/tokenize` is this server's own.
 """
@@ -106,7 +106,7 @@ def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     tools = read_tools(values.given)
     ignored = _ignored((*values.unknown, *unknown_in_options, *tools.unknown, *unknown_in_turns), rules)
     return ChatRequest(
-        model=values.given["model"],
+        model=values.given.get("model", ""),
         messages=turns,
         options=options,
         tools=tools,
@@ -141,7 +141,7 @@ def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Completio
     values = _read(body, field_tables.COMPLETION, rules)
     options, unknown_in_options = read_options(values.given)
     return CompletionRequest(
-        model=values.given["model"],
+        model=values.given.get("model", ""),
         prompts=read_inputs(values.given["prompt"], "prompt"),
         echo=values.given.get("echo", False),
         options=options,
@@ -153,7 +153,7 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
     """Parse a body of POST /v1/embeddings; raises ClientError that names the field."""
     values = _read(body, field_tables.EMBEDDINGS, rules)
     return EmbeddingsRequest(
-        model=values.given["model"],
+        model=values.given.get("model", ""),
         inputs=read_inputs(values.given["input"], "input"),
         as_base64=values.given.get("encoding_format") == "base64",
         dimensions=values.given.get("dimensions"),
@@ -165,14 +165,16 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
 def parse_tokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> TokenizeRequest:
     """Parse a body of POST /v1/tokenize; raises ClientError that names the field."""
     values = _read(body, field_tables.TOKENIZE, rules)
-    return TokenizeRequest(**values.given, ignored=_ignored(values.unknown, rules))
+    return TokenizeRequest(**{"model": "", **values.given}, ignored=_ignored(values.unknown, rules))
 
 
 def parse_detokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> DetokenizeRequest:
     """Parse a body of POST /v1/detokenize; raises ClientError that names the field."""
     values = _read(body, field_tables.DETOKENIZE, rules)
     return DetokenizeRequest(
-        model=values.given["model"], tokens=tuple(values.given["tokens"]), ignored=_ignored(values.unknown, rules)
+        model=values.given.get("model", ""),
+        tokens=tuple(values.given["tokens"]),
+        ignored=_ignored(values.unknown, rules),
     )
 
 

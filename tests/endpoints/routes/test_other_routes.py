@@ -13,7 +13,10 @@ import trio.testing
 from openai.types import Completion, CreateEmbeddingResponse, Model
 
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
+from tests.kit.served_succ import SUCC
 from tlserve import __version__
+from tlserve.chat.served_model import Catalogue, Served
+from tlserve.errors import ClientError
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
 # --- completions --------------------------------------------------------------------------------------------------
@@ -351,6 +354,33 @@ async def test_models_are_listed_under_every_name_with_their_context(open_api) -
     assert shown == listed["data"][1]
     assert json.loads(answer.body)["model"] == "org/succ"
     Model.model_validate(shown)
+
+
+@pytest.mark.spec("API-160")
+@pytest.mark.parametrize("model", [{}, {"model": None}])
+async def test_a_request_without_model_is_for_the_only_model(open_api, model: dict[str, None]) -> None:
+    messages = [{"role": "user", "content": "a"}]
+    async with open_api(aliases=("other",)) as api:
+        named = [
+            await api.post("/v1/chat/completions", {"messages": messages, "max_tokens": 3, **model}),
+            await api.post("/v1/completions", {"prompt": "a", **model}),
+            await api.post("/v1/embeddings", {"input": "a", **model}),
+        ]
+        others = [
+            await api.post("/v1/chat/completions/input_tokens", {"messages": messages, **model}),
+            await api.post("/v1/tokenize", {"text": "a", **model}),
+            await api.post("/v1/detokenize", {"tokens": [97], **model}),
+        ]
+    assert [json.loads(answer.body)["model"] for answer in named] == ["succ"] * 3
+    assert [answer.status for answer in others] == [200] * 3
+
+
+@pytest.mark.spec("API-160")
+def test_without_a_name_there_is_no_choice_between_several_models() -> None:
+    models = [Served(**{**SUCC, "backend": ScriptedBackend(), "model_id": name}) for name in ("a", "b")]
+    with pytest.raises(ClientError, match="send one of: a, b") as refused:
+        Catalogue(models).pick("")
+    assert refused.value.param == "model"
 
 
 @pytest.mark.spec("API-22")

@@ -39,7 +39,7 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
         prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request))
     task = GenerationTask(
         served=served,
-        named=request.model,
+        named=incoming.named,
         shape=_shape(served),
         options=request.options,
         prompts=[prompt],

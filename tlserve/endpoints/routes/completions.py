@@ -42,7 +42,7 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
         prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
     task = GenerationTask(
         served=served,
-        named=request.model,
+        named=incoming.named,
         shape=SHAPE,
         options=request.options,
         prompts=prompts,

@@ -17,7 +17,7 @@ from tlserve.endpoints.answers.budget import check_ids, check_length
 from tlserve.endpoints.answers.deadline import plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
-from tlserve.endpoints.request_body import read_incoming
+from tlserve.endpoints.request_body import Incoming, read_incoming
 from tlserve.endpoints.request_headers import read_deadline_s, read_priority
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest
@@ -44,7 +44,7 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
             exchange, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
         )
         size_bytes = sum(vector.nbytes for vector in vectors)
-        document = await api.offload.run(size_bytes, lambda: _document(request, vectors, sum(map(len, inputs))))
+        document = await api.offload.run(size_bytes, lambda: _document(incoming, vectors, sum(map(len, inputs))))
     await exchange.send(document)
 
 
@@ -58,9 +58,10 @@ async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingReques
     return vectors
 
 
-def _document(request: EmbeddingsRequest, vectors: Iterable[Vector], prompt_tokens: int) -> bytes:
+def _document(incoming: Incoming[EmbeddingsRequest], vectors: Iterable[Vector], prompt_tokens: int) -> bytes:
+    request = incoming.request
     return embeddings_document(
-        model=request.model,
+        model=incoming.named,
         vectors=[cut(vector, request.dimensions) for vector in vectors],
         as_base64=request.as_base64,
         prompt_tokens=prompt_tokens,
