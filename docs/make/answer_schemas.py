@@ -194,8 +194,9 @@ ANSWERS: Mapping[str, Schema] = {
         model=TEXT,
         usage=closed(prompt_tokens=COUNT, total_tokens=COUNT),
     ),
-    "Tokens": closed(tokens=list_of(COUNT), count=COUNT),
+    "Tokens": with_optional(closed(tokens=list_of(COUNT), count=COUNT, max_model_len=COUNT), token_strs=list_of(TEXT)),
     "Text": closed(text=TEXT),
+    "TextOfOthers": closed(prompt=TEXT, content=TEXT),
     "InputTokens": closed(object=const("response.input_tokens"), input_tokens=COUNT),
     "Model": closed(
         id=TEXT,

@@ -105,6 +105,19 @@ _GENERATING = (
     *("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Return-Seed", "X-TL-Deadline-Ms", "X-TL-Progress"),
 )
 
+_TOKENIZE = Operation(
+    summary="Turn a text into token ids, as for a completion, or a chat, as for its prompt.",
+    answer="Tokens",
+    body="TokenizeRequest",
+    headers=("X-Request-Id", "X-TL-Strict", "X-TL-Special-Tokens"),
+)
+_DETOKENIZE = Operation(
+    summary="Turn token ids into their text, including control tokens.",
+    answer="Text",
+    body="DetokenizeRequest",
+    headers=("X-Request-Id", "X-TL-Strict"),
+)
+
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/chat/completions"): Operation(
         summary="Continue a conversation with the assistant's next turn.",
@@ -135,18 +148,10 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="ChatRequest",
         headers=("X-Request-Id", "X-TL-Strict"),
     ),
-    ("POST", "/v1/tokenize"): Operation(
-        summary="Turn a text into token ids, as for a completion.",
-        answer="Tokens",
-        body="TokenizeRequest",
-        headers=("X-Request-Id", "X-TL-Strict", "X-TL-Special-Tokens"),
-    ),
-    ("POST", "/v1/detokenize"): Operation(
-        summary="Turn token ids into their text, including control tokens.",
-        answer="Text",
-        body="DetokenizeRequest",
-        headers=("X-Request-Id", "X-TL-Strict"),
-    ),
+    ("POST", "/v1/tokenize"): _TOKENIZE,
+    ("POST", "/v1/detokenize"): _DETOKENIZE,
+    ("POST", "/tokenize"): _TOKENIZE,
+    ("POST", "/detokenize"): attrs.evolve(_DETOKENIZE, answer="TextOfOthers"),
     ("GET", "/v1/models"): Operation(
         summary="List every model under each of its names.", answer="Models", statuses=_READING
     ),

@@ -179,4 +179,4 @@ def test_detokenize_and_the_count_of_input_tokens_are_small_objects() -> None:
 
 
 def test_tokenize_gives_the_ids_and_their_count() -> None:
-    assert json.loads(tokenize_document((5, 6))) == {"tokens": [5, 6], "count": 2}
+    assert json.loads(tokenize_document((5, 6), max_model_len=9)) == {"tokens": [5, 6], "count": 2, "max_model_len": 9}

@@ -257,6 +257,24 @@ def test_tokenize_accepts_text_and_adds_special_tokens_by_default() -> None:
     assert request == TokenizeRequest(model="m", text="a", add_special_tokens=False)
 
 
+@pytest.mark.spec("API-161")
+@pytest.mark.parametrize(
+    ("fields", "param"),
+    [
+        ({}, "text"),
+        ({"text": None}, "text"),
+        ({"text": "x", "prompt": "x"}, "prompt"),
+        ({"text": "x", "messages": CHAT["messages"]}, "messages"),
+        ({"content": "x", "add_special": True, "add_special_tokens": False}, "add_special"),
+        ({"content": "x", "with_pieces": True}, "with_pieces"),
+    ],
+)
+def test_tokenize_refuses_no_input_two_inputs_and_two_answers(fields: dict[str, Any], param: str) -> None:
+    with pytest.raises(ClientError) as refused:
+        parse_tokenize(json.dumps(fields).encode())
+    assert refused.value.param == param
+
+
 # --- messages ------------------------------------------------------------------------------------------------
 
 
@@ -453,7 +471,7 @@ BASES: dict[str, tuple[Any, Table, dict[str, Any]]] = {
 @pytest.mark.parametrize("name", BASES)
 def test_null_is_the_default_of_every_optional_field_of_every_table(name: str) -> None:
     parse, table, base = BASES[name]
-    optional = [field for field, declared in table.items() if not declared.required and field != "model"]
+    optional = [field for field, declared in table.items() if not declared.required and field not in ("model", "text")]
     assert optional
     for field in optional:
         assert parse(json.dumps({**base, field: None}).encode()) == parse(json.dumps(base).encode()), field
@@ -591,7 +609,10 @@ def test_unknown_fields_can_have_any_value() -> None:
 @pytest.mark.spec("API-6")
 @pytest.mark.parametrize("parse", PARSERS)
 def test_a_strict_request_refuses_unknown_fields(parse: Any) -> None:
-    body = json.dumps({**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], "zz": 1}).encode()
+    given = {**CHAT, "prompt": "x", "input": "x", "text": "x", "tokens": [1], "zz": 1}
+    if parse is parse_tokenize:
+        given = {"text": "x", "zz": 1}
+    body = json.dumps(given).encode()
     assert "zz" in parse(body).ignored
     with pytest.raises(ClientError, match="strict"):
         parse(body, BodyRules(strict=True))

@@ -23,7 +23,7 @@ from tlserve.endpoints.routes.embeddings import embeddings
 from tlserve.endpoints.routes.healthz import healthz
 from tlserve.endpoints.routes.models import list_models, show_model
 from tlserve.endpoints.routes.server_status import health, load, version
-from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, tokenize
+from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -41,6 +41,8 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
     ("POST", "/v1/tokenize"): tokenize,
     ("POST", "/v1/detokenize"): detokenize,
+    ("POST", "/tokenize"): tokenize,
+    ("POST", "/detokenize"): detokenize_for_others,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{id+}"): show_model,
     ("GET", "/healthz"): healthz,

@@ -219,14 +219,15 @@ def model_document(card: ModelCard) -> bytes:
     return encode(card.fields())
 
 
-def tokenize_document(tokens: Sequence[int]) -> bytes:
-    """Return token ids and their count."""
-    return encode({"tokens": tokens, "count": len(tokens)})
+def tokenize_document(tokens: Sequence[int], *, max_model_len: int, token_strs: Sequence[str] | None = None) -> bytes:
+    """Return token ids, their count, the context of the model, and the spelling of each token if it is given."""
+    spelled = {} if token_strs is None else {"token_strs": token_strs}
+    return encode({"tokens": tokens, "count": len(tokens), "max_model_len": max_model_len, **spelled})
 
 
-def detokenize_document(text: str) -> bytes:
-    """Return the text of token ids."""
-    return encode({"text": text})
+def detokenize_document(text: str, names: Sequence[str] = ("text",)) -> bytes:
+    """Return the text of token ids under each of `names`."""
+    return encode(dict.fromkeys(names, text))
 
 
 def input_tokens_document(count: int) -> bytes:

@@ -185,11 +185,28 @@ EMBEDDINGS: Table = {
     "user": inert(str, "a string"),
 }
 
-TOKENIZE: Table = {
+_TOKENIZED: Table = {
     **_MODEL,
-    "text": served(str, "a string", required=True),
-    "add_special_tokens": served(bool, "true or false"),
+    "return_token_strs": served(bool, "true to get the spelling of each token in token_strs"),
+    "with_pieces": later(bool, "false, or the field return_token_strs", False),
 }
+
+TOKENIZE: Table = {
+    **_TOKENIZED,
+    "text": served(str, "a string"),
+    "prompt": served(str, "a string: another name of text, as in vLLM"),
+    "content": served(
+        str, "a string: as text, but as in llama.cpp: by default without special tokens around it, and spelling them"
+    ),
+    "messages": served(
+        list[dict[str, Raw]], "a chat instead of a text, with its further fields as /v1/chat/completions"
+    ),
+    "add_special_tokens": served(bool, "true or false"),
+    "add_special": served(bool, "true or false: another name of add_special_tokens"),
+    "parse_special": served(bool, "true if the text can spell control tokens, as with X-TL-Special-Tokens; or false"),
+}
+
+TOKENIZE_CHAT: Table = {**CHAT, **_TOKENIZED}
 
 DETOKENIZE: Table = {**_MODEL, "tokens": served(list[NotNegative], "a list of token ids", required=True)}
 

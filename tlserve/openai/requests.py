@@ -19,10 +19,12 @@ from tlserve.errors import ClientError
 from tlserve.openai import field_tables
 from tlserve.openai.fields import Table, Values, read_fields
 from tlserve.openai.inputs import Input, read_inputs
-from tlserve.openai.json_body import MAX_DEPTH, parse_object
+from tlserve.openai.json_body import MAX_DEPTH, Members, parse_object
 from tlserve.openai.messages import read_turns
 from tlserve.openai.options import GenerationOptions, read_options
 from tlserve.openai.tools import NO_TOOLS, AskedTools, read_tools
+
+_SOURCES = ("text", "prompt", "content", "messages")
 
 
 @attrs.frozen(kw_only=True)
@@ -68,11 +70,17 @@ class EmbeddingsRequest:
 
 @attrs.frozen(kw_only=True)
 class TokenizeRequest:
-    """One body of POST /v1/tokenize."""
+    """One body of POST /v1/tokenize: a text, or a chat.
+
+    `parse_special`: the text can spell control tokens; None: not given. `token_strs`: the spelling of each token is asked for.
+    """
 
     model: str
-    text: str
+    text: str = ""
+    chat: ChatRequest | None = None
     add_special_tokens: bool = True
+    parse_special: bool | None = None
+    token_strs: bool = False
     ignored: tuple[str, ...] = ()
 
 
@@ -98,7 +106,10 @@ DEFAULT_RULES = BodyRules()
 
 def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     """Parse a body of POST /v1/chat/completions; raises ClientError that names the field."""
-    values = _read(body, field_tables.CHAT, rules)
+    return _chat_of(_read(body, field_tables.CHAT, rules), rules)
+
+
+def _chat_of(values: Values, rules: BodyRules) -> ChatRequest:
     if not values.given["messages"]:
         raise ClientError("messages is empty; send at least one message", param="messages")
     turns, unknown_in_turns = read_turns(values.given["messages"])
@@ -164,8 +175,47 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
 
 def parse_tokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> TokenizeRequest:
     """Parse a body of POST /v1/tokenize; raises ClientError that names the field."""
-    values = _read(body, field_tables.TOKENIZE, rules)
-    return TokenizeRequest(**{"model": "", **values.given}, ignored=_ignored(values.unknown, rules))
+    members = parse_object(body, max_depth=rules.max_depth)
+    source = _one_source(members)
+    if source == "messages":
+        values = read_fields(members, field_tables.TOKENIZE_CHAT)
+        chat = _chat_of(values, rules)
+        return TokenizeRequest(
+            model=chat.model,
+            chat=chat,
+            token_strs=values.given.get("return_token_strs", False),
+            ignored=chat.ignored,
+        )
+    values = read_fields(members, field_tables.TOKENIZE)
+    as_llama_cpp = source == "content"
+    return TokenizeRequest(
+        model=values.given.get("model", ""),
+        text=values.given[source],
+        add_special_tokens=_adds_special(values.given, default=not as_llama_cpp),
+        parse_special=values.given.get("parse_special", True if as_llama_cpp else None),
+        token_strs=values.given.get("return_token_strs", False),
+        ignored=_ignored(values.unknown, rules),
+    )
+
+
+def _one_source(members: Members) -> str:
+    """Return the name of the field with the input of /v1/tokenize; raises ClientError for none or several."""
+    given = [name for name in _SOURCES if name in members and bytes(members[name]) != b"null"]
+    if not given:
+        raise ClientError("text is missing; send text, prompt, content or messages", param="text")
+    if len(given) > 1:
+        raise ClientError(f"{given[0]} and {given[1]} are two inputs; send one of them", param=given[1])
+    return given[0]
+
+
+def _adds_special(given: Mapping[str, Any], *, default: bool) -> bool:
+    named = {name: given[name] for name in ("add_special_tokens", "add_special") if name in given}
+    if len(set(named.values())) > 1:
+        raise ClientError(
+            "add_special and add_special_tokens are two names of one option, but differ; send one of them",
+            param="add_special",
+        )
+    return bool(next(iter(named.values()), default))
 
 
 def parse_detokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> DetokenizeRequest:

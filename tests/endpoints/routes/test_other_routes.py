@@ -16,6 +16,7 @@ from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tests.kit.served_succ import SUCC
 from tlserve import __version__
 from tlserve.chat.served_model import Catalogue, Served
+from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import ClientError
 from tlserve.text.byte_tokenizer import ByteTokenizer
 
@@ -99,7 +100,7 @@ class SpecialTokenizer(ByteTokenizer):
 @pytest.mark.parametrize("route", ["/v1/completions", "/v1/tokenize"])
 async def test_raw_text_spells_control_tokens_only_with_that_header(open_api, route: str) -> None:
     backend = ScriptedBackend()
-    body = {"model": "succ", "prompt": "a<|x|>", "text": "a<|x|>"}
+    body = {"model": "succ", "prompt": "a<|x|>"}
     async with open_api(backend, tokenizer=SpecialTokenizer()) as api:
         plain = await api.post(route, body)
         special = await api.post(route, body, ("X-TL-Special-Tokens", "1"))
@@ -242,6 +243,13 @@ class BosTokenizer(ByteTokenizer):
     add_bos = True
 
 
+class SpecialBosTokenizer(SpecialTokenizer):
+    """A byte tokenizer with a BOS in which "<|x|>" spells the control token 7."""
+
+    bos_id = 1
+    add_bos = True
+
+
 @pytest.mark.spec("API-21")
 @pytest.mark.parametrize(("fields", "tokens"), [({}, [1, 97]), ({"add_special_tokens": False}, [97])])
 async def test_tokenize_gives_ids_and_count_with_bos_by_default(
@@ -249,7 +257,46 @@ async def test_tokenize_gives_ids_and_count_with_bos_by_default(
 ) -> None:
     async with open_api(tokenizer=BosTokenizer()) as api:
         answer = await api.post("/v1/tokenize", {"model": "succ", "text": "a", **fields})
-    assert json.loads(answer.body) == {"tokens": tokens, "count": len(tokens)}
+    assert json.loads(answer.body) == {"tokens": tokens, "count": len(tokens), "max_model_len": 64}
+
+
+@pytest.mark.spec("API-161", "API-162")
+@pytest.mark.parametrize("path", ["/v1/tokenize", "/tokenize"])
+@pytest.mark.parametrize(
+    ("fields", "tokens"),
+    [
+        ({"prompt": "a<|x|>"}, [1, *b"a<|x|>"]),
+        ({"prompt": "a<|x|>", "parse_special": True, "add_special_tokens": False}, [97, 7]),
+        ({"content": "a<|x|>"}, [97, 7]),
+        ({"content": "a<|x|>", "parse_special": False, "add_special": True}, [1, *b"a<|x|>"]),
+    ],
+)
+async def test_tokenize_reads_the_inputs_of_other_servers(
+    open_api, path: str, fields: dict[str, Any], tokens: list[int]
+) -> None:
+    async with open_api(tokenizer=SpecialBosTokenizer()) as api:
+        answer = await api.post(path, fields)
+    assert json.loads(answer.body)["tokens"] == tokens
+
+
+@pytest.mark.spec("API-161")
+async def test_the_ids_of_a_chat_are_those_of_its_prompt(open_api) -> None:
+    messages = [{"role": "user", "content": "aa"}]
+    async with open_api(tokenizer=BosTokenizer()) as api:
+        chat = json.loads((await api.chat("aa", return_token_ids=True)).body)
+        answer = await api.post("/tokenize", {"messages": messages, "return_token_strs": True, "zz": 1})
+    document = json.loads(answer.body)
+    assert document["tokens"] == chat["prompt_token_ids"]
+    assert document["count"] == len(document["token_strs"]) == len(document["tokens"])
+    assert document["token_strs"][-1] == chr(document["tokens"][-1])
+    assert answer.headers.get("x-tl-ignored") == "zz"
+
+
+@pytest.mark.spec("API-151")
+async def test_a_chat_above_the_limit_is_not_tokenized(open_api) -> None:
+    async with open_api(settings=HttpSettings(max_tokenize_characters=100)) as api:
+        answer = await api.post("/tokenize", {"messages": [{"role": "user", "content": "x" * 101}]})
+    assert answer.status == 413
 
 
 async def test_tokenize_accepts_a_large_text(open_api) -> None:
@@ -278,7 +325,9 @@ class SpelledTokenizer(SpecialTokenizer):
 async def test_detokenize_spells_every_id_including_control_tokens(open_api, tokens: list[int], text: str) -> None:
     async with open_api(tokenizer=SpelledTokenizer()) as api:
         answer = await api.post("/v1/detokenize", {"model": "succ", "tokens": tokens})
+        others = await api.post("/detokenize", {"tokens": tokens})
     assert json.loads(answer.body) == {"text": text}
+    assert json.loads(others.body) == {"prompt": text, "content": text}
 
 
 @pytest.mark.spec("API-42")

@@ -1,14 +1,15 @@
 """POST /v1/tokenize, /v1/detokenize, /v1/chat/completions/input_tokens: the tokens of a model's input, without running it.
 
-A text is tokenized as /v1/completions reads it, or as /v1/embeddings does if the model makes only vectors: `add_special_tokens`
-adds BOS in front if the model needs one, and for vectors EOS at the end; `X-TL-Special-Tokens: 1` lets the text spell control
-tokens. Detokenizing spells every id, also control tokens. The count of input tokens is that of the rendered chat: the
-`prompt_tokens` of the same body.
+`/tokenize` and `/detokenize` are for clients of vLLM and llama.cpp, with their names of the text. A text is tokenized as
+/v1/completions reads it, or as /v1/embeddings does if the model makes only vectors: `add_special_tokens` adds BOS in front if
+the model needs one, and for vectors EOS at the end; `X-TL-Special-Tokens: 1` lets the text spell control tokens. Detokenizing
+spells every id, also control tokens. The count of input tokens is that of the rendered chat: the `prompt_tokens` of the same
+body.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
@@ -35,8 +36,12 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_incoming(api, exchange, parse_tokenize)
     served, request = incoming.served, incoming.request
-    _limit(api)(len(request.text))
-    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials)))
+    limit = _limit(api)
+    limit(len(request.text))
+    if request.chat is not None:
+        check_generates(served)
+        exchange.ignored = ignored_names(served, request.chat)
+    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials, limit)))
 
 
 def _limit(api: ApiContext) -> Callable[[int], None]:
@@ -52,24 +57,46 @@ def _limit(api: ApiContext) -> Callable[[int], None]:
     return check
 
 
-def _tokenize(served: Served, request: TokenizeRequest, specials: bool) -> bytes:
+def _tokenize(served: Served, request: TokenizeRequest, specials: bool, limit: Callable[[int], None]) -> bytes:
+    if request.chat is None:
+        ids = _ids(served, request, specials if request.parse_special is None else request.parse_special)
+    else:
+        ids = encode_prompt(served, request.chat, limit).ids
+    spelled = [served.tokenizer.token_spelling(token).decode(errors="replace") for token in ids]
+    return tokenize_document(
+        ids,
+        max_model_len=served.backend.info().context_tokens,
+        token_strs=spelled if request.token_strs else None,
+    )
+
+
+def _ids(served: Served, request: TokenizeRequest, specials: bool) -> Sequence[int]:
     if request.add_special_tokens and served.generates:
-        return tokenize_document(encode_completion(served.tokenizer, request.text, specials=specials))
+        return encode_completion(served.tokenizer, request.text, specials=specials)
     ids = (served.tokenizer.encode_with_specials if specials else served.tokenizer.encode)(request.text)
-    return tokenize_document(framed(served.tokenizer, ids) if request.add_special_tokens else ids)
+    return framed(served.tokenizer, ids) if request.add_special_tokens else ids
 
 
 async def detokenize(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the text of token ids."""
+    await _send_text(api, exchange, ("text",))
+
+
+async def detokenize_for_others(api: ApiContext, exchange: ApiExchange) -> None:
+    """Answer with the text of token ids, under the names of vLLM and of llama.cpp."""
+    await _send_text(api, exchange, ("prompt", "content"))
+
+
+async def _send_text(api: ApiContext, exchange: ApiExchange, names: Sequence[str]) -> None:
     incoming = await read_incoming(api, exchange, parse_detokenize)
     served, request = incoming.served, incoming.request
-    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request)))
+    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request, names)))
 
 
-def _detokenize(served: Served, request: DetokenizeRequest) -> bytes:
+def _detokenize(served: Served, request: DetokenizeRequest, names: Sequence[str]) -> bytes:
     check_ids(request.tokens, served.tokenizer.vocabulary_size, "tokens")
     spelled = b"".join(map(served.tokenizer.token_spelling, request.tokens))
-    return detokenize_document(spelled.decode(errors="replace"))
+    return detokenize_document(spelled.decode(errors="replace"), names)
 
 
 async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
