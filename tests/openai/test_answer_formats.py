@@ -11,6 +11,7 @@ from tlserve.errors import ClientError, Refusal
 from tlserve.openai.requests import parse_chat, parse_completion
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
+CLOSED = {**SCHEMA, "additionalProperties": False}
 NAMED = {"name": "n", "schema": SCHEMA, "strict": True, "description": "d"}
 
 
@@ -45,25 +46,27 @@ def test_every_way_to_ask_for_no_format_gives_none(fields: dict[str, Any]) -> No
     assert completion(**fields) is None
 
 
-@pytest.mark.spec("API-80", "API-154")
+@pytest.mark.spec("API-80", "API-154", "API-163")
 @pytest.mark.parametrize(
     ("fields", "schema", "place"),
     [
         (
             {"response_format": {"type": "json_schema", "json_schema": NAMED}},
-            SCHEMA,
+            CLOSED,
             "response_format.json_schema.schema",
         ),
         ({"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}}, {}, "response_format.json_schema.schema"),
         ({"response_format": {"type": "json_object"}}, {"type": "object"}, "response_format"),
         ({"response_format": {"type": "json_object", "schema": None}}, {"type": "object"}, "response_format"),
-        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, SCHEMA, "response_format.schema"),
-        ({"json_schema": SCHEMA}, SCHEMA, "json_schema"),
-        ({"json_schema": json.dumps(SCHEMA)}, SCHEMA, "json_schema"),
-        ({"structured_outputs": {"json": SCHEMA}}, SCHEMA, "structured_outputs.json"),
-        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, SCHEMA, "structured_outputs.json"),
+        ({"response_format": {"type": "json_object", "schema": SCHEMA}}, CLOSED, "response_format.schema"),
+        ({"json_schema": SCHEMA}, CLOSED, "json_schema"),
+        ({"json_schema": json.dumps(SCHEMA)}, CLOSED, "json_schema"),
+        ({"structured_outputs": {"json": SCHEMA}}, CLOSED, "structured_outputs.json"),
+        ({"structured_outputs": {"json": json.dumps(SCHEMA)}}, CLOSED, "structured_outputs.json"),
+        ({"structured_outputs": {"json": SCHEMA, "disable_additional_properties": True}}, CLOSED, "structured_outputs.json"),
+        ({"structured_outputs": {"json": SCHEMA, "disable_additional_properties": False}}, SCHEMA, "structured_outputs.json"),
         ({"structured_outputs": {"json_object": True}}, {"type": "object"}, "structured_outputs.json_object"),
-        ({"guided_json": SCHEMA}, SCHEMA, "guided_json"),
+        ({"guided_json": SCHEMA}, CLOSED, "guided_json"),
     ],
 )  # fmt: skip
 def test_a_json_schema_is_read_with_its_place(fields: Any, schema: Any, place: str) -> None:
@@ -118,7 +121,7 @@ FAULTS = [
     (400, f"{SO}.whitespace_pattern", {SO: {"regex": "a", "whitespace_pattern": " ?"}}),
     (400, f"{SO}.whitespace_pattern", {SO: {"whitespace_pattern": " ?"}}),
     (422, f"{SO}.structural_tag", {SO: {"structural_tag": "{}"}}),
-    (422, f"{SO}.disable_additional_properties", {SO: {"json": {}, "disable_additional_properties": True}}),
+    (400, f"{SO}.disable_additional_properties", {SO: {"regex": "a", "disable_additional_properties": True}}),
     (400, SO, {SO: []}),
     (400, f"{SO}.regex", {FORMAT: {"type": "json_object"}, SO: {"regex": "a"}}),
     (400, f"{SO}.regex", {SO: {"json": {}, "regex": "a"}}),

@@ -123,7 +123,13 @@ def test_a_free_choice_enforces_something_only_where_a_tool_is_strict() -> None:
         (
             {"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}}},
             {
-                "$defs": {"n": {"type": "object", "properties": {"next": {"$ref": "#/$defs/n"}}}},
+                "$defs": {
+                    "n": {
+                        "type": "object",
+                        "properties": {"next": {"$ref": "#/$defs/n"}},
+                        "additionalProperties": False,
+                    }
+                },
                 "type": "object",
                 "properties": {"next": {"$ref": "#/$defs/n"}},
                 "additionalProperties": False,

@@ -67,7 +67,9 @@ STRUCTURED_OUTPUTS: Table = {
     "grammar": served(str, "a grammar in llguidance's form of Lark, or in GBNF"),
     "whitespace_pattern": served(str, r"bounded whitespace, such as [ \n]{0,4}, with json or json_object"),
     "disable_any_whitespace": served(bool, "true or false, with json or json_object"),
-    "disable_additional_properties": later(bool, "false", False),
+    "disable_additional_properties": served(
+        bool, "true, as by default, for objects with only the names of the schema; or false; with json"
+    ),
     "structural_tag": later(str, "", ""),
 }
 
@@ -83,6 +85,7 @@ OLDER: Table = {
     "guided_choice": served(list[str], "structured_outputs.choice under an older name"),
     "guided_grammar": served(str, "structured_outputs.grammar under an older name"),
 }
+_CLOSES = "disable_additional_properties"
 _KINDS = ("json", "json_object", "regex", "choice", "grammar")
 
 
@@ -123,6 +126,7 @@ class _Asked:
     value: Any
     place: str
     blanks: str | None = None
+    closes: bool = True
 
 
 def read_format(given: Mapping[str, Any]) -> tuple[AnswerFormat | None, tuple[str, ...]]:
@@ -154,7 +158,7 @@ def _structured(members: Mapping[str, Raw]) -> tuple[list[_Asked], tuple[str, ..
     values = read_fields(members, STRUCTURED_OUTPUTS, where=field)
     blanks = _blanks(values.given)
     asked = [
-        _Asked(field + kind, kind, values.given[kind], field + kind, blanks)
+        _Asked(field + kind, kind, values.given[kind], field + kind, blanks, values.given.get(_CLOSES, True))
         for kind in _KINDS
         if kind in values.given and values.given[kind] is not False
     ]
@@ -162,6 +166,8 @@ def _structured(members: Mapping[str, Raw]) -> tuple[list[_Asked], tuple[str, ..
         raise ClientError(
             f"{field}whitespace_pattern needs json or json_object; leave it out", param=field + "whitespace_pattern"
         )
+    if _CLOSES in values.given and not (asked and asked[0].kind == "json"):
+        raise ClientError(f"{field}{_CLOSES} needs json; leave it out", param=field + _CLOSES)
     return asked, values.unknown
 
 
@@ -191,7 +197,7 @@ def _of_schema(asked: _Asked) -> AnswerFormat:
             schema = msgspec.json.decode(schema)
         except (msgspec.DecodeError, RecursionError):
             raise ClientError(f"{asked.place} is a text that is not JSON; send a schema", param=asked.field) from None
-    return schema_format(schema, asked.place, asked.field, asked.blanks)
+    return schema_format(schema, asked.place, asked.field, asked.blanks, closes=asked.closes)
 
 
 _MAKERS: Mapping[str, Callable[[_Asked], AnswerFormat]] = {

@@ -12,7 +12,7 @@ import attrs
 
 from tlserve.chat.dialect import PlacedSchema
 from tlserve.chat.grammars.lark import quoted, slashed
-from tlserve.chat.grammars.schemas import checked_schema
+from tlserve.chat.grammars.schemas import checked_schema, closed_schema
 from tlserve.chat.grammars.user_lark import checked_lark
 from tlserve.errors import ClientError
 
@@ -29,9 +29,15 @@ class AnswerFormat:
     schemas: Mapping[str, PlacedSchema] = attrs.field(factory=dict)
 
 
-def schema_format(schema: Any, place: str, field: str, blanks: str | None = None) -> AnswerFormat:
-    """Return the format of JSON that matches `schema`; raises ClientError for a schema that cannot be enforced."""
-    placed = PlacedSchema(place, checked_schema(schema, place, field), blanks)
+def schema_format(
+    schema: Any, place: str, field: str, blanks: str | None = None, *, closes: bool = True
+) -> AnswerFormat:
+    """Return the format of JSON that matches `schema`; raises ClientError for a schema that cannot be enforced.
+
+    `closes`: objects have no names that the schema does not mention, unless it allows them.
+    """
+    checked = checked_schema(schema, place, field)
+    placed = PlacedSchema(place, closed_schema(checked) if closes else checked, blanks)
     return AnswerFormat(field=field, rule="@answer", schemas={"answer": placed})
 
 

@@ -1,7 +1,8 @@
 """JSON schemas: every keyword is enforced, or refused with its name and place.
 
 Owns the walk over a schema. Its result has only keywords that the compiler enforces, and means the same. A lenient walk, for
-tools that are not strict, leaves out the other keywords instead of refusing them. Knows nothing of tokens and requests.
+tools that are not strict, leaves out the other keywords instead of refusing them. `closed_schema` adds what a small model needs:
+without it, a model invents names until a limit stops it. Knows nothing of tokens and requests.
 
 Two rules are not in the tables of `keywords`: a reference must stay inside the schema; and `minProperties` can be at most one
 more than the number of required names, because different additional names cannot be counted.
@@ -9,7 +10,7 @@ more than the number of required names, because different additional names canno
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tlserve.chat.grammars.keywords import (
@@ -24,7 +25,7 @@ from tlserve.chat.grammars.keywords import (
     PLAIN,
 )
 from tlserve.chat.grammars.patterns import as_rust, is_beyond
-from tlserve.chat.grammars.recursion import find_endless, find_standing, resolve
+from tlserve.chat.grammars.recursion import find_endless, find_standing, resolve, subschemas
 from tlserve.errors import ClientError
 
 Schema = Mapping[str, Any] | bool
@@ -188,3 +189,106 @@ class _Walk:
         if not self._lenient:
             raise self.refusal(f"{path}.minProperties", f"cannot be enforced above {most}; list more names in required")
         del own["minProperties"]
+
+
+# --- objects without other names ----------------------------------------------------------------------------------------
+
+_REFERRING = ("allOf", "anyOf", "oneOf", "$ref")
+_SHARED = frozenset({"$defs", "definitions"})
+_CLOSABLE = frozenset({"type", "properties", "required", *_SHARED, *ANNOTATIONS})
+
+
+def closed_schema(root: Schema) -> Schema:
+    """Return a checked schema in which objects have no names that it does not mention, where it says nothing about them.
+
+    Everything that matches the result also matches `root`. So an object that several schemas describe together, as under allOf,
+    stays as it is, and so does an object whose other keywords can need more names.
+    """
+    if isinstance(root, bool):
+        return root
+    kept: set[int] = set()
+    for node in _nodes(root):
+        if _is_joint(node, root):
+            _keep(node, root, kept)
+    closed: Schema = _close(root, kept)
+    return closed
+
+
+def _nodes(schema: Any, leave_out: frozenset[str] = frozenset()) -> Iterator[Mapping[str, Any]]:
+    """Yield the objects among `schema` and the schemas inside it; not those below the keywords `leave_out`."""
+    waiting = [schema]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, Mapping):
+            yield node
+            waiting += [inner for _, inner in subschemas({k: v for k, v in node.items() if k not in leave_out})]
+
+
+def _is_joint(node: Mapping[str, Any], root: Schema) -> bool:
+    """Say whether several schemas describe the values of `node` together."""
+    referring = [keyword for keyword in _REFERRING if keyword in node]
+    if not referring:
+        return False
+    asserting = set(node) - set(referring) - _SHARED - ANNOTATIONS
+    several = len(node.get("allOf", ())) > 1 or not _are_told_apart(node.get("oneOf", ()), root)
+    return several or len(referring) > 1 or bool(asserting)
+
+
+def _are_told_apart(members: Sequence[Any], root: Schema) -> bool:
+    """Say whether a required property with a fixed value of its own tells each of the alternatives apart."""
+    if not members:
+        return True
+    values = [dict(_fixed(_referred(own, root))) for own in members]
+    shared = set(values[0]).intersection(*values[1:])
+    return any(len({own[name] for own in values}) == len(values) for name in shared)
+
+
+def _referred(schema: Any, root: Schema) -> Any:
+    return resolve(root, schema["$ref"]) if isinstance(schema, Mapping) and set(schema) == {"$ref"} else schema
+
+
+def _fixed(schema: Any) -> Iterator[tuple[str, str]]:
+    """Yield the required properties that have one value, with its JSON."""
+    if not isinstance(schema, Mapping):
+        return
+    for name in set(schema.get("required", ())) & set(schema.get("properties", {})):
+        own = schema["properties"][name]
+        if isinstance(own, Mapping):
+            values = [own["const"]] if "const" in own else own.get("enum", ())
+            if len(values) == 1 and isinstance(values[0], str):
+                yield name, values[0]
+
+
+def _keep(start: Mapping[str, Any], root: Schema, kept: set[int]) -> None:
+    """Add to `kept` the schemas that `start` is made of, also by reference."""
+    waiting: list[Any] = [start]
+    while waiting:
+        for node in _nodes(waiting.pop(), leave_out=_SHARED):
+            if id(node) not in kept:
+                kept.add(id(node))
+                if "$ref" in node:
+                    waiting.append(resolve(root, node["$ref"]))
+
+
+def _close(schema: Any, kept: set[int]) -> Any:
+    if not isinstance(schema, Mapping):
+        return schema
+    own = {keyword: _inside(keyword, value, kept) for keyword, value in schema.items()}
+    if id(schema) not in kept and _is_open(schema):
+        own["additionalProperties"] = False
+    return own
+
+
+def _inside(keyword: str, value: Any, kept: set[int]) -> Any:
+    if keyword in ONE_SCHEMA:
+        return _close(value, kept)
+    if keyword in LISTS:
+        return [_close(member, kept) for member in value]
+    if keyword in NAMED:
+        return {name: _close(member, kept) for name, member in value.items()}
+    return value
+
+
+def _is_open(schema: Mapping[str, Any]) -> bool:
+    names = schema.get("properties", {})
+    return "properties" in schema and set(schema) <= _CLOSABLE and set(schema.get("required", ())) <= set(names)

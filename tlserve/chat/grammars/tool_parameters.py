@@ -1,8 +1,7 @@
 """The schema of a tool's parameters -> the schema that is enforced on its arguments.
 
 The rules: arguments are an object; a tool without parameters takes no arguments; and if a schema lists names and says nothing
-of other names, no other names are allowed. Every such object matches the original schema, and a small model does not invent
-arguments. Does not know how calls are written.
+of other names, no other names are allowed, as in an answer with a schema. Does not know how calls are written.
 """
 
 from __future__ import annotations
@@ -10,13 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tlserve.chat.grammars.keywords import ANNOTATIONS
 from tlserve.chat.grammars.recursion import resolve
-from tlserve.chat.grammars.schemas import checked_schema, lenient_schema
+from tlserve.chat.grammars.schemas import checked_schema, closed_schema, lenient_schema
 from tlserve.errors import ClientError
 
 _NO_ARGUMENTS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
-_CLOSABLE = frozenset({"type", "properties", "required", "$defs", "definitions", *ANNOTATIONS})
 _FIELD = "tools"
 
 
@@ -40,8 +37,9 @@ def _as_object(schema: Any, place: str, *, strict: bool) -> Mapping[str, Any]:
         if strict:
             raise ClientError(f"{place}.type must be object, because arguments are an object", param=_FIELD)
         return {"type": "object"}
-    closed = {"additionalProperties": False} if "properties" in schema and set(schema) <= _CLOSABLE else {}
-    return {**schema, "type": "object", **closed}
+    closed = closed_schema({**schema, "type": "object"})
+    assert isinstance(closed, Mapping)
+    return closed
 
 
 def _types(schema: Mapping[str, Any]) -> Any:
