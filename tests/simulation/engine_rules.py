@@ -50,6 +50,7 @@ class EngineRules:
             assert first not in scheduler.waiting, "the first sequence of all was preempted"
             assert first not in scheduler.running or len(first.tokens) > tokens, "the first sequence got no row"
         self._check_prompts()
+        self._check_room()
 
     def _watch(self, victim: Any) -> None:
         """Let the scheduler preempt `victim`: the last one, once in a step, and none that began in this step."""
@@ -70,3 +71,11 @@ class EngineRules:
             beginning = sequence.tokens[:end]
             others = [other for other in running if other is not sequence and other.tokens[:end] == beginning]
             assert others, "a prompt got no rows, and no other one has its beginning"
+
+    def _check_room(self) -> None:
+        """A sequence begins only if there are blocks left for the prompts that run already."""
+        running, kv = self._engine.scheduler.running, self._engine.kv
+        has_begun = any(sequence.key not in self._before for sequence in running)
+        if has_begun and self._engine.config.speculative == "none":  # drafts take blocks that are free
+            needed = sum(kv.missing(sequence.table, len(sequence.tokens) - sequence.decoding) for sequence in running)
+            assert needed <= kv.available, "a sequence began, and the running ones lack blocks"

@@ -25,9 +25,15 @@ async def harm_engine(fault: Fault, backend: LoopBackend) -> None:
     backend.go_on()
 
 
-async def harm_fleet(fault: Fault, fleet: FakeFleet) -> None:
-    """Do what `fault` says to its node or to the link to it."""
-    node = fleet.nodes[f"n{fault.node}"]
+def node_of(fault: Fault, fleet: FakeFleet) -> FakeNode:
+    """Return the node that a fault hits: one that has sessions, if there are any."""
+    nodes = list(fleet.nodes.values())
+    busy = [node for node in nodes if node.sessions] or nodes
+    return busy[fault.node % len(busy)]
+
+
+async def harm_node(fault: Fault, node: FakeNode, fleet: FakeFleet) -> None:
+    """Do what `fault` says to `node` or to the link to it."""
     if fault.kind == "kill_node" and sum(other.is_alive for other in fleet.nodes.values()) > 1:
         node.kill()
     elif fault.kind == "restart_node":

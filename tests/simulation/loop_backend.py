@@ -91,7 +91,8 @@ class LoopBackend(LocalBackend):
 
     def hold(self) -> None:
         """Let no step begin."""
-        self._held = trio.Event()
+        if self._held.is_set():
+            self._held = trio.Event()
 
     def go_on(self) -> None:
         """Let steps begin again."""

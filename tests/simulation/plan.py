@@ -105,6 +105,8 @@ NODE_FAULTS: tuple[FaultKind, ...] = (
     "drain_node",
     "cut_node",
     "other_head",
+    "cut_node",
+    "other_head",
     *("link",) * 8,
 )
 
@@ -118,6 +120,8 @@ LINK_FAULTS = (
     ("poll", "hung"),
     ("poll", "doubled"),
     ("poll", "gap"),
+    ("poll", "shifted"),
+    ("poll", "shifted"),
     ("poll", "shifted"),
     ("cancel", "lost_request"),
     ("hello", "lost_reply"),
@@ -155,7 +159,7 @@ class _Drawing:
             has_keys=rng.random() < 0.3,
             clients=clients,
             faults=self._faults(nodes),
-            stops=self._stops(),
+            stops=self._stops(nodes),
         )
 
     def _engine(self) -> EngineConfig:
@@ -184,18 +188,20 @@ class _Drawing:
             drain_timeout_ms=rng.choice((0, 1_000, 30_000)),
         )
 
-    def _stops(self) -> tuple[float, ...]:
+    def _stops(self, nodes: int) -> tuple[float, ...]:
         rng = self.rng
-        count = rng.choice((0, 1, 1, 2, 2))
+        count = rng.choice((0, 0, 0, 1, 2) if nodes else (0, 1, 1, 2, 2))
         return tuple(sorted(self._moment() for _ in range(count)))
 
     def _moment(self) -> float:
         """Draw a time at which something is likely to be going on: often soon after a client has come."""
         rng = self.rng
-        return rng.choice((rng.uniform(0, 4), rng.choice(self.begins) + rng.choice((0.05, 1.0)) * rng.random()))
+        if rng.random() < 0.25:
+            return rng.uniform(0, 4)
+        return rng.choice(self.begins) + rng.choice((0.05, 0.5, 1.0)) * rng.random()
 
     def _faults(self, nodes: int) -> tuple[Fault, ...]:
-        counts = (0, 1, 1, 3, 6) if nodes else (0, 0, 1, 1)
+        counts = (0, 1, 2, 4, 6) if nodes else (0, 0, 1, 1)
         count = self.rng.choice(counts)
         if nodes and self.rng.random() < 0.25:
             return tuple(attrs.evolve(self._fault(nodes), kind="link", link=DOUBLED) for _ in range(count))
@@ -266,7 +272,7 @@ class _Drawing:
         rng = self.rng
         shape: dict[str, Any] = {
             "model": "hash",
-            "max_tokens": rng.choice((1, 5, 20, 60)),
+            "max_tokens": rng.choice((1, 5, 20, 60, 80)),
             "temperature": rng.choice((0, 0.7, 1.5)),
             "seed": rng.randrange(1 << 30),
             "stream": rng.random() < 0.6,

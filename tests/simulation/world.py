@@ -20,7 +20,7 @@ from tests.kit.fleet.fake_node import FakeFleet, FakeNode, fake_fleet
 from tests.kit.http.memory_http import MemoryListener
 from tests.kit.virtual_time import run_seeded
 from tests.simulation.clients import Played, play
-from tests.simulation.faults import harm_engine, harm_fleet
+from tests.simulation.faults import harm_engine, harm_node, node_of
 from tests.simulation.loop_backend import VOCABULARY, LoopBackend
 from tests.simulation.plan import KEYS, Fault, Plan
 from tlserve.access.door import Door
@@ -46,6 +46,9 @@ from tlserve.text.byte_tokenizer import ByteTokenizer
 LONGEST_S = 3_000.0
 """Virtual seconds after which a run counts as hung."""
 
+MOST_TURNS = 20_000
+"""Turns of tasks at one virtual time after which a run counts as hung; a good one has some hundreds."""
+
 SETTLE_S = 3.0
 """Virtual seconds in which engines learn that their clients have gone: a fault holds one for 2 at most."""
 
@@ -65,6 +68,7 @@ class Run:
     requests: list[GenerationRequest] = attrs.field(factory=list)
     backends: list[LoopBackend] = attrs.field(factory=list)
     nodes: list[FakeNode] = attrs.field(factory=list)
+    harmed: list[tuple[str, Fault]] = attrs.field(factory=list)
     figures: FleetFigures | None = None
     exit_code: int | None = None
     failed: bool = False
@@ -86,6 +90,22 @@ def simulate(plan: Plan) -> Run:
     return run
 
 
+class _TimeGoesOn(trio.abc.Instrument):
+    """Cancels a run whose tasks take turns forever at one and the same time."""
+
+    def __init__(self, scope: trio.CancelScope) -> None:
+        self._scope = scope
+        self._now = -1.0
+        self._turns = 0
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        now = trio.current_time()
+        self._turns = self._turns + 1 if now == self._now else 0
+        self._now = now
+        if self._turns > MOST_TURNS:
+            self._scope.cancel()
+
+
 class _World:
     def __init__(self, plan: Plan, run: Run) -> None:
         self._plan = plan
@@ -100,6 +120,7 @@ class _World:
 
     async def play(self) -> None:
         with trio.move_on_after(LONGEST_S) as patience:
+            trio.lowlevel.add_instrument(_TimeGoesOn(patience))
             async with AsyncExitStack() as stack:
                 await self._serve(await self._backend(stack))
         self._run.hung = patience.cancelled_caught
@@ -249,7 +270,9 @@ class _World:
         if self._fleet is None:
             await harm_engine(fault, self._run.backends[0])
         else:
-            await harm_fleet(fault, self._fleet)
+            node = node_of(fault, self._fleet)
+            self._run.harmed.append((node.name, fault))
+            await harm_node(fault, node, self._fleet)
 
 
 def _loses_nothing(fault: Fault) -> bool:

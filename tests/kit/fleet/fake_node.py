@@ -234,7 +234,8 @@ class FakeNode:
 
     def freeze(self) -> None:
         """Freeze, with all connections open."""
-        self.thawed = trio.Event()
+        if self.thawed.is_set():
+            self.thawed = trio.Event()
         self.backend.hold()
 
     def thaw(self) -> None:
