@@ -169,6 +169,7 @@ COMPLETION: Table = {
     **_MODEL,
     "prompt": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     **_SAMPLING,
+    "max_tokens": served(NotNegative, "an integer of at least 1, or with echo 0 for the prompt alone"),
     "echo": served(bool, "true or false"),
     "logprobs": served(Logprobs, "an integer from 0 to 20"),
     "suffix": later(str, "", ""),

@@ -47,11 +47,15 @@ class ChatRequest:
 
 @attrs.frozen(kw_only=True)
 class CompletionRequest:
-    """One body of POST /v1/completions; each prompt is text or token ids. `echo`: the answers begin with their prompts."""
+    """One body of POST /v1/completions; each prompt is text or token ids. `echo`: the answers begin with their prompts.
+
+    `only_echo`: they are only their prompts; the options then have a limit of one token.
+    """
 
     model: str
     prompts: tuple[Input, ...]
     echo: bool = False
+    only_echo: bool = False
     options: GenerationOptions
     ignored: tuple[str, ...] = ()
 
@@ -151,11 +155,15 @@ def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Completio
     """Parse a body of POST /v1/completions; raises ClientError that names the field."""
     values = _read(body, field_tables.COMPLETION, rules)
     options, unknown_in_options = read_options(values.given)
+    only_echo = options.max_tokens == 0
+    if only_echo and not values.given.get("echo"):
+        raise ClientError("max_tokens is 0, which needs echo true; send at least 1", param="max_tokens")
     return CompletionRequest(
         model=values.given.get("model", ""),
         prompts=read_inputs(values.given["prompt"], "prompt"),
         echo=values.given.get("echo", False),
-        options=options,
+        only_echo=only_echo,
+        options=attrs.evolve(options, max_tokens=1, min_tokens=0) if only_echo else options,
         ignored=_ignored((*values.unknown, *unknown_in_options), rules),
     )
 

@@ -315,6 +315,36 @@ async def test_tokens_of_logprobs_can_be_ids_whole_and_streamed(open_api) -> Non
     assert [entry["token"] for entry in chat["choices"][0]["logprobs"]["content"]] == names[1:]
 
 
+@pytest.mark.spec("API-164")
+@pytest.mark.parametrize("logprobs", [None, 1])
+@pytest.mark.parametrize("n", [1, 2])
+async def test_an_echo_without_tokens_is_the_prompt_with_its_logprobs(open_api, logprobs: int | None, n: int) -> None:
+    backend = ScriptedBackend()
+    async with open_api(backend) as api:
+        asked = completion(["abc", "de"], echo=True, max_tokens=0, logprobs=logprobs, n=n)
+        whole = document(await api.post(COMPLETIONS, asked))
+        streamed = chunks(await api.post(COMPLETIONS, {**asked, "stream": True}))
+        longer = document(await api.post(COMPLETIONS, {**asked, "max_tokens": 1}))
+    assert [choice["text"] for choice in whole["choices"]] == ["abc"] * n + ["de"] * n
+    assert {choice["finish_reason"] for choice in whole["choices"]} == {"length"}
+    assert (whole["usage"]["prompt_tokens"], whole["usage"]["completion_tokens"]) == (5, 0)
+    for index, (choice, same) in enumerate(zip(whole["choices"], longer["choices"], strict=True)):
+        own = [c for chunk in streamed for c in chunk["choices"] if c["index"] == index]
+        assert "".join(c["text"] for c in own) == choice["text"]
+        assert own[-1]["finish_reason"] == "length"
+        if logprobs is not None:
+            kept = {name: values[: len(choice["text"])] for name, values in same["logprobs"].items()}
+            assert choice["logprobs"] == kept
+    assert backend.counts.open == 0
+
+
+@pytest.mark.spec("API-164")
+async def test_no_tokens_without_an_echo_are_refused(open_api) -> None:
+    async with open_api() as api:
+        assert error(await api.post(COMPLETIONS, completion(max_tokens=0))) == (400, "max_tokens")
+        assert error(await api.chat(max_tokens=0)) == (400, "max_tokens")
+
+
 # --- control tokens -------------------------------------------------------------------------------------------------
 
 

@@ -52,6 +52,7 @@ class TaskPrompt:
     """One prompt: its ids, its place in the request for error messages, and how its answers begin and must look.
 
     `conversation` is the name that all requests of a short conversation share, "" if the prompt has none.
+    `only_echo`: its answers end before their first token.
     """
 
     ids: Sequence[int]
@@ -59,6 +60,7 @@ class TaskPrompt:
     opening: Opening = FROM_NOTHING
     grammar: Grammar | None = None
     echo: str | None = None
+    only_echo: bool = False
     conversation: str = ""
 
 
@@ -256,7 +258,7 @@ def _choice(plan: AnswerPlan, index: int, exchange: ApiExchange) -> Choice:
         len(prompt.ids),
         exchange.figures,
         exchange.elapsed_ms,
-        echo=NO_ECHO if prompt.echo is None else Echo(prompt.echo, task.options.logprobs),
+        echo=NO_ECHO if prompt.echo is None else Echo(prompt.echo, task.options.logprobs, prompt.only_echo),
         prompt_entries=None if request.prompt_logprobs is None else PromptEntries(task.served.tokenizer, prompt.ids),
         by_id=task.options.tokens_as_ids,
     )

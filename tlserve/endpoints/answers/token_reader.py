@@ -14,7 +14,7 @@ from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import NOTHING, Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
-from tlserve.generation import GenerationEvent, PrefillStarted, Progress, PromptLogprobs, TokenEvent
+from tlserve.generation import Finish, GenerationEvent, PrefillStarted, Progress, PromptLogprobs, TokenEvent
 from tlserve.openai.documents import Usage
 from tlserve.telemetry.request_log import RequestFigures
 
@@ -33,10 +33,14 @@ class AnswerPart:
 
 @attrs.frozen
 class Echo:
-    """The prompt at the start of an answer. `logprobs` None: only its text; k >= 0: also the k likeliest tokens at each place."""
+    """The prompt at the start of an answer. `logprobs` None: only its text; k >= 0: also the k likeliest tokens at each place.
+
+    `is_all`: the answer is the prompt alone, and ends before its first token.
+    """
 
     text: str = ""
     logprobs: int | None = None
+    is_all: bool = False
 
 
 NO_ECHO = Echo()
@@ -69,13 +73,14 @@ class TokenReader:
         self._clock = clock
         self._echo = echo
         self._by_id = by_id
+        self._ended = False
         self._unshown: tuple[int, ...] = ()
         self._progress: Progress | None = None
 
     @property
     def ended(self) -> bool:
         """Say whether the answer is complete."""
-        return self._reader.stopped
+        return self._reader.stopped or self._ended
 
     def usage(self) -> Usage:
         """Return what the answer cost so far."""
@@ -132,10 +137,14 @@ class TokenReader:
     def _read(self, event: TokenEvent, parts: list[AnswerPart]) -> None:
         if self._reader.tokens == 0:
             self._figures.note_first_token(self._clock())
-        if self._reader.stopped:
+        if self.ended:
             return
         if self._echo.logprobs is not None:
             self._add_echo(parts)
+        if self._echo.is_all:
+            self._ended = True
+            parts.append(AnswerPart(Delta(finish=Finish.LENGTH)))
+            return
         delta = self._reader.feed(event)
         self._unshown += (event.token,)
         if delta is not NOTHING:

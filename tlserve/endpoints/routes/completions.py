@@ -61,6 +61,7 @@ def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -
             place=prompt.place,
             grammar=grammar,
             echo=_echo(served, prompt, request.options.shows_controls) if request.echo else None,
+            only_echo=request.only_echo,
         )
         for prompt in request.prompts
     )
