@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import trio
+import trio.testing
 
 from tests.kit.http.gated_server import gated_server
 from tests.kit.http.http_calls import chat, content_of
@@ -48,6 +49,7 @@ async def test_open_and_queued_streams_end_where_they_began_and_new_ones_go_to_t
         async with replaced(path) as following:
             assert following.address == host.server.address
             assert following.health_address == host.server.health_address
+            await trio.testing.wait_all_tasks_blocked(0.05)  # the first server has heard that the next one is ready
             new = await host.send(STREAM)
             assert content_of(await new.events()) == "bcdef"
             ready = await host.health("/readyz")

@@ -25,6 +25,9 @@ from tlserve.fleet.http.static_directory import StaticDirectory
 from tlserve.generation import GenerationRequest, TokenEvent
 
 PROMPT_TOKENS = 64
+ANY_VOCABULARY = 1 << 31
+"""The nodes serve one model of this run: its ids need no check."""
+
 BEFORE_TOKENS = 16
 """Tokens that each session has when the fault comes."""
 
@@ -146,7 +149,7 @@ def _request(backend: FleetBackend, request_id: str, prompt_tokens: int) -> Gene
 @asynccontextmanager
 async def _head(model: str, nodes: Sequence[FleetProcess]) -> AsyncIterator[FleetBackend]:
     """Run a head in this process over `nodes`; all of them are ready when the block begins."""
-    sizes = FleetModel(model_id=model, max_context=0, vocabulary_size=0, embedding_size=0)
+    sizes = FleetModel(model_id=model, max_context=0, vocabulary_size=ANY_VOCABULARY, embedding_size=0)
     directory = StaticDirectory((node.url for node in nodes), HttpLink)
     backend = FleetBackend(directory, sizes)
     async with trio.open_nursery() as nursery:

@@ -141,7 +141,7 @@ class _Run:
     async def _send(self, schema: dict[str, Any]) -> int:
         """Send a request with `schema` and return the status of its answer."""
         format_ = {"type": "json_schema", "json_schema": {"name": "a", "schema": schema}}
-        stream = await self._open({"max_tokens": 1, "response_format": format_})
+        stream = await self._open({"max_tokens": 1, "stop_token_ids": [0], "response_format": format_})
         async with stream:
             answer = b""
             async for data in stream:
