@@ -41,9 +41,10 @@ def _ends_in_time(run: Run, stopped_at: float) -> Iterator[str]:
 
 
 def _grace_s(run: Run) -> float:
-    """Return how long after the cut the end may come: long only for clients that do not read or write at once."""
+    """Return how long after the cut the end may come: long only for clients, and for nodes with faults, that do not answer."""
     slow = any(played.client.manner in ("slow_reader", "bytes") for played in run.played)
-    return CUT_GRACE_S if slow or run.failed else (CANCEL_S if run.plan.nodes else 0.0)
+    lost = run.plan.nodes and run.plan.faults
+    return CUT_GRACE_S if slow or lost or run.failed else (CANCEL_S if run.plan.nodes else 0.0)
 
 
 def _answers_all(run: Run) -> Iterator[str]:
