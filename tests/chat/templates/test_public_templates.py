@@ -33,6 +33,8 @@ from tlserve.chat.templates.template import Template
 from tlserve.errors import ClientError, ModelRefused
 from tlserve.text.special_tokens import SpecialTokens
 
+pytestmark = pytest.mark.slow
+
 SOURCES = {file.stem: file.read_text("utf-8") for file in sorted((GOLDEN / "templates").glob("*.jinja"))}
 RECORDED: dict[str, dict[str, str]] = json.loads((GOLDEN / "templates.json").read_text("utf-8"))
 FRAME = {"bos_token": "<s>", "eos_token": "</s>"}
