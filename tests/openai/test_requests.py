@@ -662,3 +662,10 @@ def test_an_earlier_answer_without_content_is_its_refusal_or_its_reasoning(
 def test_an_earlier_answer_with_nothing_in_it_is_refused() -> None:
     with pytest.raises(ClientError, match=r"messages\[0\]\.content is missing"):
         chat(messages=[{"role": "assistant", "content": None}])
+
+
+@pytest.mark.parametrize("field", ["parse_special", "add_special"])
+def test_fields_of_a_text_are_checked_in_a_chat_to_be_tokenised(field: str) -> None:
+    body = {"model": "succ", "messages": [{"role": "user", "content": "a"}], field: "x"}
+    with pytest.raises(ClientError, match=field):
+        parse_tokenize(json.dumps(body).encode())

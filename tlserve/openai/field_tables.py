@@ -207,7 +207,13 @@ TOKENIZE: Table = {
     "parse_special": served(bool, "true if the text can spell control tokens, as with X-TL-Special-Tokens; or false"),
 }
 
-TOKENIZE_CHAT: Table = {**CHAT, **_TOKENIZED}
+TOKENIZE_CHAT: Table = {
+    **CHAT,
+    **_TOKENIZED,
+    "add_special": inert(bool, "true or false"),
+    "parse_special": inert(bool, "true or false"),
+}
+"""A chat to be tokenised: what is only for a text has no effect, and its type is checked all the same."""
 
 DETOKENIZE: Table = {**_MODEL, "tokens": served(list[NotNegative], "a list of token ids", required=True)}
 
