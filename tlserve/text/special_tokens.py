@@ -30,7 +30,6 @@ class SpecialTokens:
                 raise ModelRefused(f"the vocabulary declares the single character {spelling!r} as a control token")
         self.ids = dict(sorted(ids.items(), key=lambda item: (-len(item[0]), item[0])))
         self.id_set = frozenset(ids.values())
-        self.longest = max(map(len, ids), default=0)
         self._lengths = {first: _lengths(ids, first) for first in {spelling[0] for spelling in ids}}
         self._starts = re.compile("|".join(_starts(ids))) if ids else None
 

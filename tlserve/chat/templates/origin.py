@@ -189,10 +189,8 @@ def _with_letters_per_character(name: str) -> Callable[[OriginText], str]:
 
 for _name in ("lower", "upper", "capitalize", "swapcase"):
     setattr(OriginText, _name, _with_letters_per_character(_name))
-OriginText.__module__, OriginText.__name__ = (
-    "builtins",
-    "str",
-)  # the errors of jinja2 and Python print the name of the type
+# the errors of jinja2 and Python print the name of the type
+OriginText.__module__, OriginText.__name__ = "builtins", "str"
 
 
 _CONVERSION = re.compile(r"%(?:\((?P<name>[^()]*)\))?(?P<kind>.)", re.DOTALL)
