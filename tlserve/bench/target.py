@@ -6,16 +6,14 @@ Owns the reading of URLs, and the headers and paths of requests. Does not know w
 from __future__ import annotations
 
 import ssl
-from urllib.parse import urlsplit
 
 import attrs
 
 from tlserve.errors import OperatorError
 from tlserve.http.client.connection import HttpClient
-from tlserve.http.client.origin import Origin, open_client, trust
+from tlserve.http.client.origin import Origin, open_client, split_url, trust_for
 
 API = "/v1"
-_PORTS = {"http": 80, "https": 443}
 
 
 @attrs.frozen(kw_only=True)
@@ -55,15 +53,12 @@ def parse_target(url: str, *, name: str, model: str = "", api_key: str = "", ca_
     `ca_file`: the certificates that are trusted for https, without it those that this machine trusts.
     """
     try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        origin, parts = split_url(url)
     except ValueError:
         raise _unreadable(url) from None
-    if parts.scheme not in _PORTS or not host or parts.query or parts.fragment or parts.username:
+    if parts.query or parts.fragment or parts.username:
         raise _unreadable(url)
-    origin = Origin(parts.scheme, host, port or _PORTS[parts.scheme])
-    prefix = parts.path.rstrip("/").removesuffix(API).rstrip("/")
-    tls = trust(ca_file) if origin.scheme == "https" else None
+    prefix, tls = parts.path.rstrip("/").removesuffix(API).rstrip("/"), trust_for(origin, ca_file)
     return TargetServer(name=name, origin=origin, prefix=prefix, model=model, api_key=api_key, tls=tls)
 
 

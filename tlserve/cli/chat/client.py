@@ -12,14 +12,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
-from urllib.parse import urlsplit
 
 import attrs
 
 from tlserve.config.environment import SERVER_KEY
 from tlserve.errors import OperatorError, TlserveError
 from tlserve.http.client.connection import HttpClient, HttpResponse, ResponseBroken, ResponseStream
-from tlserve.http.client.origin import HandshakeFailed, Origin, open_client, trust
+from tlserve.http.client.origin import HandshakeFailed, Origin, open_client, split_url, trust_for
 
 _PREFIX = b"data: "
 _DONE = b"[DONE]"
@@ -68,16 +67,10 @@ def parse_server(url: str, key: str = "", ca_file: str = "") -> ChatServer:
     `ca_file`: the certificates that are trusted for https, without it those that this machine trusts.
     """
     try:
-        parts = urlsplit(url)
-        port = parts.port
+        origin, parts = split_url(url)
     except ValueError:
-        port, parts = None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise OperatorError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8000")
-    is_tls = parts.scheme == "https"
-    base_path = parts.path.rstrip("/").removesuffix("/v1")
-    origin = Origin(parts.scheme, parts.hostname, port or (443 if is_tls else 80))
-    return ChatServer(origin, base_path, key, trust(ca_file) if is_tls else None)
+        raise OperatorError(f"{url!r} is not the address of a server: give one such as http://127.0.0.1:8000") from None
+    return ChatServer(origin, parts.path.rstrip("/").removesuffix("/v1"), key, trust_for(origin, ca_file))
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Awaitable, Callable
+from urllib.parse import SplitResult, urlsplit
 
 import attrs
 import trio
@@ -19,6 +20,7 @@ from tlserve.http.client.connection import HttpClient, ResponseBroken
 OpenStream = Callable[[], Awaitable[trio.abc.Stream]]
 
 _ORIGIN = re.compile(r"(?P<scheme>https?)://(?P<host>\[[0-9A-Fa-f:.]+\]|[^\[\]:/?#@\s]+)(?::(?P<port>[0-9]{1,5}))?/?")
+_PORTS = {"http": 80, "https": 443}
 _NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"})
 """What OpenSSL reports when a server answers in clear text."""
 
@@ -47,8 +49,15 @@ def parse_origin(url: str) -> Origin:
     match = _ORIGIN.fullmatch(url)
     if match is None or int(match["port"] or 0) > 65_535:
         raise ValueError(f"{url!r} is not an address like http://10.0.0.7:8000")
-    default = 443 if match["scheme"] == "https" else 80
-    return Origin(match["scheme"], match["host"].strip("[]"), int(match["port"] or default))
+    return Origin(match["scheme"], match["host"].strip("[]"), int(match["port"] or _PORTS[match["scheme"]]))
+
+
+def split_url(url: str) -> tuple[Origin, SplitResult]:
+    """Return the origin of an http or https URL, and all its parts; raises `ValueError` for other texts."""
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ValueError(f"{url!r} has no http or https address")
+    return Origin(parts.scheme, parts.hostname, parts.port or _PORTS[parts.scheme]), parts
 
 
 def stream_opener(origin: Origin, tls: ssl.SSLContext | None = None, server_name: str = "") -> OpenStream:
@@ -80,6 +89,11 @@ def trust(ca_file: str = "") -> ssl.SSLContext:
         raise OperatorError(f"{ca_file} has no certificate in PEM form") from None
     except OSError as error:
         raise OperatorError(f"cannot read the certificates in {ca_file}: {error.strerror}") from None
+
+
+def trust_for(origin: Origin, ca_file: str = "") -> ssl.SSLContext | None:
+    """Return whom a client of `origin` trusts, as `trust` does; None for http."""
+    return trust(ca_file) if origin.scheme == "https" else None
 
 
 async def open_client(origin: Origin, tls: ssl.SSLContext | None = None) -> HttpClient:
