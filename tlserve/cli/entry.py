@@ -16,7 +16,7 @@ from tlserve import __version__
 from tlserve.cli import exit_codes
 from tlserve.cli.commands import COMMANDS, DEFAULT_COMMAND
 from tlserve.cli.parser import OneLineParser
-from tlserve.errors import OperatorError, TlserveError, single_cause
+from tlserve.errors import TlserveError, single_cause
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -37,7 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _report(exit_codes.fault_lines(cause), exit_codes.exit_code_of(cause))
         if isinstance(cause, OSError | MemoryError) and (line := exit_codes.machine_fault(cause)):
             _drop_output()
-            return _report((line,), exit_codes.exit_code_of(OperatorError("")))
+            return _report((line,), exit_codes.REFUSED)
         raise
 
 

@@ -15,6 +15,7 @@ DONE = 0
 DEFECT = 1
 USAGE = 2
 DRAIN_CUT = 3
+REFUSED = 10
 NOT_ANSWERED = 11
 INTERRUPTED = 130
 PIPE_CLOSED = 141
@@ -27,7 +28,7 @@ _CODES: dict[type[errors.TlserveError], int] = {
     errors.AddressInUse: 7,
     errors.DownloadFailed: 8,
     errors.EngineFailed: 9,
-    errors.OperatorError: 10,
+    errors.OperatorError: REFUSED,
     errors.TlserveError: DEFECT,
 }
 

@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING
 import attrs
 
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
-from tlserve.config.settings import EngineSettings
+from tlserve.config.settings import ACTIVATIONS, EngineSettings
 from tlserve.errors import OperatorError
 
 if TYPE_CHECKING:
     from tlserve.model.loaded_model import LoadedModel
     from tlserve.quality.comparison import Comparison
 
-ACTIVATIONS = ("int12", "int8", "f32")
 LEAST_TOKENS = 2
 
 

@@ -19,6 +19,9 @@ from tlserve.config.checks import (
 from tlserve.config.tables.declare import setting
 from tlserve.config.tables.network import AccessSettings, CorsSettings, HttpSettings, TlsSettings
 
+ACTIVATIONS = ("int12", "int8", "f32")
+"""The types of activations, the default one of quantised weights first."""
+
 DIALECT_NAMES = ("smollm3", "qwen3_coder", "qwen3", "deepseek_r1", "hermes", "mistral", "llama3", "plain")
 """The dialects of `tlserve.chat.dialects.registry`, which this package cannot import."""
 
@@ -115,7 +118,7 @@ class EngineSettings:
     activations: str = setting(
         "auto",
         "type of the numbers that quantised weights are multiplied with; auto: int12, which is nearly f32; int8 is less exact",
-        choices=("auto", "int12", "int8", "f32"),
+        choices=("auto", *ACTIVATIONS),
     )
     kv_precision: str = setting("f16", "precision of stored keys and values", choices=("f16", "f32"))
     weights: str = setting(
