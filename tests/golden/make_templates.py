@@ -10,17 +10,14 @@ For every template and conversation it holds the first 16 digits of the text's S
 import copy
 import hashlib
 import json
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 
 from transformers.utils import chat_template_utils
 
-from tests.kit.chat.conversations import Conversation, conversations
+from tests.kit.chat.conversations import CLOCK, FRAME, Conversation, conversations
 
 HERE = Path(__file__).parent
-FRAME = {"bos_token": "<s>", "eos_token": "</s>"}
-CLOCK = datetime(2026, 11, 30, 7, 0)
 
 
 def rendered(source: str, conversation: Conversation) -> str:

@@ -9,6 +9,7 @@ import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
+from tests.kit.http.loopback import on_loopback
 from tests.kit.http.memory_http import memory_server, read_available, statuses
 from tlserve.config.tables.network import HttpSettings
 from tlserve.http.client.connection import HttpClient, connect
@@ -16,7 +17,6 @@ from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
 from tlserve.http.server_state import PATIENCE_S, ConnectionPlace, ServerState
-from tlserve.http.sockets.listener import bound_addresses, open_listeners
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 
@@ -110,13 +110,8 @@ async def limited_server(of_address: int) -> AsyncIterator[tuple[Server, int]]:
     """Serve on a loopback address that has a limit of its own."""
     settings = HttpSettings(max_connections_per_address=of_address)
     server = Server(settings, answer, is_trusted=lambda _: False)
-    listeners = await open_listeners("127.0.0.1:0")
-    port = int(bound_addresses(listeners)[0].rsplit(":", 1)[1])
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.serve, listeners)
-            yield server, port
-            server.cut()
+    async with on_loopback(server) as port:
+        yield server, port
 
 
 async def waiting_client(port: int) -> HttpClient:
@@ -150,16 +145,11 @@ async def test_an_address_with_all_its_connections_in_use_gets_429(caplog: pytes
 @pytest.mark.spec("HTTP-77")
 async def test_connections_of_this_machine_have_no_limit_of_their_own() -> None:
     server = Server(HttpSettings(max_connections_per_address=1), answer)
-    listeners = await open_listeners("127.0.0.1:0")
-    port = int(bound_addresses(listeners)[0].rsplit(":", 1)[1])
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.serve, listeners)
-            busy = await waiting_client(port)
-            async with await connect("127.0.0.1", port) as client:
-                assert (await client.request("GET", "/")).status == 200
-            await trio.aclose_forcefully(busy.stream)
-            server.cut()
+    async with on_loopback(server) as port:
+        busy = await waiting_client(port)
+        async with await connect("127.0.0.1", port) as client:
+            assert (await client.request("GET", "/")).status == 200
+        await trio.aclose_forcefully(busy.stream)
 
 
 # --- the drain

@@ -13,7 +13,7 @@ from tlserve.lifecycle.signals import watch_stop_signals
 
 @pytest.fixture(autouse=True)
 def _usual_effects() -> Iterator[None]:
-    """Give the signals their usual effects: `nohup` and background commands of a script start the tests with some ignored."""
+    """Give the signals their usual effects: `nohup` and a script start the tests with some ignored. Restore them afterwards."""
     usual: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
     before = {number: signal.signal(number, effect) for number, effect in usual.items()}
     yield
@@ -57,29 +57,23 @@ async def test_the_signals_do_what_they_did_before_once_the_watch_is_over() -> N
 
 @pytest.mark.spec("LIFE-1")
 async def test_an_interrupt_that_was_ignored_at_the_start_drains_all_the_same() -> None:
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     calls = Calls()
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
-            signal.raise_signal(signal.SIGINT)
-            with trio.fail_after(5):
-                await calls.drained.wait()
-            nursery.cancel_scope.cancel()
-    finally:
-        signal.signal(signal.SIGINT, before)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+        signal.raise_signal(signal.SIGINT)
+        with trio.fail_after(5):
+            await calls.drained.wait()
+        nursery.cancel_scope.cancel()
 
 
 @pytest.mark.spec("LIFE-1")
 async def test_a_hangup_that_was_ignored_at_the_start_stays_ignored() -> None:
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     calls = Calls()
-    try:
-        async with trio.open_nursery() as nursery:
-            await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
-            signal.raise_signal(signal.SIGHUP)
-            await wait_all_tasks_blocked()
-            assert not calls.drained.is_set()
-            nursery.cancel_scope.cancel()
-    finally:
-        signal.signal(signal.SIGHUP, before)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+        signal.raise_signal(signal.SIGHUP)
+        await wait_all_tasks_blocked()
+        assert not calls.drained.is_set()
+        nursery.cancel_scope.cancel()

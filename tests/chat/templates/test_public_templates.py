@@ -9,12 +9,13 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
-from datetime import datetime
 from typing import Any
 
 import pytest
 
 from tests.kit.chat.conversations import (
+    CLOCK,
+    FRAME,
     MANY,
     ODD_NAMES,
     TEXT,
@@ -37,8 +38,6 @@ pytestmark = pytest.mark.slow
 
 SOURCES = {file.stem: file.read_text("utf-8") for file in sorted((GOLDEN / "templates").glob("*.jinja"))}
 RECORDED: dict[str, dict[str, str]] = json.loads((GOLDEN / "templates.json").read_text("utf-8"))
-FRAME = {"bos_token": "<s>", "eos_token": "</s>"}
-CLOCK = datetime(2026, 11, 30, 7, 0)
 DIGEST = re.compile(r"[0-9a-f]{16}")
 
 SERVED_ALL_THE_SAME = {

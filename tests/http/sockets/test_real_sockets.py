@@ -7,6 +7,7 @@ from contextlib import ExitStack, asynccontextmanager
 import pytest
 import trio
 
+from tests.kit.http.loopback import on_loopback
 from tests.kit.http.memory_http import statuses
 from tlserve.config.tables.network import HttpSettings
 from tlserve.http import server_state
@@ -24,13 +25,8 @@ GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 @asynccontextmanager
 async def socket_server(handler: Handler, settings: HttpSettings | None = None) -> AsyncIterator[tuple[Server, int]]:
     server = Server(settings or HttpSettings(), handler)
-    listeners = await open_listeners("127.0.0.1:0")
-    port = int(bound_addresses(listeners)[0].rsplit(":", 1)[1])
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.serve, listeners)
-            yield server, port
-            server.cut()
+    async with on_loopback(server) as port:
+        yield server, port
 
 
 async def echo(request: Request, responder: Responder) -> None:

@@ -15,6 +15,7 @@ import trustme
 from cryptography.hazmat.primitives import serialization
 
 from tests.kit.http.certificates import Certificates
+from tests.kit.http.loopback import on_loopback
 from tests.kit.http.memory_http import statuses
 from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import SettingsError
@@ -24,7 +25,6 @@ from tlserve.http.messages import Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.server import Server
 from tlserve.http.sockets.certificate_dates import read_dates
-from tlserve.http.sockets.listener import bound_addresses, open_listeners
 from tlserve.http.sockets.tls import Certificate, TlsListener
 
 GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
@@ -42,13 +42,8 @@ async def tls_server(
 ) -> AsyncIterator[tuple[Server, int, Certificate]]:
     certificate = Certificate(str(made.certificate), str(made.key))
     server = Server(settings or HttpSettings(), handler)
-    listeners = await open_listeners("127.0.0.1:0")
-    port = int(bound_addresses(listeners)[0].rsplit(":", 1)[1])
-    with trio.fail_after(20):
-        async with trio.open_nursery() as nursery:
-            await nursery.start(server.serve, [TlsListener(listener, certificate) for listener in listeners])
-            yield server, port, certificate
-            server.cut()
+    async with on_loopback(server, lambda plain: [TlsListener(listener, certificate) for listener in plain]) as port:
+        yield server, port, certificate
 
 
 async def echo(request: Request, responder: Responder) -> None:

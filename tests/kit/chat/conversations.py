@@ -8,11 +8,16 @@ from __future__ import annotations
 import itertools
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 import attrs
 
 Message = dict[str, Any]
+
+FRAME = {"bos_token": "<s>", "eos_token": "</s>"}
+CLOCK = datetime(2026, 11, 30, 7, 0)
+"""With which the recorded renderings were made."""
 
 
 @attrs.frozen
