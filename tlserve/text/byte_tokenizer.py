@@ -15,6 +15,7 @@ class ByteTokenizer:
     """The bytes of UTF-8 as ids; a lone surrogate, which has no bytes, becomes "?"."""
 
     vocabulary_size = 256
+    longest_token_bytes = 1
     special_tokens: Mapping[str, int] = MappingProxyType({})
     bos_id: int | None = None
     eos_id: int | None = None

@@ -59,6 +59,7 @@ class LibraryTokenizer:
         self._kept_out = self._special.id_set - {unknown}
         self._trims = trims
         self.vocabulary_size = len(pieces)
+        self.longest_token_bytes = max(1, max(map(len, pieces), default=1))
         self.special_tokens: Mapping[str, int] = MappingProxyType(self._special.ids)
         self.bos_id = frame.bos_id
         self.eos_id = frame.eos_id

@@ -7,7 +7,6 @@ mapping with GGUF's key names. Each kind of vocabulary has its own module, which
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
 from importlib import import_module
 from typing import Protocol
 
@@ -62,6 +61,10 @@ class Tokenizer(SpelledTokens, Protocol):
     def add_eos(self) -> bool:
         """Say whether a text to be embedded ends with `eos_id`."""
 
+    @property
+    def longest_token_bytes(self) -> int:
+        """Return the number of bytes in the longest spelling of a token, at least 1."""
+
     def encode_with_specials(self, text: str, *, origin: str = "") -> list[int]:
         """Return the ids of `text`, with special tokens where it spells them; no BOS.
 
@@ -97,19 +100,13 @@ def _build(module: str, metadata: Mapping[str, object]) -> Tokenizer:
     return tokenizer
 
 
-@lru_cache(maxsize=16)
-def longest_token_bytes(tokenizer: SpelledTokens) -> int:
-    """Return the number of bytes in the longest spelling of a token."""
-    return max((len(tokenizer.token_spelling(token)) for token in range(tokenizer.vocabulary_size)), default=1)
-
-
-def fewest_tokens(tokenizer: SpelledTokens, characters: int) -> int:
+def fewest_tokens(tokenizer: Tokenizer, characters: int) -> int:
     """Return a number of tokens that a text of this length cannot be below, without encoding it.
 
     A character has at least one byte, also after a normalizer has composed several of them, and no token spells more bytes than
     the longest one. Texts of which a vocabulary leaves out most can have fewer; a model is not made for them.
     """
-    return -(-characters // max(1, longest_token_bytes(tokenizer)))  # type: ignore[arg-type]  # hashed by its identity
+    return -(-characters // tokenizer.longest_token_bytes)
 
 
 def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:

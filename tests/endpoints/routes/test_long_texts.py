@@ -15,6 +15,8 @@ MOST = 3 * INFO.context_tokens
 class CountingTokenizer(ByteTokenizer):
     """A byte tokenizer whose longest token has three bytes, and which counts the characters that it encodes."""
 
+    longest_token_bytes = 3
+
     def __init__(self) -> None:
         self.characters = 0
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from tlserve.errors import ClientError, ContextLengthExceeded
 from tlserve.openai.options import GenerationOptions
-from tlserve.text.tokenizer import SpelledTokens, fewest_tokens
+from tlserve.text.tokenizer import Tokenizer, fewest_tokens
 
 COMPLETION_TOKENS = 16
 SEED_BITS = 64
@@ -42,7 +42,7 @@ def plan_max_tokens(
     return longest
 
 
-def check_length(tokenizer: SpelledTokens, characters: int, context_tokens: int, place: str) -> None:
+def check_length(tokenizer: Tokenizer, characters: int, context_tokens: int, place: str) -> None:
     """Refuse a text that cannot fit the context, whatever its tokens are, before the time and memory of encoding it."""
     fewest = fewest_tokens(tokenizer, characters)
     if fewest > context_tokens:
