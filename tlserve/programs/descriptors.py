@@ -16,7 +16,9 @@ HEALTH_CONNECTIONS = 64
 KEPT_BACK = HEALTH_CONNECTIONS + 64
 """Descriptors that connections of the API never use: those of the health port, and of files, pipes and other programs."""
 
-_ENOUGH = 1 << 20
+_WANTED = (1 << 20, 65_536, 10_240)
+"""Limits to try in turn: macOS refuses more than its own, although the hard limit says that there is none."""
+
 _FEWEST_CONNECTIONS = 8
 _USUALLY_OPEN = 32
 
@@ -26,11 +28,7 @@ _log = logging.getLogger("tlserve")
 def raise_descriptor_limit() -> None:
     """Let this process open as many files and sockets as the system allows it to."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    for wanted in (
-        _ENOUGH,
-        65_536,
-        10_240,
-    ):  # macOS refuses more than its own limit, although "hard" says that there is none
+    for wanted in _WANTED:
         most = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
         if soft == resource.RLIM_INFINITY or soft >= most:
             return

@@ -22,10 +22,8 @@ F64 = NDArray[np.float64]
 
 # Measured: OpenBLAS 0.3.31 adds a product (384, 140) x (140, 12) in order with its kernels for Haswell, Zen and SkylakeX.
 ROWS, DEPTH, OUTPUTS = 12, 128, 384
-_BELOW_F32, _HALF_OF_F32 = (
-    (1 << 29) - 1,
-    1 << 28,
-)  # the bits of a float64 that a float32 does not have, and half of its last one
+_BELOW_F32 = (1 << 29) - 1  # the bits of a float64 that a float32 does not have
+_HALF_OF_F32 = 1 << 28  # half of the last bit of a float32
 _MINUS_ZERO = np.iinfo(np.int32).min  # the bits of -0.0 as a signed number, which no other float32 goes below
 
 
