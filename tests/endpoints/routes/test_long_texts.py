@@ -24,9 +24,6 @@ class CountingTokenizer(ByteTokenizer):
         self.characters += len(text)
         return super().encode(text)
 
-    def token_spelling(self, token: int) -> bytes:
-        return b"abc" if token == 7 else super().token_spelling(token)
-
 
 def bodies(text: str) -> list[tuple[str, str, dict[str, Any]]]:
     """Return (route, the name of the prompt's field, the body) of every request with a text for the model."""
