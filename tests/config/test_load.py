@@ -125,7 +125,8 @@ def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
         f"{path}: engine.threads must be a whole number, not a fraction ('1.5')",
         f"{path}: http.max_body_bytes must be at least 1 bytes, not 0",
         f"{path}: there is no table [htp]; did you mean 'http'?",
-        "variable TL_ENGINE__KERNELS: engine.kernels must be one of auto, native, reference, not 'fast'",
+        "variable TL_ENGINE__KERNELS: engine.kernels must be one of auto, native, reference, amx, "
+        "avx512vnni, avxvnni, avx2, neondot, neon, not 'fast'",
         "command line: log.level must be one of debug, info, warning, error, not 'loud'",
         "command line: there is no table [x]; known are engine, http, access, tls, cors, log, telemetry, fleet",
     )

@@ -6,17 +6,20 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from tests.kit.http.http_calls import get
 from tests.kit.model.native_models import ISAS, Q4_1, QUANTISED, block_shape, stored
 from tests.kit.model.tiny_models import ArraySource, tiny_tensors, write_tiny_gguf
+from tlserve.config.settings import KERNELS
 from tlserve.errors import SettingsError
 from tlserve.kernels import choose
-from tlserve.kernels.choose import KernelChoice
+from tlserve.kernels.choose import KernelChoice, choose_kernels
 from tlserve.kernels.native import load_native
 from tlserve.model.llama import build as llama_build
 from tlserve.model.llama.build import build_llama
 from tlserve.model.llama.numerics import Numerics
 from tlserve.model.llama.probe import disagreement, random_matrix
 from tlserve.model.loaded_model import LoadOptions
+from tlserve.testing import serve_in_thread
 
 
 class BlockSource(ArraySource):
@@ -47,6 +50,25 @@ def test_auto_takes_native_and_reference_takes_numpy_with_the_same_numerics(sour
 @pytest.mark.parametrize("isa", ISAS)
 def test_every_instruction_set_of_this_machine_can_be_requested(source, isa):
     assert isa in build(source, kernels="native", isa=isa).kernels
+
+
+@pytest.mark.spec("KER-38")
+def test_the_setting_names_an_instruction_set_and_the_start_says_which_one_computes(tmp_path):
+    path = write_tiny_gguf(tmp_path / "tiny.gguf")
+    with serve_in_thread(path, settings={"engine.kernels": ISAS[-1], "engine.threads": 1}) as server:
+        (named,) = get(server.address, "/healthz").json["kernels"].values()
+        assert named.startswith(f"native ({ISAS[-1]}, ")
+
+
+@pytest.mark.spec("KER-38")
+def test_an_instruction_set_that_the_processor_lacks_is_refused_with_those_it_has(source):
+    missing = next(name for name in KERNELS[3:] if name not in ISAS)
+    choice = choose_kernels(missing)
+    with pytest.raises(SettingsError) as refused:
+        build_llama(block_shape(), source, "test", LoadOptions(threads=1, kernels=choice))
+    assert str(refused.value) == (
+        f'engine.kernels = "{missing}": this processor or this build lacks these instructions; it has {", ".join(ISAS)}'
+    )
 
 
 @pytest.mark.spec("KER-12")

@@ -14,7 +14,7 @@ import attrs
 from tlserve.config.addresses import UNIX, parse_address
 from tlserve.config.environment import process_environ
 from tlserve.config.load import Loaded, load_with_sources
-from tlserve.config.settings import Settings
+from tlserve.config.settings import KERNELS, Settings
 from tlserve.errors import SettingsError
 
 Overrides = list[tuple[str, str]]
@@ -27,7 +27,9 @@ def add_settings_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--host", help="host of the API; an empty host is every interface")
     parser.add_argument("--port", type=_port, help="port of the API; 0 picks a free one")
     parser.add_argument(
-        "--kernels", choices=("auto", "native", "reference"), help="the arithmetic: native (C) or reference (numpy)"
+        "--kernels",
+        choices=KERNELS,
+        help="the arithmetic: native (C), reference (numpy), or native with the instructions of this name",
     )
     parser.add_argument("--health-port", type=_port, help="port of /healthz, /readyz and /metrics")
     add_pair_argument(parser, "any setting")

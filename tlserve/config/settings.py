@@ -22,6 +22,9 @@ from tlserve.config.tables.network import AccessSettings, CorsSettings, HttpSett
 ACTIVATIONS = ("int12", "int8", "f32")
 """The types of activations, the default one of quantised weights first."""
 
+KERNELS = ("auto", "native", "reference", "amx", "avx512vnni", "avxvnni", "avx2", "neondot", "neon")
+"""What computes. The last ones are native kernels of one instruction set; their names are those of `tlserve.kernels.native`."""
+
 DIALECT_NAMES = ("smollm3", "qwen3_coder", "qwen3", "deepseek_r1", "hermes", "mistral", "llama3", "plain")
 """The dialects of `tlserve.chat.dialects.registry`, which this package cannot import."""
 
@@ -113,7 +116,9 @@ class EngineSettings:
         high=1 << 20,
     )
     kernels: str = setting(
-        "auto", "the arithmetic: native (C) or reference (numpy)", choices=("auto", "native", "reference")
+        "auto",
+        "the arithmetic: native (C), reference (numpy), or native with the instructions of this name",
+        choices=KERNELS,
     )
     activations: str = setting(
         "auto",

@@ -25,6 +25,18 @@ class KernelChoice:
     weights: str = "stored"
     isa: str = ""
 
+    @property
+    def named(self) -> str:
+        """Return the value of the setting `engine.kernels` that makes this choice."""
+        return self.isa or self.kernels
+
+
+def choose_kernels(name: str, **more: str) -> KernelChoice:
+    """Return the choice for a value of the setting `engine.kernels`: "auto", "native", "reference" or an instruction set."""
+    if name in {"auto", "native", "reference"}:
+        return KernelChoice(kernels=name, **more)
+    return KernelChoice(kernels="native", isa=name, **more)
+
 
 def find_isa(name: str = "") -> str | None:
     """Return the instruction set `name`, or the best one where it is empty; None where native kernels cannot run on it."""

@@ -20,7 +20,7 @@ from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import SettingsError
 from tlserve.generation import BackendInfo
-from tlserve.kernels.choose import KernelChoice
+from tlserve.kernels.choose import choose_kernels
 from tlserve.kernels.interface import ModelSpec
 from tlserve.model.load import LoadedModel, load_model
 from tlserve.programs.grammars.start import check_program
@@ -40,8 +40,8 @@ def load(settings: EngineSettings) -> LoadedModel:
         find_model_path(settings.model_dir),
         context_tokens=settings.context_tokens,
         threads=settings.threads,
-        kernels=KernelChoice(
-            kernels=settings.kernels,
+        kernels=choose_kernels(
+            settings.kernels,
             activations=settings.activations,
             kv_precision=settings.kv_precision,
             weights=settings.weights,

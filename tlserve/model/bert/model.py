@@ -23,7 +23,10 @@ from tlserve.model.sidecar_files import read_json
 def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the directory `path`; raises `ModelRefused`, and `SettingsError` for native kernels, which have no encoder."""
     if options.kernels.kernels == "native":
-        raise SettingsError(('engine.kernels = "native": the native kernels have no encoder; give this model "auto"',))
+        reason = (
+            f'engine.kernels = "{options.kernels.named}": the native kernels have no encoder; give this model "auto"'
+        )
+        raise SettingsError((reason,))
     shape, files = _shape(path, options)
     front = _front(path, shape, files)  # a model that is refused is refused before its weights are read
     read = read_tensors(path, shape)

@@ -10,7 +10,7 @@ import logging
 
 from tlserve.errors import SettingsError
 from tlserve.kernels.choose import KernelChoice, find_isa
-from tlserve.kernels.native import load_native
+from tlserve.kernels.native import load_native, native_isas
 from tlserve.kernels.reference.chains import blas_adds_in_order
 from tlserve.model.llama.native import NativeLlamaModel
 from tlserve.model.llama.numerics import Numerics
@@ -57,14 +57,21 @@ def _build_native(
     """Return the native model, or None, and say why, where numpy must compute."""
     isa, native = find_isa(options.kernels.isa), load_native()
     if isa is None or native is None:
-        reason = "the native kernels were not built, or this processor has none of their instruction sets"
-        advice = '; install with a C compiler, or "auto"'
+        reason, advice = _why_not(options.kernels.isa)
     else:
         differs = disagreement(native, shape, tensors, numerics, isa)
         if not differs:
             return NativeLlamaModel(native, shape, tensors, numerics, isa=isa, threads=options.threads)
         reason, advice = f"the native kernels ({isa}) disagree with numpy in {differs}", ""
     if options.kernels.kernels == "native":
-        raise SettingsError((f'engine.kernels = "native": {reason}{advice}',))
+        raise SettingsError((f'engine.kernels = "{options.kernels.named}": {reason}{advice}',))
     _log.warning("%s: numpy computes, with the same answers, slowly", reason)
     return None
+
+
+def _why_not(isa: str) -> tuple[str, str]:
+    """Return why there are no native kernels of the instruction set `isa` (empty: of any), and what to do."""
+    if isa and native_isas():
+        return "this processor or this build lacks these instructions", f"; it has {', '.join(native_isas())}"
+    reason = "the native kernels were not built, or this processor has none of their instruction sets"
+    return reason, '; install with a C compiler, or "auto"'
