@@ -1,7 +1,7 @@
 """The error family: one class per kind of fault, so that the code that catches one knows whose fault it is.
 
 Owns the classes. Knows nothing of HTTP: the table from class to (status, type, code) is
-`tlserve.openai.errors`; the table from class to exit code is `tlserve.cli.exit_codes`.
+`tlserve.api.errors`; the table from class to exit code is `tlserve.cli.exit_codes`.
 """
 
 from __future__ import annotations

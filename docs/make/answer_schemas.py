@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from tlserve.api.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
 from tlserve.generation import Finish
 from tlserve.openai.documents import TOOL_CALLS
-from tlserve.openai.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
 
 Schema = Mapping[str, Any]
 

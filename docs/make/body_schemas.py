@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from docs.make.answer_schemas import Schema, ref
+from tlserve.api.fields import Field, FieldKind, Table
 from tlserve.openai import answer_formats, field_tables, messages
-from tlserve.openai.fields import Field, FieldKind, Table
 
 
 def body_schema(table: Table) -> Schema:

@@ -12,8 +12,8 @@ from typing import Any
 from docs.make.answer_schemas import ANSWERS
 from docs.make.body_schemas import field_words
 from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
+from tlserve.api.fields import Table
 from tlserve.openai import answer_formats, field_tables, messages
-from tlserve.openai.fields import Table
 
 _INTRODUCTION = """# Endpoints
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import attrs
 
+from tlserve.api.fields import Table
 from tlserve.openai import field_tables
-from tlserve.openai.fields import Table
 
 STATUSES: Mapping[int, str] = {
     200: "the answer",

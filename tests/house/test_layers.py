@@ -24,6 +24,7 @@ LAYERS = (
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
     ("access", "openai", "worker", "fleet"),
+    ("api",),
     ("http", "chat", "engine"),
     ("text", "model"),
     ("kernels",),
@@ -152,7 +153,7 @@ def test_only_config_reads_the_environment() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("tlserve.http.x", "import tlserve.openai.errors"),
+        ("tlserve.http.x", "import tlserve.api.errors"),
         ("tlserve.http.x", "from tlserve.chat import template"),
         ("tlserve.http.x", "def f():\n    from tlserve.programs import server"),
         ("tlserve.errors", "from tlserve import generation"),

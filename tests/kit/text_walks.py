@@ -16,6 +16,7 @@ import attrs
 
 from tests.kit.pattern_texts import Hostile
 from tlserve.access.request_id import choose_request_id
+from tlserve.api.json_body import outline_of, parse_object
 from tlserve.chat.dialect import ToolUse
 from tlserve.chat.dialects.registry import DIALECTS
 from tlserve.chat.grammars.formats import choice_format, regex_format, schema_format
@@ -28,7 +29,6 @@ from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import TlserveError
 from tlserve.http.limits import empty_lines_length, find_head
 from tlserve.http.messages import Headers, parse_target
-from tlserve.openai.json_body import outline_of, parse_object
 from tlserve.telemetry.tracing import trace_id_of
 from tlserve.text.special_tokens import SpecialTokens
 from tlserve.text.stop_strings import StopStrings

@@ -11,15 +11,13 @@ from hypothesis import strategies as st
 from openai.types import Completion, CreateEmbeddingResponse, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
+from tlserve.api.answers import AnswerHead, Extras, Usage
 from tlserve.chat.logprob_entries import LogprobEntry, TokenChoice
 from tlserve.chat.output.deltas import Answer, Delta
 from tlserve.generation import Finish
 from tlserve.openai.chunks import chat_chunks, completion_chunks
 from tlserve.openai.documents import (
-    AnswerHead,
-    Extras,
     ModelCard,
-    Usage,
     chat_document,
     completion_document,
     detokenize_document,
@@ -28,6 +26,7 @@ from tlserve.openai.documents import (
     model_document,
     models_document,
     tokenize_document,
+    usage_fields,
 )
 
 HEAD = AnswerHead(id='a"b', created=5, model="m", system_fingerprint="fp")
@@ -121,10 +120,10 @@ def test_a_chunk_can_have_ids_and_the_usage_so_far(include_usage: bool) -> None:
     extras = Extras(token_ids=(5,), prompt_token_ids=(7, 8))
     chat, text = chat_chunks(HEAD, include_usage), completion_chunks(HEAD, include_usage)
     opening = json.loads(chat.opening(0, extras, USAGE) or b"")
-    assert (opening["prompt_token_ids"], opening["usage"]) == ([7, 8], USAGE.fields())
+    assert (opening["prompt_token_ids"], opening["usage"]) == ([7, 8], usage_fields(USAGE))
     for delta in (Delta(content="x"), Delta(reasoning="r"), Delta(content="x", finish=Finish.STOP, logprobs=(ENTRY,))):
         piece = json.loads(chat.piece(delta, 0, Extras(token_ids=(5,)), USAGE))
-        assert (piece["choices"][0]["token_ids"], piece["usage"]) == ([5], USAGE.fields())
+        assert (piece["choices"][0]["token_ids"], piece["usage"]) == ([5], usage_fields(USAGE))
         ChatCompletionChunk.model_validate(piece)
         unpriced = json.loads(chat.piece(delta, 0, Extras(token_ids=(5,))))
         assert unpriced.get("usage", "absent") == (None if include_usage else "absent")

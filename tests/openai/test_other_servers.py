@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from tlserve.api.fields import FieldKind
 from tlserve.errors import Refusal
 from tlserve.openai import field_tables
-from tlserve.openai.fields import FieldKind
 from tlserve.openai.requests import parse_chat, parse_completion
 
 REFUSED: dict[str, Any] = {

@@ -8,16 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tlserve.api.chat_request import BodyRules, ChatRequest
+from tlserve.api.fields import Table
 from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
-from tlserve.openai.fields import Table
 from tlserve.openai.inputs import Input
 from tlserve.openai.messages import read_turns
 from tlserve.openai.requests import (
-    BodyRules,
-    ChatRequest,
     CompletionRequest,
     DetokenizeRequest,
     EmbeddingsRequest,

@@ -5,12 +5,12 @@ from typing import Any
 
 import pytest
 
+from tlserve.api.chat_request import NO_TOOLS, BodyRules, ChatRequest
 from tlserve.chat.dialect import ToolUse
 from tlserve.chat.messages import Role, Turn, TurnCall
 from tlserve.chat.thinking import Thinking
 from tlserve.errors import ClientError, Refusal
-from tlserve.openai.requests import BodyRules, ChatRequest, parse_chat
-from tlserve.openai.tools import NO_TOOLS
+from tlserve.openai.requests import parse_chat
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}}
 F = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}

@@ -16,11 +16,11 @@ import trio
 from tlserve.access import request_id
 from tlserve.access.addresses import tenant_of
 from tlserve.access.door import Entry
+from tlserve.api.errors import ErrorAnswer, describe_error, describe_http_fault
+from tlserve.api.fields import ignored_header
 from tlserve.errors import TlserveError, single_cause
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
-from tlserve.openai.errors import ErrorAnswer, describe_error, describe_http_fault
-from tlserve.openai.fields import ignored_header
 from tlserve.telemetry.request_log import RequestFigures, RequestRecord
 from tlserve.telemetry.tracing import TRACEPARENT, RequestSpan
 

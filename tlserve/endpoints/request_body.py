@@ -11,13 +11,13 @@ from typing import Generic, Protocol, TypeVar
 
 import attrs
 
+from tlserve.api.chat_request import BodyRules
+from tlserve.api.options import GenerationOptions
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_headers import STRICT, GenerationHeaders, read_generation_headers, read_switch
-from tlserve.openai.options import GenerationOptions
-from tlserve.openai.requests import BodyRules
 
 
 class Parsed(Protocol):

@@ -17,6 +17,7 @@ import attrs
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from tlserve.api.fields import Table, later, read_fields, served
 from tlserve.chat.grammars.formats import (
     ANY_OBJECT,
     AnswerFormat,
@@ -26,7 +27,6 @@ from tlserve.chat.grammars.formats import (
     schema_format,
 )
 from tlserve.errors import ClientError
-from tlserve.openai.fields import Table, later, read_fields, served
 
 NO_BLANKS = ""
 _BLANKS = re.compile(r"(?:(?:\[(?: |\\[tnr])++\]| |\\[tnr])(?:\{[0-9]{1,2}(?:,[0-9]{1,2})?\}|\?)?+)*+")

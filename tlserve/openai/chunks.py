@@ -15,10 +15,11 @@ from typing import Any
 
 import attrs
 
+from tlserve.api.answers import NO_EXTRAS, AnswerHead, Extras, Usage
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import CallDelta, Delta
 from tlserve.chat.served_model import REASONING_NAMES
-from tlserve.openai.documents import NO_EXTRAS, AnswerHead, Extras, Usage, encode, finish_reason
+from tlserve.openai.documents import answer_fields, encode, finish_reason, head_fields, prompt_fields, usage_fields
 from tlserve.openai.logprobs import chat_logprobs, completion_logprobs
 
 _PLAIN_TAIL = b',"logprobs":null,"finish_reason":null'
@@ -80,14 +81,14 @@ class Chunks:
     def _choice_end(self, extras: Extras) -> bytes:
         if extras is NO_EXTRAS:
             return b"}"
-        prompt = extras.of_prompt() if self.prompt_ids_in_choice else {}
-        return _members({**prompt, **extras.of_answer()}) + b"}"
+        prompt = prompt_fields(extras) if self.prompt_ids_in_choice else {}
+        return _members({**prompt, **answer_fields(extras)}) + b"}"
 
     def _end(self, extras: Extras, usage: Usage | None) -> bytes:
         if extras is NO_EXTRAS and usage is None:
             return self.end
-        prompt = {} if self.prompt_ids_in_choice else extras.of_prompt()
-        end = self.end[:-1] if usage is None else b'],"usage":' + encode(usage.fields())
+        prompt = {} if self.prompt_ids_in_choice else prompt_fields(extras)
+        end = self.end[:-1] if usage is None else b'],"usage":' + encode(usage_fields(usage))
         return end + _members(prompt) + b"}"
 
     def _start(self, choice: int) -> bytes:
@@ -95,7 +96,7 @@ class Chunks:
 
     def usage(self, usage: Usage) -> bytes:
         """Return the chunk without choices that ends a stream whose usage was asked for."""
-        return self.start + b'],"usage":' + encode(usage.fields()) + b"}"
+        return self.start + b'],"usage":' + encode(usage_fields(usage)) + b"}"
 
 
 def _members(fields: dict[str, Any]) -> bytes:
@@ -140,5 +141,5 @@ def completion_chunks(head: AnswerHead, include_usage: bool) -> Chunks:
 
 
 def _frame(head: AnswerHead, kind: str, include_usage: bool) -> tuple[bytes, bytes]:
-    start = encode(head.fields(kind))[:-1] + b',"choices":['
+    start = encode(head_fields(head, kind))[:-1] + b',"choices":['
     return start, b'],"usage":null}' if include_usage else b"]}"

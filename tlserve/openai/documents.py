@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.chat.logprob_entries import LogprobEntry
+from tlserve.api.answers import NO_EXTRAS, AnswerHead, Extras, Usage
 from tlserve.chat.output.deltas import Answer, AnswerCall
 from tlserve.chat.served_model import REASONING_NAMES
 from tlserve.generation import Finish
@@ -30,66 +30,38 @@ TOOL_CALLS = "tool_calls"
 """The finish reason of an answer that is a tool call."""
 
 
-@attrs.frozen(kw_only=True)
-class AnswerHead:
-    """The members that every document of one answer has; `created` in seconds since 1970."""
-
-    id: str
-    created: int
-    model: str
-    system_fingerprint: str
-
-    def fields(self, kind: str) -> dict[str, Any]:
-        """Return the head of a document whose `object` is `kind`."""
-        return {
-            "id": self.id,
-            "object": kind,
-            "created": self.created,
-            "model": self.model,
-            "system_fingerprint": self.system_fingerprint,
-        }
+def head_fields(head: AnswerHead, kind: str) -> dict[str, Any]:
+    """Return the members that every document of one answer has; `kind` is its `object`."""
+    return {
+        "id": head.id,
+        "object": kind,
+        "created": head.created,
+        "model": head.model,
+        "system_fingerprint": head.system_fingerprint,
+    }
 
 
-@attrs.frozen(kw_only=True)
-class Usage:
-    """The tokens of an answer; `cached` of the prompt's came from the prefix cache, `reasoning` are part of the answer."""
-
-    prompt: int
-    completion: int
-    cached: int = 0
-    reasoning: int = 0
-
-    def fields(self) -> dict[str, Any]:
-        """Return the `usage` object."""
-        return {
-            "prompt_tokens": self.prompt,
-            "completion_tokens": self.completion,
-            "total_tokens": self.prompt + self.completion,
-            "prompt_tokens_details": {"cached_tokens": self.cached},
-            "completion_tokens_details": {"reasoning_tokens": self.reasoning},
-        }
+def usage_fields(usage: Usage) -> dict[str, Any]:
+    """Return the `usage` object."""
+    return {
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": usage.prompt + usage.completion,
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+        "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+    }
 
 
-@attrs.frozen(kw_only=True)
-class Extras:
-    """Members of a choice that the public API does not have, each None unless it was requested."""
-
-    token_ids: Sequence[int] | None = None
-    prompt_token_ids: Sequence[int] | None = None
-    prompt_logprobs: Sequence[LogprobEntry] | None = None
-
-    def of_answer(self) -> dict[str, Any]:
-        """Return the member of the choice."""
-        return {} if self.token_ids is None else {"token_ids": self.token_ids}
-
-    def of_prompt(self) -> dict[str, Any]:
-        """Return the members about the prompt."""
-        ids = {} if self.prompt_token_ids is None else {"prompt_token_ids": self.prompt_token_ids}
-        entries = self.prompt_logprobs
-        return ids if entries is None else {**ids, "prompt_logprobs": prompt_logprobs(entries)}
+def answer_fields(extras: Extras) -> dict[str, Any]:
+    """Return the further member of a choice."""
+    return {} if extras.token_ids is None else {"token_ids": extras.token_ids}
 
 
-NO_EXTRAS = Extras()
+def prompt_fields(extras: Extras) -> dict[str, Any]:
+    """Return the further members about the prompt."""
+    ids = {} if extras.prompt_token_ids is None else {"prompt_token_ids": extras.prompt_token_ids}
+    entries = extras.prompt_logprobs
+    return ids if entries is None else {**ids, "prompt_logprobs": prompt_logprobs(entries)}
 
 
 def chat_document(
@@ -104,11 +76,16 @@ def chat_document(
     """Return a `chat.completion` whose choices are `answers`, which have ended; `extras` are empty, or one of each."""
     extras = extras or [NO_EXTRAS] * len(answers)
     choices = [
-        {**_chat_choice(index, answer, with_logprobs, reasoning_names), **extra.of_answer()}
+        {**_chat_choice(index, answer, with_logprobs, reasoning_names), **answer_fields(extra)}
         for index, (answer, extra) in enumerate(zip(answers, extras, strict=True))
     ]
     return encode(
-        {**head.fields("chat.completion"), "choices": choices, "usage": usage.fields(), **extras[0].of_prompt()}
+        {
+            **head_fields(head, "chat.completion"),
+            "choices": choices,
+            "usage": usage_fields(usage),
+            **prompt_fields(extras[0]),
+        }
     )
 
 
@@ -151,12 +128,12 @@ def completion_document(
             "text": answer.content,
             "logprobs": completion_logprobs(answer.logprobs if with_logprobs else None),
             "finish_reason": finish_reason(answer.finish),
-            **extra.of_prompt(),
-            **extra.of_answer(),
+            **prompt_fields(extra),
+            **answer_fields(extra),
         }
         for index, (answer, extra) in enumerate(zip(answers, extras, strict=True))
     ]
-    return encode({**head.fields("text_completion"), "choices": choices, "usage": usage.fields()})
+    return encode({**head_fields(head, "text_completion"), "choices": choices, "usage": usage_fields(usage)})
 
 
 def finish_reason(finish: Finish | None, called: bool = False) -> str | None:

@@ -17,10 +17,10 @@ from typing import Annotated, Any, Literal, TypeGuard
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from tlserve.api.fields import Table, inert, later, read_fields, served
 from tlserve.chat.messages import Turn, TurnCall, parse_role
 from tlserve.chat.output.json_scan import is_json
 from tlserve.errors import ClientError, Refusal
-from tlserve.openai.fields import Table, inert, later, read_fields, served
 
 ROLES = ("system", "developer", "user", "assistant", "tool", "function")
 

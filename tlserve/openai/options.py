@@ -1,6 +1,6 @@
-"""The options of a generation, which chat and completions share, and the rules between them.
+"""The fields that chat and completions share -> the options of a generation, and the rules between them.
 
-Owns the reading of decoded fields into one frozen type. Does not know models: the endpoints check the limits that depend on one
+Owns the reading of decoded fields. Does not know models: the endpoints check the limits that depend on one
 (context, vocabulary).
 
 Source: the public API reference of chat completions and completions; further fields have the names and meanings of vLLM.
@@ -14,55 +14,17 @@ from typing import Any
 
 import attrs
 
-from tlserve.chat.grammars.formats import AnswerFormat
+from tlserve.api.fields import read_fields
+from tlserve.api.options import GenerationOptions
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.answer_formats import read_format
-from tlserve.openai.fields import read_fields
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OTHER_LIMITS = ("max_new_tokens", "n_predict")
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
-
-
-@attrs.frozen(kw_only=True)
-class GenerationOptions:
-    """The options that chat and completions share.
-
-    `sampling` holds only the values that were given; they override the model's defaults. `max_tokens` None: not given;
-    `max_tokens_field` is the name of its field. `logprobs` None: not requested; k >= 0: also the k likeliest tokens at each
-    place; the same for `prompt_logprobs`. `tokens_as_ids`: their tokens are shown as ids. `shows_controls`: the text has the
-    spelling of control tokens. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
-    the form that the content must have.
-    """
-
-    sampling: Mapping[str, Any] = attrs.field(factory=dict)
-    seed: int | None = None
-    max_tokens: int | None = None
-    max_tokens_field: str = "max_tokens"
-    min_tokens: int = 0
-    stop: tuple[str, ...] = ()
-    stop_token_ids: tuple[int, ...] = ()
-    include_stop: bool = False
-    ignore_eos: bool = False
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    tokens_as_ids: bool = False
-    shows_controls: bool = False
-    return_token_ids: bool = False
-    n: int = 1
-    stream: bool = False
-    include_usage: bool = False
-    continuous_usage: bool = False
-    cache_salt: str = ""
-    timeout_s: float | None = None
-    format: AnswerFormat | None = None
-
-    def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
-        """Return `defaults`, with the values of the request in their places."""
-        return attrs.evolve(defaults, **self.sampling)
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tlserve.openai.fields import Table, inert, later
+from tlserve.api.fields import Table, inert, later
 
 Number = int | float
 AnyObject = dict[str, Any]

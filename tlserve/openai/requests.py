@@ -8,41 +8,25 @@ Source: the public API reference of chat completions, completions and embeddings
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
 
+from tlserve.api.chat_request import DEFAULT_RULES, BodyRules, ChatRequest, noted_names
+from tlserve.api.fields import Table, Values, read_fields
+from tlserve.api.json_body import Members, parse_object
+from tlserve.api.options import GenerationOptions
 from tlserve.chat.messages import Role, Turn
-from tlserve.chat.thinking import NO_THINKING, Thinking
+from tlserve.chat.thinking import Thinking
 from tlserve.errors import ClientError
 from tlserve.openai import field_tables
-from tlserve.openai.fields import Table, Values, read_fields
 from tlserve.openai.inputs import Input, read_inputs
-from tlserve.openai.json_body import MAX_DEPTH, Members, parse_object
 from tlserve.openai.messages import read_turns
-from tlserve.openai.options import GenerationOptions, read_options
-from tlserve.openai.tools import NO_TOOLS, AskedTools, read_tools
+from tlserve.openai.options import read_options
+from tlserve.openai.tools import read_tools
 
 _SOURCES = ("text", "prompt", "content", "messages")
-
-
-@attrs.frozen(kw_only=True)
-class ChatRequest:
-    """One body of POST /v1/chat/completions; `ignored` names the members without a field.
-
-    `strict`: an ignored member is an error, also one that only the model's template ignores.
-    """
-
-    model: str
-    messages: tuple[Turn, ...]
-    options: GenerationOptions
-    tools: AskedTools = NO_TOOLS
-    thinking: Thinking = NO_THINKING
-    add_generation_prompt: bool = True
-    continue_final: bool = False
-    strict: bool = False
-    ignored: tuple[str, ...] = ()
 
 
 @attrs.frozen(kw_only=True)
@@ -97,17 +81,6 @@ class DetokenizeRequest:
     ignored: tuple[str, ...] = ()
 
 
-@attrs.frozen
-class BodyRules:
-    """The rules of reading a body: the deepest nesting, and whether unknown fields are 400 instead of ignored."""
-
-    max_depth: int = MAX_DEPTH
-    strict: bool = False
-
-
-DEFAULT_RULES = BodyRules()
-
-
 def parse_chat(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ChatRequest:
     """Parse a body of POST /v1/chat/completions; raises ClientError that names the field."""
     return _chat_of(_read(body, field_tables.CHAT, rules), rules)
@@ -119,7 +92,7 @@ def _chat_of(values: Values, rules: BodyRules) -> ChatRequest:
     turns, unknown_in_turns = read_turns(values.given["messages"])
     options, unknown_in_options = read_options(values.given)
     tools = read_tools(values.given)
-    ignored = _ignored((*values.unknown, *unknown_in_options, *tools.unknown, *unknown_in_turns), rules)
+    ignored = noted_names((*values.unknown, *unknown_in_options, *tools.unknown, *unknown_in_turns), rules)
     return ChatRequest(
         model=values.given.get("model", ""),
         messages=turns,
@@ -164,7 +137,7 @@ def parse_completion(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Completio
         echo=values.given.get("echo", False),
         only_echo=only_echo,
         options=attrs.evolve(options, max_tokens=1, min_tokens=0) if only_echo else options,
-        ignored=_ignored((*values.unknown, *unknown_in_options), rules),
+        ignored=noted_names((*values.unknown, *unknown_in_options), rules),
     )
 
 
@@ -177,7 +150,7 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
         as_base64=values.given.get("encoding_format") == "base64",
         dimensions=values.given.get("dimensions"),
         timeout_s=values.given.get("timeout"),
-        ignored=_ignored(values.unknown, rules),
+        ignored=noted_names(values.unknown, rules),
     )
 
 
@@ -202,7 +175,7 @@ def parse_tokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> TokenizeReq
         add_special_tokens=_adds_special(values.given, default=not as_llama_cpp),
         parse_special=values.given.get("parse_special", True if as_llama_cpp else None),
         token_strs=values.given.get("return_token_strs", False),
-        ignored=_ignored(values.unknown, rules),
+        ignored=noted_names(values.unknown, rules),
     )
 
 
@@ -232,24 +205,9 @@ def parse_detokenize(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Detokeniz
     return DetokenizeRequest(
         model=values.given.get("model", ""),
         tokens=tuple(values.given["tokens"]),
-        ignored=_ignored(values.unknown, rules),
+        ignored=noted_names(values.unknown, rules),
     )
 
 
 def _read(body: bytes, table: Table, rules: BodyRules) -> Values:
     return read_fields(parse_object(body, max_depth=rules.max_depth), table)
-
-
-def _ignored(names: tuple[str, ...], rules: BodyRules) -> tuple[str, ...]:
-    if names and rules.strict:
-        refuse_ignored(names)
-    return names
-
-
-def refuse_ignored(names: Sequence[str]) -> None:
-    """Raise ClientError for the first of `names`, if there is one, because the request is strict."""
-    if names:
-        shown = names[0][:64]
-        raise ClientError(
-            f"{shown} is not a field of this endpoint, and the request is strict; leave it out", param=shown
-        )

@@ -13,14 +13,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-import attrs
 import msgspec
 from msgspec import Meta, Struct
 
+from tlserve.api.chat_request import NO_TOOLS, AskedTools
+from tlserve.api.fields import unknown_members
 from tlserve.chat.dialect import PlacedSchema, ToolUse
 from tlserve.chat.grammars.tool_parameters import arguments_schema
 from tlserve.errors import ClientError, Refusal
-from tlserve.openai.fields import unknown_members
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
 CHOICES = ("none", "auto", "required")
@@ -91,21 +91,6 @@ def tool_choice_schema() -> Mapping[str, Any]:
     properties = {"type": {"type": "string", "const": "function"}, "function": function}
     named = {"type": "object", "required": list(properties), "properties": properties}
     return {"anyOf": [{"type": "string", "enum": list(CHOICES)}, named]}
-
-
-@attrs.frozen(kw_only=True)
-class AskedTools:
-    """The tools of a request: `shown` are those in the prompt, as they were sent. `use` None: no calls.
-
-    `unknown` names the members of the tools without a field, with their paths.
-    """
-
-    shown: tuple[Mapping[str, Any], ...] = ()
-    use: ToolUse | None = None
-    unknown: tuple[str, ...] = ()
-
-
-NO_TOOLS = AskedTools()
 
 
 def read_tools(given: Mapping[str, Any]) -> AskedTools:

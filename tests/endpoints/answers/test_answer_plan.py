@@ -9,12 +9,12 @@ import pytest
 
 from tests.kit.scripted_backend import INFO, ScriptedBackend
 from tests.kit.served_succ import SUCC
+from tlserve.api.options import GenerationOptions
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer_plan import AnswerPlan, GenerationTask, RequestSource, TaskPrompt, plan_answer
 from tlserve.endpoints.request_headers import GenerationHeaders
 from tlserve.endpoints.routes import chat_completions, completions
 from tlserve.errors import ClientError, ContextLengthExceeded
-from tlserve.openai.options import GenerationOptions
 
 SERVED = Served(**SUCC, backend=ScriptedBackend(), eos_ids=frozenset({0}))
 SOURCE = RequestSource("r1", "key a")

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from tlserve.api.options import GenerationOptions
 from tlserve.endpoints.answers.budget import plan_max_tokens, seed_bits
 from tlserve.errors import ContextLengthExceeded
-from tlserve.openai.options import GenerationOptions
 
 CONTEXT = 20
 

@@ -9,6 +9,8 @@ import pytest
 
 from tests.kit.scripted_backend import INFO, ScriptedBackend
 from tests.kit.served_succ import SUCC
+from tlserve.api.answers import AnswerHead
+from tlserve.api.options import GenerationOptions
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer_plan import (
@@ -24,8 +26,6 @@ from tlserve.endpoints.answers.token_reader import TokenReader
 from tlserve.endpoints.request_headers import GenerationHeaders
 from tlserve.endpoints.routes.chat_completions import SHAPE
 from tlserve.generation import Finish, GenerationEvent, PrefillStarted, Progress, TokenEvent
-from tlserve.openai.documents import AnswerHead
-from tlserve.openai.options import GenerationOptions
 from tlserve.telemetry.request_log import RequestFigures
 
 SERVED = Served(**SUCC, backend=ScriptedBackend())

@@ -10,6 +10,7 @@ import trio
 from tests.kit.engine.hash_backend import VOCABULARY, answer, events_of, prompt_logprobs, tokens_of
 from tests.kit.fleet.fake_node import fake_fleet
 from tlserve import errors
+from tlserve.api.errors import describe_error
 from tlserve.fleet import wire
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.head.session import ORDERLY, shown
@@ -25,7 +26,6 @@ from tlserve.generation import (
     TokenEvent,
     TokenLogprob,
 )
-from tlserve.openai.errors import describe_error
 
 REQUEST = GenerationRequest(
     prompt=tuple(range(40)), max_tokens=12, seed=7, logprobs=2, prompt_logprobs=1, request_id="r", progress=True

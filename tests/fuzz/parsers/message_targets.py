@@ -18,6 +18,7 @@ from tlserve.access.credentials import authenticate
 from tlserve.access.door import Entry
 from tlserve.access.keys import KeyRing, global_key
 from tlserve.access.request_id import choose_request_id
+from tlserve.api.errors import describe_error
 from tlserve.config.addresses import parse_address, parse_listen
 from tlserve.endpoints.request_headers import read_generation_headers
 from tlserve.errors import ClientError, SettingsError, TlserveError
@@ -25,7 +26,6 @@ from tlserve.fleet import link, wire
 from tlserve.fleet.remote_node import CALLS
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.openai import requests
-from tlserve.openai.errors import describe_error
 from tlserve.telemetry.tracing import trace_id_of
 
 # --- bodies --------------------------------------------------------------------------------------------------------------

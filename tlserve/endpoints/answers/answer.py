@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import attrs
 
+from tlserve.api.answers import Extras
 from tlserve.chat.output.deltas import fold
 from tlserve.endpoints.answers.answer_plan import GenerationTask, RequestSource, StartedAnswer, apply_plan, plan_answer
 from tlserve.endpoints.answers.choices import open_choices
@@ -15,7 +16,6 @@ from tlserve.endpoints.answers.stream import stream_answer
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
-from tlserve.openai.documents import Extras
 
 _DOCUMENT_BYTES = 100
 """What one token of a prompt with log-probabilities takes in a document, at least."""

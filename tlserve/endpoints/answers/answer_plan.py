@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 import attrs
 
+from tlserve.api.answers import AnswerHead, Extras, Usage
+from tlserve.api.options import GenerationOptions
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.output.deltas import Answer
@@ -28,8 +30,6 @@ from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
 from tlserve.openai.chunks import Chunks
-from tlserve.openai.documents import AnswerHead, Extras, Usage
-from tlserve.openai.options import GenerationOptions
 
 SEED = "X-TL-Seed"
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tlserve.api.options import GenerationOptions
 from tlserve.errors import ClientError, ContextLengthExceeded
-from tlserve.openai.options import GenerationOptions
 from tlserve.text.tokenizer import Tokenizer, fewest_tokens
 
 COMPLETION_TOKENS = 16

@@ -17,13 +17,13 @@ from contextlib import AsyncExitStack
 import attrs
 import trio
 
+from tlserve.api.answers import NO_EXTRAS, Extras, Usage
 from tlserve.endpoints.answers.answer_plan import Choice, StartedAnswer
 from tlserve.endpoints.answers.choices import Ready, open_choices
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.endpoints.exchange import ApiExchange, describe_fault, log_unforeseen
 from tlserve.generation import Progress
 from tlserve.http import sse
-from tlserve.openai.documents import NO_EXTRAS, Extras, Usage
 
 
 async def stream_answer(exchange: ApiExchange, started: StartedAnswer, ping_interval_ms: int) -> None:

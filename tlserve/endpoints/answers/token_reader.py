@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterable, Sequence
 
 import attrs
 
+from tlserve.api.answers import Usage
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import NOTHING, Delta
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.generation import Finish, GenerationEvent, PrefillStarted, Progress, PromptLogprobs, TokenEvent
-from tlserve.openai.documents import Usage
 from tlserve.telemetry.request_log import RequestFigures
 
 

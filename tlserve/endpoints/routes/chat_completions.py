@@ -7,6 +7,7 @@ from functools import partial
 
 import attrs
 
+from tlserve.api.chat_request import ChatRequest, refuse_ignored
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.messages import conversation_of
 from tlserve.chat.prompt import Prompt, Rendering, encode_chat
@@ -20,7 +21,7 @@ from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import read_generation
 from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
-from tlserve.openai.requests import ChatRequest, parse_chat, refuse_ignored
+from tlserve.openai.requests import parse_chat
 
 SHAPE = AnswerShape(
     id_prefix="chatcmpl",

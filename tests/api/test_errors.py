@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tlserve import errors
-from tlserve.openai.errors import TABLE, describe_error, describe_http_fault
+from tlserve.api.errors import TABLE, describe_error, describe_http_fault
 
 ROWS = [
     (errors.ClientError("x", param="p"), 400, "invalid_request_error", None),

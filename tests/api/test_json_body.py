@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tlserve.api.json_body import outline_of, parse_object
 from tlserve.errors import ClientError
-from tlserve.openai.json_body import outline_of, parse_object
 
 NOT_AN_OBJECT = [
     b"",

@@ -19,8 +19,8 @@ from urllib.parse import quote
 import attrs
 import msgspec
 
+from tlserve.api.json_body import Members
 from tlserve.errors import ClientError, Refusal
-from tlserve.openai.json_body import Members
 
 IGNORED_HEADER_BYTES = 512
 _NAME_BYTES = 64

@@ -1,7 +1,7 @@
 """Bytes -> the members of one JSON object, or a 400 that says what is wrong with them.
 
 Owns the checks that the JSON decoder does not make: the encoding, the depth, duplicate names, and that the body is an object.
-Members stay undecoded (`msgspec.Raw`): `tlserve.openai.fields` decodes each once, by the type of its field. Does not know which
+Members stay undecoded (`msgspec.Raw`): `tlserve.api.fields` decodes each once, by the type of its field. Does not know which
 fields exist.
 
 Source: RFC 8259; RFC 7493 (I-JSON) section 2.3 for duplicate names.

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tlserve.api.fields import FieldKind, Table, ignored_header, inert, later, read_fields, served
+from tlserve.api.json_body import parse_object
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai import field_tables
-from tlserve.openai.fields import FieldKind, Table, ignored_header, inert, later, read_fields, served
-from tlserve.openai.json_body import parse_object
 
 TABLE: Table = {
     "kept": served(int, "an integer", required=True),

@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from tlserve.api.chat_request import BodyRules
 from tlserve.errors import ClientError
-from tlserve.openai.requests import BodyRules, parse_chat
+from tlserve.openai.requests import parse_chat
 
 FUNCTION = {"name": "f", "description": None, "parameters": {"type": "object", "zz": 1}, "strict": False}
 TOOL = {"type": "function", "function": FUNCTION}

@@ -1,0 +1,52 @@
+"""The options of a generation, however a request spells them.
+
+Owns the one frozen type. Does not know bodies: each family of endpoints reads its own fields into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import attrs
+
+from tlserve.chat.grammars.formats import AnswerFormat
+from tlserve.generation import SamplingParams
+
+
+@attrs.frozen(kw_only=True)
+class GenerationOptions:
+    """The options of one generation.
+
+    `sampling` holds only the values that were given; they override the model's defaults. `max_tokens` None: not given;
+    `max_tokens_field` is the name of its field. `logprobs` None: not requested; k >= 0: also the k likeliest tokens at each
+    place; the same for `prompt_logprobs`. `tokens_as_ids`: their tokens are shown as ids. `shows_controls`: the text has the
+    spelling of control tokens. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
+    the form that the content must have.
+    """
+
+    sampling: Mapping[str, Any] = attrs.field(factory=dict)
+    seed: int | None = None
+    max_tokens: int | None = None
+    max_tokens_field: str = "max_tokens"
+    min_tokens: int = 0
+    stop: tuple[str, ...] = ()
+    stop_token_ids: tuple[int, ...] = ()
+    include_stop: bool = False
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
+    tokens_as_ids: bool = False
+    shows_controls: bool = False
+    return_token_ids: bool = False
+    n: int = 1
+    stream: bool = False
+    include_usage: bool = False
+    continuous_usage: bool = False
+    cache_salt: str = ""
+    timeout_s: float | None = None
+    format: AnswerFormat | None = None
+
+    def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
+        """Return `defaults`, with the values of the request in their places."""
+        return attrs.evolve(defaults, **self.sampling)
