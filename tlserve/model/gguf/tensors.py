@@ -1,13 +1,12 @@
 """The tensors of a GGUF file as rows of float32.
 
-Maps the file and checks that every tensor is inside it. The `gguf` package knows the quantised types and turns them into
-float32. Does not know which tensors a model needs.
+Maps the file and checks that every tensor is inside it. `block_types` turns the quantised types into float32. Does not know which
+tensors a model needs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import hashlib
 import math
 import mmap
@@ -15,11 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
-from gguf.quants import dequantize
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
+from tlserve.model.gguf.block_types import BlockType, block_type, type_name
 from tlserve.model.gguf.header import GgufHeader, TensorInfo, read_header
 
 F32 = NDArray[np.float32]
@@ -62,7 +60,7 @@ class GgufFile:
         row_bytes = _row_bytes(info.shape[-1], kind)
         first, count = (start, end - start) if len(info.shape) > 1 else (0, 1)
         raw = np.frombuffer(self._data, np.uint8, count * row_bytes, info.start + first * row_bytes)
-        rows = np.asarray(dequantize(raw.reshape(count, row_bytes), kind), np.float32)
+        rows = kind.dequantized(raw.reshape(count, row_bytes))
         return rows if len(info.shape) > 1 else rows[0].copy()
 
     def stored(self, name: str) -> tuple[int, NDArray[np.uint8]]:
@@ -70,7 +68,7 @@ class GgufFile:
         info, kind = self.header.tensors[name], self._kinds[name]
         row_bytes = _row_bytes(info.shape[-1], kind)
         raw = np.frombuffer(self._data, np.uint8, info.shape[0] * row_bytes, info.start)
-        return int(kind), raw.reshape(info.shape[0], row_bytes)
+        return info.kind, raw.reshape(info.shape[0], row_bytes)
 
     def size_bytes(self) -> int:
         """Return the size of the file."""
@@ -81,34 +79,20 @@ class GgufFile:
         return hashlib.blake2b(self._data, digest_size=16).hexdigest()
 
 
-def _row_bytes(values: int, kind: GGMLQuantizationType) -> int:
+def _row_bytes(values: int, kind: BlockType) -> int:
     """Return the bytes of one row."""
-    block_values, block_bytes = GGML_QUANT_SIZES[kind]
-    return values // block_values * block_bytes
+    return values // kind.values * kind.size
 
 
-@functools.cache
-def _can_dequantize(kind: GGMLQuantizationType) -> bool:
-    """Try one block: the package knows the sizes of more types than it can turn into float32."""
-    try:
-        dequantize(np.zeros((1, GGML_QUANT_SIZES[kind][1]), np.uint8), kind)
-    except NotImplementedError:
-        return False
-    return True
-
-
-def _checked_kind(info: TensorInfo, file_bytes: int) -> GGMLQuantizationType:
+def _checked_kind(info: TensorInfo, file_bytes: int) -> BlockType:
     """Return the type of a tensor; refuses unknown types, empty or huge shapes, and data that is not in the file."""
-    try:
-        kind = GGMLQuantizationType(info.kind)
-    except ValueError:
-        raise ModelRefused(f"the tensor {info.name!r} has the unknown type {info.kind}") from None
-    if not _can_dequantize(kind):
-        raise ModelRefused(f"the tensor {info.name!r} holds {kind.name}, which cannot be turned into float32")
+    kind = block_type(info.kind)
+    if kind is None:
+        raise ModelRefused(f"the tensor {info.name!r} holds {type_name(info.kind)}")
     values = math.prod(info.shape)
     if not 0 < values <= MAX_TENSOR_VALUES:
         raise ModelRefused(f"the tensor {info.name!r} has the shape {info.shape}, which is not served")
-    if info.shape[-1] % GGML_QUANT_SIZES[kind][0]:
+    if info.shape[-1] % kind.values:
         raise ModelRefused(f"the tensor {info.name!r}: rows of {info.shape[-1]} are not whole blocks of {kind.name}")
     end = info.start + values // info.shape[-1] * _row_bytes(info.shape[-1], kind)
     if end > file_bytes:
