@@ -10,6 +10,8 @@ import hypothesis
 import pytest
 
 from tlserve.config.paths import find_model
+from tlserve.config.settings import KERNELS
+from tlserve.kernels.native import native_isas
 
 # A loaded machine can be slow with an example, so there is no deadline; the tests themselves bound the cost of examples.
 hypothesis.settings.register_profile("tlserve", deadline=None, print_blob=True)
@@ -24,8 +26,13 @@ REAL_MODELS = {"smol_path", "minilm_path"}
 CURL_IS_THERE = shutil.which("curl") is not None
 
 
-def pytest_report_header() -> str | None:
-    return None if CURL_IS_THERE else "curl was not found: tests marked `curl` are left out"
+def pytest_report_header() -> list[str]:
+    real = native_isas()
+    others = ", ".join(name for name in KERNELS[3:] if name not in real)
+    return [
+        f"kernels: {', '.join(real) or 'none'} on this processor's instructions; on stand-ins alone: {others}",
+        *([] if CURL_IS_THERE else ["curl was not found: tests marked `curl` are left out"]),
+    ]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -36,8 +36,8 @@ def _draw_bits(draw):
     return draw.token, draw.logprob and draw.logprob.hex(), [(t.token, t.logprob.hex()) for t in draw.top]
 
 
-def agree(logits, runs, threads=1, widest_bits=512):
-    native, before = NativeSampler(NATIVE, logits.shape[1], threads, widest_bits=widest_bits), logits.tobytes()
+def agree(logits, runs, threads=1, widest_bits=512, module=NATIVE):
+    native, before = NativeSampler(module, logits.shape[1], threads, widest_bits=widest_bits), logits.tobytes()
     ours = bits(native.draw(logits, runs))
     assert logits.tobytes() == before
     assert ours == bits(TRUTH.draw(logits, runs))

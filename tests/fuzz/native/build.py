@@ -60,6 +60,7 @@ def environment(folder: Path) -> Mapping[str, str]:
         "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1:allocator_may_return_null=1:handle_segv=1",
         "UBSAN_OPTIONS": "print_stacktrace=1:halt_on_error=1",
         "PYTHONPATH": str(folder),
+        "CFLAGS": " ".join(FLAGS),  # the tests of the stand-ins build a module too
         "PYTHONMALLOC": "malloc",
     }
 

@@ -16,6 +16,7 @@ from tests.fuzz.native.build import build, run
 
 TESTS = (
     "tests/kernels/native",
+    "tests/kernels/stand_ins",
     "tests/engine/sampling/test_native_sampler.py",
     "tests/parity/test_native_wanted_rows.py",
 )

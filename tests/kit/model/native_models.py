@@ -85,9 +85,11 @@ def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT12
     return ReferenceLlamaModel(shape, tensors, numerics)
 
 
-def multiply(matrix: Any, x: NDArray[Any], *, activations: str, isa: str = ISAS[0]) -> NDArray[np.float32]:
-    """Return the native product of (R, K) rows with a stored matrix, (R, N)."""
-    module = built_native()
+def multiply(
+    matrix: Any, x: NDArray[Any], *, activations: str, isa: str = ISAS[0], module: ModuleType | None = None
+) -> NDArray[np.float32]:
+    """Return the native product of (R, K) rows with a stored matrix, (R, N); `module`: another build of the extension."""
+    module = module or built_native()
     out = np.empty((len(x), matrix.outputs), np.float32)
     packed = module.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
     module.multiply(packed, np.ascontiguousarray(x, np.float32), out, activations, isa)

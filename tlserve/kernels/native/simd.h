@@ -8,6 +8,7 @@
    dp_u7, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 128 for dp_u7), x signed
    bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it.
    dp_words: acc[lane] + w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1] of signed 16-bit numbers, in 32 bits.
+   INLINE, UNROLL and KEEP_IN_REGISTER can be defined before: the stand-ins of tests/kernels/stand_ins need none of them.
    interleave: lanes a0 b0 a1 b1 of each four lanes of a and b. swap_pairs: lanes 2 3 0 1 of each four. */
 #ifndef TL_SIMD_H
 #define TL_SIMD_H
@@ -17,7 +18,9 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifndef INLINE
 #define INLINE static inline __attribute__((always_inline))
+#endif
 
 #if defined(TL_AVX512)
 #define VL 16
@@ -111,9 +114,12 @@ INLINE vi dp_words(vi acc, vi w, vi x) { return (vi)_mm256_dpwssd_avx_epi32((__m
 INLINE vi dp_u8(vi acc, vi w, vi x) { return (vi)_mm256_dpbusd_avx_epi32((__m256i)acc, (__m256i)w, (__m256i)x); }
 INLINE vi dp_u7(vi acc, vi w, vi x) { return dp_u8(acc, w, x); }
 #else
+#ifndef KEEP_IN_REGISTER
+#define KEEP_IN_REGISTER(v) __asm__("" : "+x"(v))
+#endif
 INLINE vi dp_words(vi acc, vi w, vi x) {
   acc += (vi)_mm256_madd_epi16((__m256i)w, (__m256i)x);
-  __asm__("" : "+x"(acc)); /* GCC would make all products of a block first, on the stack, and add them at the end */
+  KEEP_IN_REGISTER(acc); /* GCC would make all products of a block first, on the stack, and add them at the end */
   return acc;
 }
 /* maddubs adds pairs in 16 bits with saturation: 2 * 127 * 127 and 2 * 128 * 127 fit, 2 * 255 * 127 would not */
@@ -175,7 +181,8 @@ INLINE vi dp_u8(vi acc, vi w, vi x) { return dp_signed(acc, w ^ set1_int((int32_
 INLINE void prefetch(const void *p) { __builtin_prefetch(p, 0, 3); }
 
 /* Loops over registers: unrolled whole, or the arrays would live in memory. */
-#if defined(__clang__)
+#if defined(UNROLL)
+#elif defined(__clang__)
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define UNROLL _Pragma("GCC unroll 16")
