@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import trio
 
 from tests.kit.fleet.fake_node import FakeFleet, FakeNode
@@ -25,9 +27,9 @@ async def harm_engine(fault: Fault, backend: LoopBackend) -> None:
     backend.go_on()
 
 
-def node_of(fault: Fault, fleet: FakeFleet) -> FakeNode:
-    """Return the node that a fault hits: one that has sessions, if there are any."""
-    nodes = list(fleet.nodes.values())
+def node_of(fault: Fault, fleet: FakeFleet, names: Collection[str]) -> FakeNode:
+    """Return the node of `names` that a fault hits: one that has sessions, if there are any."""
+    nodes = [node for name, node in fleet.nodes.items() if name in names]
     busy = [node for node in nodes if node.sessions] or nodes
     return busy[fault.node % len(busy)]
 

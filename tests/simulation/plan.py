@@ -75,7 +75,8 @@ class Fault:
 class Plan:
     """One run. `nodes` 0: an engine in the server's own process; more: the server is the head of a fleet.
 
-    `link_delay_s` is how long each message to a node takes, `window_events` how far a node goes ahead of the client.
+    `link_delay_s` is how long each message to a node takes, `window_events` how far a node goes ahead of the client. One that
+    `spares_a_node` has faults on all nodes but one, which can then continue every request.
     """
 
     seed: int
@@ -91,6 +92,7 @@ class Plan:
     clients: tuple[Client, ...]
     faults: tuple[Fault, ...]
     stops: tuple[float, ...]
+    spares_a_node: bool
 
 
 DOUBLED = ("poll", "doubled")
@@ -98,15 +100,13 @@ DOUBLED = ("poll", "doubled")
 
 NODE_FAULTS: tuple[FaultKind, ...] = (
     "hold",
-    "fail",
     "kill_node",
     "restart_node",
     "freeze_node",
     "drain_node",
-    "cut_node",
-    "other_head",
-    "cut_node",
-    "other_head",
+    *("fail",) * 2,
+    *("cut_node",) * 4,
+    *("other_head",) * 2,
     *("link",) * 8,
 )
 
@@ -160,6 +160,7 @@ class _Drawing:
             clients=clients,
             faults=self._faults(nodes),
             stops=self._stops(nodes),
+            spares_a_node=rng.random() < 0.75,
         )
 
     def _engine(self) -> EngineConfig:

@@ -9,7 +9,7 @@ delayed, lost, doubled or hung), and time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import AsyncExitStack
 from typing import Any
 
@@ -270,9 +270,16 @@ class _World:
         if self._fleet is None:
             await harm_engine(fault, self._run.backends[0])
         else:
-            node = node_of(fault, self._fleet)
+            node = node_of(fault, self._fleet, self._exposed())
             self._run.harmed.append((node.name, fault))
             await harm_node(fault, node, self._fleet)
+
+    def _exposed(self) -> Collection[str]:
+        """Return the names of the nodes that the next fault may hit."""
+        assert self._fleet is not None
+        harmed = {name for name, _ in self._run.harmed}
+        all_but_one = self._plan.spares_a_node and len(harmed) == self._plan.nodes - 1
+        return harmed if all_but_one else self._fleet.nodes
 
 
 def _loses_nothing(fault: Fault) -> bool:
