@@ -62,6 +62,11 @@ class ApiExchange:
         """Count tokens against the key's limit before they are used; raises the errors of `Entry.reserve`."""
         self.entry.reserve(count, trio.current_time())
 
+    def hold_bytes(self, count: int) -> None:
+        """Count `count` more bytes of memory until the request ends, fewer if negative; raises `HttpFault` 413 or 503."""
+        if count:
+            self.request.body.hold(count)
+
     def leave(self) -> None:
         """Give back the permit, and count the tokens that were used instead of those that were reserved."""
         self.entry.leave(self.figures.used_tokens, trio.current_time())

@@ -65,8 +65,14 @@ class RequestBody:
             raise
         return self._joined()
 
+    def hold(self, count: int) -> None:
+        """Count `count` more bytes of memory until the request ends, fewer if negative; raises `HttpFault` 413 or 503."""
+        what = "the body, the token ids and the log-probabilities of the request are together"
+        self._state.bodies.take(count, self._held_bytes, what)
+        self._held_bytes += count
+
     def forget(self) -> None:
-        """Drop the bytes of the body: the request has ended."""
+        """Drop the bytes of the body, and give back all that is counted: the request has ended."""
         self._parts.clear()
         self._state.bodies.give_back(self._held_bytes)
         self._held_bytes = 0

@@ -83,10 +83,13 @@ class Headers:
 
 
 class BodySource(Protocol):
-    """Where the bytes of a request's body come from."""
+    """Where the bytes of a request's body come from, and where the memory that the request takes is counted."""
 
     async def read(self) -> bytes:
         """Return the whole body; raises `HttpFault` 400, 408, 413 or 415."""
+
+    def hold(self, count: int) -> None:
+        """Count `count` more bytes of memory until the request ends, fewer if negative; raises `HttpFault` 413 or 503."""
 
 
 @attrs.frozen
@@ -98,6 +101,9 @@ class FixedBody:
     async def read(self) -> bytes:
         """Return the bytes."""
         return self.data
+
+    def hold(self, count: int) -> None:
+        """Count nothing: the request has no server with a budget."""
 
 
 @attrs.frozen(kw_only=True)

@@ -74,6 +74,11 @@ class Server:
         return self._state.open_requests
 
     @property
+    def bytes_in_flight(self) -> int:
+        """Return the bytes of memory that are counted for requests that have not ended."""
+        return self._state.bodies.taken
+
+    @property
     def draining(self) -> bool:
         """Say whether the drain has begun."""
         return self._state.draining

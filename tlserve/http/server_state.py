@@ -71,18 +71,18 @@ def _no_bytes() -> bool:
 
 
 class ByteBudget:
-    """The bytes of all request bodies that are in memory; each request gives back what it has taken when it ends."""
+    """The bytes of all requests that are in memory; each request gives back what it has taken when it ends."""
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit = limit_bytes
         self.taken = 0
 
-    def take(self, count: int, held: int) -> None:
+    def take(self, count: int, held: int, what: str = "the request body is") -> None:
         """Count `count` more bytes of a request that holds `held`; raises `HttpFault` 413 or 503 if they are too many."""
         if held + count > self._limit:
-            raise HttpFault(413, f"the request body is larger than {self._limit} bytes (max_bytes_in_flight)")
+            raise HttpFault(413, f"{what} larger than {self._limit} bytes (max_bytes_in_flight)")
         if self.taken + count > self._limit:
-            message = "the bodies of all requests in flight have reached their limit (max_bytes_in_flight); retry soon"
+            message = "all requests in flight have reached their limit of memory (max_bytes_in_flight); retry soon"
             raise HttpFault(503, message, None, (("Retry-After", "1"),), "busy")
         self.taken += count
 

@@ -43,8 +43,9 @@ class HttpSettings:
         8 << 20, "body of one request; a larger one gets 413", unit="bytes", low=1, high=1 << 34
     )
     max_bytes_in_flight: int = setting(
-        64 << 20,
-        "bodies of all requests that have not ended; while they are more, further ones get 503; one larger body gets 413",
+        256 << 20,
+        "bodies, token ids and log-probabilities of all requests that have not ended; a request beyond it gets 503, and one that "
+        "is larger alone 413",
         unit="bytes",
         low=1,
         high=1 << 40,

@@ -16,6 +16,7 @@ from tlserve.endpoints.answers.stream import stream_answer
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_parts
 
 _DOCUMENT_BYTES = 100
 """What one token of a prompt with log-probabilities takes in a document, at least."""
@@ -35,17 +36,23 @@ async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -
 
 
 async def _send_whole(api: ApiContext, exchange: ApiExchange, started: StartedAnswer) -> None:
+    await exchange.send(await _whole_document(api, exchange, started))
+
+
+async def _whole_document(api: ApiContext, exchange: ApiExchange, started: StartedAnswer) -> bytes:
+    """Generate the answer; its log-probabilities are counted as memory of the request."""
     task = started.task
     parts: list[list[AnswerPart]] = [[] for _ in started.choices]
     async with open_choices(task.served.backend, started.choices, task.deadline) as batches:
         async for ready in batches:
             for index, gained in ready:
                 parts[index] += gained
+            if task.options.logprobs is not None:
+                exchange.hold_bytes(sum(bytes_of_parts(gained) for _, gained in ready))
     size_bytes = _DOCUMENT_BYTES * sum(len(choice.request.prompt) for choice in started.choices)
     if task.options.prompt_logprobs is None:
-        await exchange.send(_document(started, parts))
-    else:
-        await exchange.send(await api.offload.run(size_bytes, lambda: _document(started, parts)))
+        return _document(started, parts)
+    return await api.offload.run(size_bytes, lambda: _document(started, parts))
 
 
 def _document(started: StartedAnswer, parts: list[list[AnswerPart]]) -> bytes:

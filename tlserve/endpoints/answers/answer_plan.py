@@ -26,6 +26,7 @@ from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import NO_ECHO, Echo, TokenReader
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_requests
 from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
@@ -237,6 +238,7 @@ class StartedAnswer:
 def apply_plan(api: ApiContext, exchange: ApiExchange, plan: AnswerPlan) -> StartedAnswer:
     """Reserve the tokens of a plan, put its seed into the headers, and return its answer; raises what `Entry.reserve` does."""
     exchange.figures.prepared_ms = exchange.elapsed_ms()
+    exchange.hold_bytes(bytes_of_requests(plan.requests))
     exchange.reserve_tokens(plan.reserved_tokens)
     if plan.task.headers.returns_seed:
         exchange.extra_headers.append((SEED, str(plan.seed)))

@@ -11,8 +11,8 @@ that is slow at the end holds nothing.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager
 
 import attrs
 import trio
@@ -22,6 +22,7 @@ from tlserve.endpoints.answers.answer_plan import Choice, StartedAnswer
 from tlserve.endpoints.answers.choices import Ready, open_choices
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.endpoints.exchange import ApiExchange, describe_fault, log_unforeseen
+from tlserve.endpoints.memory import bytes_of_parts
 from tlserve.generation import Progress
 from tlserve.http import sse
 
@@ -48,11 +49,12 @@ async def _relay(started: StartedAnswer, sender: _Sender) -> bytes:
         if task.headers.progress:
             await sender.open()
         async for ready in batches:
-            unsent = writer.write(ready)
-            events = sender.events or await sender.open()
-            if unsent and not batches.ended:
-                await events.send_raw(unsent)
-                unsent = b""
+            with sender.holding(ready if task.options.logprobs is not None else []):
+                unsent = writer.write(ready)
+                events = sender.events or await sender.open()
+                if unsent and not batches.ended:
+                    await events.send_raw(unsent)
+                    unsent = b""
     return unsent + writer.end()
 
 
@@ -73,6 +75,14 @@ class _Sender:
         self._stack = stack
         self._ping_interval_ms = ping_interval_ms
         self.events: sse.EventStream | None = None
+
+    @contextmanager
+    def holding(self, ready: Ready) -> Iterator[None]:
+        """Count the log-probabilities of `ready` as memory of the request inside the block, until they are sent."""
+        held_bytes = sum(bytes_of_parts(parts) for _, parts in ready)
+        self._exchange.hold_bytes(held_bytes)
+        yield
+        self._exchange.hold_bytes(-held_bytes)
 
     async def open(self) -> sse.EventStream:
         """Send the head, unless it is out, and return the stream."""

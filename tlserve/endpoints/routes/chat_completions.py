@@ -18,6 +18,7 @@ from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, T
 from tlserve.endpoints.answers.budget import check_length
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_ids
 from tlserve.endpoints.request_body import read_generation
 from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
@@ -38,6 +39,7 @@ async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
     exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
         prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request))
+    exchange.hold_bytes(bytes_of_ids(len(prompt.ids)))
     task = GenerationTask(
         served=served,
         named=incoming.named,

@@ -18,6 +18,7 @@ from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, T
 from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids, check_length
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_ids, bytes_of_inputs
 from tlserve.endpoints.request_body import read_generation
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.openai.chunks import completion_chunks
@@ -38,8 +39,11 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_generation(api, exchange, parse_completion)
     served, request = incoming.served, incoming.request
+    given_bytes = bytes_of_inputs(request.prompts)
+    exchange.hold_bytes(given_bytes)
     with incoming.deadline.obeyed():
         prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
+    exchange.hold_bytes(bytes_of_ids(sum(len(prompt.ids) for prompt in prompts)) - given_bytes)
     task = GenerationTask(
         served=served,
         named=incoming.named,

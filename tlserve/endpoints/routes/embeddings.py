@@ -17,6 +17,7 @@ from tlserve.endpoints.answers.budget import check_ids, check_length
 from tlserve.endpoints.answers.deadline import plan_deadline
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_ids, bytes_of_inputs
 from tlserve.endpoints.request_body import Incoming, read_incoming
 from tlserve.endpoints.request_headers import read_deadline_s, read_priority
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
@@ -38,13 +39,18 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     check_embeds(served)
     check_dimensions(request.dimensions, served)
     deadline = plan_deadline(exchange.started_s, header_s, request.timeout_s, api.settings.answer_timeout_ms)
+    given_bytes = bytes_of_inputs(request.inputs)
+    exchange.hold_bytes(given_bytes)
     with deadline.obeyed():
         inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request))
+        exchange.hold_bytes(bytes_of_ids(sum(map(len, inputs))) - given_bytes)
         vectors = await _embed(
             exchange, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
         )
         size_bytes = sum(vector.nbytes for vector in vectors)
+        exchange.hold_bytes(size_bytes)
         document = await api.offload.run(size_bytes, lambda: _document(incoming, vectors, sum(map(len, inputs))))
+    exchange.hold_bytes(len(document))
     await exchange.send(document)
 
 

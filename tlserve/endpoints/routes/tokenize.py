@@ -16,6 +16,7 @@ from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.budget import check_ids
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_ids
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
@@ -41,7 +42,9 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     if request.chat is not None:
         check_generates(served)
         exchange.ignored = ignored_names(served, request.chat)
-    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials, limit)))
+    document = await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials, limit))
+    exchange.hold_bytes(len(document))
+    await exchange.send(document)
 
 
 def _limit(api: ApiContext) -> Callable[[int], None]:
@@ -90,7 +93,10 @@ async def detokenize_for_others(api: ApiContext, exchange: ApiExchange) -> None:
 async def _send_text(api: ApiContext, exchange: ApiExchange, names: Sequence[str]) -> None:
     incoming = await read_incoming(api, exchange, parse_detokenize)
     served, request = incoming.served, incoming.request
-    await exchange.send(await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request, names)))
+    exchange.hold_bytes(bytes_of_ids(len(request.tokens)))
+    document = await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request, names))
+    exchange.hold_bytes(len(document))
+    await exchange.send(document)
 
 
 def _detokenize(served: Served, request: DetokenizeRequest, names: Sequence[str]) -> bytes:
