@@ -7,6 +7,7 @@ import pytest
 
 from tlserve import errors
 from tlserve.api.errors import TABLE, describe_error, describe_http_fault
+from tlserve.openai.errors import error_document
 
 ROWS = [
     (errors.ClientError("x", param="p"), 400, "invalid_request_error", None),
@@ -30,7 +31,7 @@ ROWS = [
 def test_each_error_has_its_status_type_and_code(error: Exception, status: int, kind: str, code: str | None) -> None:
     answer = describe_error(error)
     assert (answer.status, answer.type, answer.code) == (status, kind, code)
-    fields = json.loads(answer.document())["error"]
+    fields = json.loads(error_document(answer))["error"]
     assert fields == {"message": answer.message, "type": kind, "param": answer.param, "code": code}
 
 

@@ -1,16 +1,14 @@
-"""The one table from an error to (status, type, code), and the error document.
+"""The one table from an error to (status, type, code).
 
-Owns the form of every failure on the wire. Does not know where a failure came from: the code that raises it chooses the class.
+Owns what a client learns of a failure. Does not know where a failure came from, since the code that raises it chooses the class,
+nor the document that shows it: each family of endpoints has its own.
 
-Source: the public API's error object `{"error": {"message", "type", "param", "code"}}`.
+Source: the types and codes of the public API's error object.
 """
 
 from __future__ import annotations
 
-from typing import Any
-
 import attrs
-import msgspec
 
 from tlserve import errors
 
@@ -83,11 +81,6 @@ class ErrorAnswer:
     def kind(self) -> str:
         """Return the code for the log line, or the type if there is no code."""
         return self.code or self.type
-
-    def document(self) -> bytes:
-        """Return the error object as JSON."""
-        fields: dict[str, Any] = {"message": self.message, "type": self.type, "param": self.param, "code": self.code}
-        return msgspec.json.encode({"error": fields})
 
 
 def describe_error(error: BaseException) -> ErrorAnswer:

@@ -17,6 +17,7 @@ from tlserve.access.door import Knock
 from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange, describe_fault, error_headers, run_endpoint
+from tlserve.endpoints.families import OPENAI, family_of
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embeddings
@@ -67,7 +68,13 @@ def make_api_handler(api: ApiContext) -> Handler:
 
 def _open_exchange(api: ApiContext, request: Request, responder: Responder) -> ApiExchange:
     chosen = choose_request_id(request.headers.get(HEADER), api.new_id)
-    exchange = ApiExchange(request=request, responder=responder, id=chosen, started_s=trio.current_time())
+    exchange = ApiExchange(
+        request=request,
+        responder=responder,
+        id=chosen,
+        started_s=trio.current_time(),
+        family=family_of(request.path),
+    )
     exchange.extra_headers.extend(api.cors.headers(request.headers))
     parents = request.headers.get_all(TRACEPARENT)
     if parents or api.tracer is not None:
@@ -129,7 +136,7 @@ def _inside(api: ApiContext, route: str, exchange: ApiExchange) -> Iterator[None
 def make_fault_renderer(
     new_id: Callable[[], str], log: Callable[[RequestRecord], None] | None = None
 ) -> Callable[[HttpFault, Request | None], Response]:
-    """Return the function that shows faults of HTTP before a handler runs, in the shape of the API's errors.
+    """Return the function that shows faults of HTTP before a handler runs, in the shape of the errors of the path's family.
 
     `log` gets a record of each fault that no handler has logged: bytes that are not a request.
     """
@@ -139,6 +146,8 @@ def make_fault_renderer(
         chosen = choose_request_id(None if request is None else request.headers.get(HEADER), new_id)
         if request is None and log is not None:
             log(RequestRecord(request_id=chosen, method="-", path="-", status=fault.status, error=answer.kind))
-        return Response(fault.status, answer.document(), (*error_headers(answer, fault), (HEADER, chosen)))
+        family = OPENAI if request is None else family_of(request.path)
+        headers = (*error_headers(answer, fault), *family.id_headers(chosen))
+        return Response(fault.status, family.error_document(answer, chosen), headers)
 
     return render

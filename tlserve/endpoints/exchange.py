@@ -13,11 +13,11 @@ from collections.abc import Awaitable, Callable, Mapping
 import attrs
 import trio
 
-from tlserve.access import request_id
 from tlserve.access.addresses import tenant_of
 from tlserve.access.door import Entry
 from tlserve.api.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.api.fields import ignored_header
+from tlserve.endpoints.families import OPENAI, Family
 from tlserve.errors import TlserveError, single_cause
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -42,6 +42,7 @@ class ApiExchange:
     status: int = CLIENT_GONE
     ignored: tuple[str, ...] = ()
     extra_headers: list[tuple[str, str]] = attrs.field(factory=list)
+    family: Family = OPENAI
     figures: RequestFigures = attrs.field(factory=RequestFigures)
     entry: Entry = attrs.field(factory=Entry)
     span: RequestSpan | None = None
@@ -56,7 +57,7 @@ class ApiExchange:
         limits = self.entry.headers(trio.current_time())
         ignored = (("X-TL-Ignored", ignored_header(self.ignored)),) if self.ignored else ()
         trace = ((TRACEPARENT, self.span.traceparent),) if self.span else ()
-        return ((request_id.HEADER, self.id), *trace, *ignored, *limits, *self.extra_headers)
+        return (*self.family.id_headers(self.id), *trace, *ignored, *limits, *self.extra_headers)
 
     def reserve_tokens(self, count: int) -> None:
         """Count tokens against the key's limit before they are used; raises the errors of `Entry.reserve`."""
@@ -80,7 +81,7 @@ class ApiExchange:
         """Send the error document of `error`."""
         answer = describe_fault(error)
         self.note_error(answer)
-        await self.send(answer.document(), answer.status, error_headers(answer, error))
+        await self.send(self.family.error_document(answer, self.id), answer.status, error_headers(answer, error))
 
     def note_error(self, answer: ErrorAnswer) -> None:
         """Note for the log which kind of error the client got."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from types import TracebackType
 
+import attrs
 import trio
 
 from tlserve.http.responder import BodyWriter, Responder
@@ -16,11 +17,18 @@ from tlserve.http.responder import BodyWriter, Responder
 DONE = b"data: [DONE]\n\n"
 PING = b": ping\n\n"
 
-_HEADERS = (
-    ("Content-Type", "text/event-stream; charset=utf-8"),
-    ("Cache-Control", "no-cache"),
-    ("X-Accel-Buffering", "no"),
-)
+_HEADERS = (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no"))
+
+
+@attrs.frozen
+class StreamForm:
+    """The media type of a stream, and what is sent when it would be silent for long; b"": nothing."""
+
+    media_type: str
+    ping: bytes
+
+
+EVENTS = StreamForm("text/event-stream; charset=utf-8", PING)
 
 
 def event(payload: str | bytes) -> bytes:
@@ -43,9 +51,17 @@ class EventStream:
     waits for a ping that is being written.
     """
 
-    def __init__(self, responder: Responder, *, ping_interval_ms: int, headers: Iterable[tuple[str, str]] = ()) -> None:
+    def __init__(
+        self,
+        responder: Responder,
+        form: StreamForm = EVENTS,
+        *,
+        ping_interval_ms: int,
+        headers: Iterable[tuple[str, str]] = (),
+    ) -> None:
         self._responder = responder
-        self._body: BodyWriter = responder.stream(200, (*_HEADERS, *headers))
+        self._form = form
+        self._body: BodyWriter = responder.stream(200, (("Content-Type", form.media_type), *_HEADERS, *headers))
         self._interval_s = ping_interval_ms / 1000
         self._last_s = 0.0
         self._sending = False
@@ -70,7 +86,8 @@ class EventStream:
     async def __aenter__(self) -> EventStream:
         await self._body.__aenter__()
         self._last_s = trio.current_time()
-        self._responder.start_soon(self._ping)
+        if self._form.ping:
+            self._responder.start_soon(self._ping)
         return self
 
     async def __aexit__(
@@ -96,7 +113,7 @@ class EventStream:
     async def _ping_once(self) -> None:
         self._ping_done = trio.Event()
         try:
-            await self._body.send(PING)
+            await self._body.send(self._form.ping)
         except trio.BrokenResourceError:
             self._pinging.cancel()  # the client has disconnected, and the handler's scope is cancelled already
         finally:

@@ -21,11 +21,13 @@ from tlserve.endpoints.answers.answer_plan import (
     TaskPrompt,
     plan_answer,
 )
-from tlserve.endpoints.answers.stream import StreamState, StreamWriter
+from tlserve.endpoints.answers.chunk_writer import ChunkWriter, StreamState
 from tlserve.endpoints.answers.token_reader import TokenReader
 from tlserve.endpoints.request_headers import GenerationHeaders
 from tlserve.endpoints.routes.chat_completions import SHAPE
 from tlserve.generation import Finish, GenerationEvent, PrefillStarted, Progress, TokenEvent
+from tlserve.http import sse
+from tlserve.openai.chunks import chat_chunks
 from tlserve.telemetry.request_log import RequestFigures
 
 SERVED = Served(**SUCC, backend=ScriptedBackend())
@@ -50,9 +52,8 @@ class OneStream:
         reader = TokenReader(OutputReader(SERVED.tokenizer), 2, self.figures, lambda: self.now_ms)
         (request,) = plan_answer(task, INFO, 0, RequestSource("r1", "key a")).requests
         self._reader = reader
-        self.writer = StreamWriter(
-            StartedAnswer(task=task, head=HEAD, choices=(Choice(request=request, reader=reader),))
-        )
+        started = StartedAnswer(task=task, head=HEAD, choices=(Choice(request=request, reader=reader),))
+        self.writer = ChunkWriter(started, chat_chunks)
 
     def write(self, *events: GenerationEvent) -> list[str]:
         """Feed `events` as one batch; return the blocks that are written for them."""
@@ -70,7 +71,7 @@ def test_roles_come_once_with_the_first_prefill_and_then_pieces() -> None:
     assert (delta(role)["role"], stream.writer.state) == ("assistant", StreamState.OPENED)
     assert [delta(block) for block in stream.write(TokenEvent(0, ord("b")))] == [{"content": "b"}]
     assert [delta(block) for block in stream.write(LAST)] == [{"content": "c"}]
-    assert stream.writer.end() == b""
+    assert stream.writer.end() == sse.DONE
 
 
 def test_all_that_is_ready_at_the_start_is_written_in_order() -> None:
@@ -82,7 +83,9 @@ def test_all_that_is_ready_at_the_start_is_written_in_order() -> None:
 def test_nothing_is_written_after_the_end() -> None:
     stream = OneStream(include_usage=True)
     stream.write(PrefillStarted(), LAST)
-    assert json.loads(stream.writer.end().decode().removeprefix("data: "))["usage"]["completion_tokens"] == 1
+    usage, done = stream.writer.end().decode().split("\n\n")[:2]
+    assert json.loads(usage.removeprefix("data: "))["usage"]["completion_tokens"] == 1
+    assert done == "data: [DONE]"
     assert stream.writer.state is StreamState.ENDED
     with pytest.raises(KeyError):
         stream.write()

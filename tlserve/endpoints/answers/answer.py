@@ -1,15 +1,11 @@
 """A generation task -> its answer, whole or as a stream.
 
 Owns the order: plan, apply, generate, send. Both forms read the same parts. Does not know routes and bodies: the differences
-between chat and completions are in the task's shape.
+between kinds of answers are in the task's shape.
 """
 
 from __future__ import annotations
 
-import attrs
-
-from tlserve.api.answers import Extras
-from tlserve.chat.output.deltas import fold
 from tlserve.endpoints.answers.answer_plan import GenerationTask, RequestSource, StartedAnswer, apply_plan, plan_answer
 from tlserve.endpoints.answers.choices import open_choices
 from tlserve.endpoints.answers.stream import stream_answer
@@ -51,17 +47,5 @@ async def _whole_document(api: ApiContext, exchange: ApiExchange, started: Start
                 exchange.hold_bytes(sum(bytes_of_parts(gained) for _, gained in ready))
     size_bytes = _DOCUMENT_BYTES * sum(len(choice.request.prompt) for choice in started.choices)
     if task.options.prompt_logprobs is None:
-        return _document(started, parts)
-    return await api.offload.run(size_bytes, lambda: _document(started, parts))
-
-
-def _document(started: StartedAnswer, parts: list[list[AnswerPart]]) -> bytes:
-    task = started.task
-    answers = [fold(part.delta for part in own) for own in parts]
-    extras = [_extras(started, index, own) for index, own in enumerate(parts)]
-    return task.shape.document(started.head, answers, started.usage(), task.options.logprobs is not None, extras)
-
-
-def _extras(started: StartedAnswer, index: int, parts: list[AnswerPart]) -> Extras:
-    tokens = [token for part in parts for token in part.tokens] if started.task.options.return_token_ids else None
-    return attrs.evolve(started.prompt_extras(index), token_ids=tokens)
+        return task.shape.whole(started, parts)
+    return await api.offload.run(size_bytes, lambda: task.shape.whole(started, parts))

@@ -1,8 +1,8 @@
 """A generation task and its prompts -> the plan of the answer; and the one step from the plan to an answer under way.
 
-Owns what chat and completions decide in the same way (the budget, the stop ids, which choice answers which prompt) and the
-`AnswerShape`, which holds their differences. `plan_answer` is pure; `apply_plan` does what the plan says. Does not know how an
-answer is generated and sent.
+Owns what is decided in the same way for all kinds of answers (the budget, the stop ids, which choice answers which prompt), and
+the `AnswerShape`, which holds their differences. `plan_answer` is pure; `apply_plan` does what the plan says. Does not know how
+an answer is generated and sent.
 
 The choices of prompt i are i * n to i * n + n - 1. Each is a request of its own to the backend, with a permit of its own.
 """
@@ -10,42 +10,59 @@ The choices of prompt i are i * n to i * n + n - 1. Each is a request of its own
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import attrs
 
 from tlserve.api.answers import AnswerHead, Extras, Usage
+from tlserve.api.errors import ErrorAnswer
 from tlserve.api.options import GenerationOptions
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.plain import PLAIN
-from tlserve.chat.output.deltas import Answer
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.prompt_entries import PromptEntries
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_ids, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.answers.token_reader import NO_ECHO, Echo, TokenReader
+from tlserve.endpoints.answers.token_reader import NO_ECHO, AnswerPart, Echo, Ready, TokenReader
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_requests
 from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
-from tlserve.openai.chunks import Chunks
+from tlserve.http.sse import EVENTS, StreamForm
 
 SEED = "X-TL-Seed"
 
 
+class AnswerWriter(Protocol):
+    """Writes the stream of one answer, piece by piece."""
+
+    def write(self, ready: Ready) -> bytes:
+        """Return what to send for the parts that became ready together."""
+
+    def end(self) -> bytes:
+        """Return what follows the last part."""
+
+    def fault(self, answer: ErrorAnswer) -> bytes:
+        """Return what ends a stream that an error has cut."""
+
+
 @attrs.frozen(kw_only=True)
 class AnswerShape:
-    """The differences between chat and completions after the prompt. `default_tokens` None: as many as fit.
+    """The form of the answers to one kind of request.
 
-    `chunks` takes whether the usage was requested; `document` whether log-probabilities were, and the extras of each choice.
+    `default_tokens` None: as many as fit. `clips`: a limit of tokens that does not fit the context is lowered, not refused.
+    `whole` takes the parts of each choice; `writer` writes streams, which have the form `stream`.
     """
 
     id_prefix: str
-    default_tokens: int | None
-    chunks: Callable[[AnswerHead, bool], Chunks]
-    document: Callable[[AnswerHead, Sequence[Answer], Usage, bool, Sequence[Extras]], bytes]
+    default_tokens: int | None = None
+    clips: bool = False
+    whole: Callable[[StartedAnswer, Sequence[Sequence[AnswerPart]]], bytes]
+    writer: Callable[[StartedAnswer], AnswerWriter]
+    stream: StreamForm = EVENTS
 
 
 @attrs.frozen(kw_only=True)
@@ -156,6 +173,7 @@ def _budget(task: GenerationTask, prompt: TaskPrompt, info: BackendInfo) -> int:
         prompt_tokens=len(prompt.ids),
         context_tokens=info.context_tokens,
         default=task.shape.default_tokens,
+        clips=task.shape.clips,
         prompt_field=prompt.place,
     )
 

@@ -17,9 +17,15 @@ SEED_BITS = 64
 
 
 def plan_max_tokens(
-    options: GenerationOptions, *, prompt_tokens: int, context_tokens: int, default: int | None, prompt_field: str
+    options: GenerationOptions,
+    *,
+    prompt_tokens: int,
+    context_tokens: int,
+    default: int | None,
+    prompt_field: str,
+    clips: bool = False,
 ) -> int:
-    """Return the longest answer in tokens, at least 1; `default` None means all that fits.
+    """Return the longest answer in tokens, at least 1; `default` None means all that fits. `clips`: so does a larger limit.
 
     Raises ContextLengthExceeded, with both numbers, if the prompt leaves no space for an answer or the limit does not fit, and
     ClientError if `min_tokens` is larger than the result.
@@ -27,13 +33,13 @@ def plan_max_tokens(
     space = context_tokens - prompt_tokens
     if space < 1:
         raise ContextLengthExceeded.of_prompt(f"it has {prompt_tokens} tokens", context_tokens, param=prompt_field)
-    if options.max_tokens is not None and options.max_tokens > space:
+    if options.max_tokens is not None and options.max_tokens > space and not clips:
         raise ContextLengthExceeded(
             f"the prompt has {prompt_tokens} tokens and {options.max_tokens_field} asks for {options.max_tokens} more, but "
             f"this model's maximum context length is {context_tokens} tokens; ask for at most {space}",
             param=options.max_tokens_field,
         )
-    longest = options.max_tokens or (space if default is None else min(default, space))
+    longest = min(options.max_tokens or (space if default is None else default), space)
     if options.min_tokens > longest:
         raise ClientError(
             f"min_tokens is {options.min_tokens}, but the answer has at most {longest} tokens; send at most that number",

@@ -22,12 +22,9 @@ import trio
 
 from tlserve.endpoints.answers.answer_plan import Choice
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
-from tlserve.endpoints.answers.token_reader import AnswerPart
+from tlserve.endpoints.answers.token_reader import AnswerPart, Ready
 from tlserve.errors import single_cause
 from tlserve.generation import Backend, TokenStream
-
-Ready = list[tuple[int, list[AnswerPart]]]
-"""What became ready together: the index of a choice, and its new parts. A choice that has only started has none."""
 
 
 class Batches(Protocol):

@@ -31,6 +31,10 @@ class AnswerPart:
     reasoning_tokens: int = 0
 
 
+Ready = list[tuple[int, list[AnswerPart]]]
+"""What became ready together: the index of a choice, and its new parts. A choice that has only started has none."""
+
+
 @attrs.frozen
 class Echo:
     """The prompt at the start of an answer. `logprobs` None: only its text; k >= 0: also the k likeliest tokens at each place.

@@ -14,8 +14,9 @@ from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer import answer
-from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
+from tlserve.endpoints.answers.answer_plan import GenerationTask, TaskPrompt
 from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids, check_length
+from tlserve.endpoints.answers.openai_shape import choices_shape
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids, bytes_of_inputs
@@ -26,12 +27,7 @@ from tlserve.openai.documents import completion_document
 from tlserve.openai.inputs import Input
 from tlserve.openai.requests import CompletionRequest, parse_completion
 
-SHAPE = AnswerShape(
-    id_prefix="cmpl",
-    default_tokens=COMPLETION_TOKENS,
-    chunks=completion_chunks,
-    document=completion_document,
-)
+SHAPE = choices_shape("cmpl", completion_chunks, completion_document, default_tokens=COMPLETION_TOKENS)
 
 
 async def completions(api: ApiContext, exchange: ApiExchange) -> None:

@@ -14,12 +14,12 @@ from collections.abc import Callable, Sequence
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.budget import check_ids
+from tlserve.endpoints.answers.chat import encode_prompt, ignored_names
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
-from tlserve.endpoints.routes.chat_completions import encode_prompt, ignored_names
 from tlserve.http.messages import HttpFault
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
 from tlserve.openai.requests import (

@@ -1,0 +1,93 @@
+"""A request for the next turn of a conversation -> its answer, whatever family of endpoints it came through.
+
+Owns the steps from the turns to a generation task: the prompt, the grammar of the answer, the fields without effect. Does not
+know bodies and documents: the request is parsed, and the shape of the answer is an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from tlserve.api.chat_request import ChatRequest, refuse_ignored
+from tlserve.chat.grammars.answers import answer_grammar
+from tlserve.chat.messages import conversation_of
+from tlserve.chat.prompt import Prompt, Rendering, encode_chat
+from tlserve.chat.served_model import Served
+from tlserve.chat.thinking import template_variables, unread_variables
+from tlserve.endpoints.answers.answer import answer
+from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
+from tlserve.endpoints.answers.budget import check_length
+from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.memory import bytes_of_ids
+from tlserve.endpoints.request_body import IncomingGeneration
+
+
+async def answer_chat(
+    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[ChatRequest], shape: AnswerShape
+) -> None:
+    """Answer with the assistant's next turn, in `shape`."""
+    served, request = incoming.served, incoming.request
+    exchange.ignored = ignored_names(served, request)
+    with incoming.deadline.obeyed():
+        prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request))
+    exchange.hold_bytes(bytes_of_ids(len(prompt.ids)))
+    task = GenerationTask(
+        served=served,
+        named=incoming.named,
+        shape=shape,
+        options=request.options,
+        prompts=[prompt],
+        headers=incoming.headers,
+        deadline=incoming.deadline,
+        dialect=served.dialect,
+        tools=request.tools.use,
+    )
+    await answer(api, exchange, task)
+
+
+def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
+    """Return the prompt, with the grammar of its answers."""
+    context_tokens = served.backend.info().context_tokens
+    prompt = encode_prompt(
+        served,
+        request,
+        lambda characters: check_length(served.tokenizer, characters, context_tokens, "messages"),
+    )
+    grammar = answer_grammar(
+        request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
+    )
+    return TaskPrompt(
+        ids=prompt.ids,
+        place="messages",
+        opening=prompt.opening,
+        grammar=grammar,
+        conversation=conversation_of(request.messages),
+    )
+
+
+def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
+    """Return the fields without effect, also those that only this model ignores; raises ClientError for a strict request."""
+    unread = unread_variables(served.template, request.thinking)
+    if request.strict:
+        refuse_ignored(unread)
+    return (*request.ignored, *unread)
+
+
+def encode_prompt(
+    served: Served, request: ChatRequest, check_characters: Callable[[int], None] = lambda _: None
+) -> Prompt:
+    """Render the turns by the model's template and encode them; control tokens come only from the template.
+
+    `check_characters` gets the length of the rendered text before it is encoded.
+    """
+    rendering = Rendering(
+        form=served.dialect.form,
+        tools=request.tools.shown,
+        add_generation_prompt=request.add_generation_prompt,
+        continue_final=request.continue_final,
+        variables=template_variables(served.template, request.thinking),
+    )
+    return encode_chat(
+        served.template, served.tokenizer, request.messages, rendering, check_characters=check_characters
+    )
