@@ -72,7 +72,7 @@ static void digest(const model *m, int half) {
 int main(void) {
   static const kernels *const all[] = {
 #if defined(__x86_64__)
-      &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
+      &KERNELS_AMX, &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
 #else
       &KERNELS_NEON_DOT, &KERNELS_NEON,
 #endif

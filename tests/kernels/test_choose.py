@@ -67,7 +67,7 @@ def test_an_instruction_set_that_the_processor_lacks_is_refused_with_those_it_ha
     with pytest.raises(SettingsError) as refused:
         build_llama(block_shape(), source, "test", LoadOptions(threads=1, kernels=choice))
     assert str(refused.value) == (
-        f'engine.kernels = "{missing}": this processor or this build lacks these instructions; it has {", ".join(ISAS)}'
+        f'engine.kernels = "{missing}": this machine or this build lacks these instructions; it has {", ".join(ISAS)}'
     )
 
 

@@ -24,13 +24,17 @@ FOLDER = Path(__file__).parent
 NATIVE = CHECKOUT / "tlserve" / "kernels" / "native"
 COMPILER = os.environ.get("CC", "gcc")
 PATHS = {
+    "amx": ("KERNELS_AMX", "TL_AVX512", "TL_AMX"),
     "avx512vnni": ("KERNELS_AVX512", "TL_AVX512"),
     "avxvnni": ("KERNELS_AVX_VNNI", "TL_AVX2", "TL_AVX_VNNI"),
     "avx2": ("KERNELS_AVX2", "TL_AVX2"),
     "neondot": ("KERNELS_NEON_DOT", "TL_NEON", "TL_DOTPROD"),
     "neon": ("KERNELS_NEON", "TL_NEON"),
 }
-"""For each path, in the order of `find_kernels.c`: the name of its table, and what its file in the package defines."""
+"""For each path, in the order of `find_kernels.c`: the name of its table, and what its file in the package defines.
+
+TL_AMX: it has tiles.
+"""
 
 # GCC warns that functions with long vectors are called in another way with the instructions; nothing is called from elsewhere.
 _FLAGS = ("-O1", "-Wno-psabi", "-fPIC", "-DTL_EVERY_PATH")

@@ -1,5 +1,5 @@
 /* Print a digest of what each instruction returns for many inputs: compiled with the stand-ins or with the processor's instructions, the
-   lines must be equal. Defined are those of AVX2, AVX_VNNI, AVX512, NEON, DOTPROD that the build has.
+   lines must be equal. Defined are those of AVX2, AVX_VNNI, AVX512, AMX, NEON, DOTPROD that the build has.
 
    By hand, for NEON on another processor, from the top of the checkout, with Debian's gcc-aarch64-linux-gnu and qemu-user-static:
      folder=tests/kernels/stand_ins; flags="-O1 -ffp-contract=off -static -DNEON -DDOTPROD"
@@ -195,6 +195,49 @@ static void avx512(void) {
 #endif
 #endif
 
+#if defined(AMX)
+#if !defined(STAND_INS_IMMINTRIN_H)
+#include <sys/syscall.h>
+#include <unistd.h>
+static void request_tiles(void) { syscall(SYS_arch_prctl, 0x1023, 18); }
+#else
+static void request_tiles(void) {}
+#endif
+
+enum { ROWS = 16 };
+static _Alignas(64) uint8_t x[ROWS][BYTES], w[ROWS][BYTES], sums[ROWS][BYTES];
+
+static void fill_tile(uint8_t (*tile)[BYTES], int round) {
+  for (int row = 0; row < ROWS; row++) fill(tile[row], round);
+}
+
+/* Tiles of `rows` rows of sums and `depth` bytes of x; the stored sums replace the upper part of others. */
+static void multiply_tiles(int round, int rows, int depth) {
+  static _Alignas(64) uint8_t config[64];
+  config[0] = 1;
+  config[48] = config[49] = (uint8_t)rows, config[50] = (uint8_t)(depth / 4);
+  config[16] = config[20] = BYTES, config[18] = (uint8_t)depth;
+  __asm__ volatile("" : "+m"(config));
+  _tile_loadconfig(config);
+  fill_tile(x, round), fill_tile(w, round), fill_tile(sums, round);
+  __asm__ volatile("" : "+m"(x), "+m"(w), "+m"(sums));
+  if (round % 2) _tile_zero(0);
+  else _tile_loadd(0, sums, BYTES);
+  _tile_loadd(1, x, BYTES);
+  _tile_loadd(2, w, BYTES);
+  _tile_dpbsud(0, 1, 2);
+  _tile_stored(0, sums, BYTES);
+  _tile_release();
+}
+
+static void amx(void) {
+  request_tiles();
+  RUN(_tile_dpbsud_16_64, 0, sums, multiply_tiles(round, 16, 64));
+  RUN(_tile_dpbsud_9_32, 0, sums, multiply_tiles(round, 9, 32));
+  RUN(_tile_dpbsud_8_16, 0, sums, multiply_tiles(round, 8, 16));
+}
+#endif
+
 int main(void) {
 #if defined(NEON)
   neon();
@@ -207,6 +250,9 @@ int main(void) {
 #endif
 #if defined(AVX512)
   avx512();
+#endif
+#if defined(AMX)
+  amx();
 #endif
   return 0;
 }

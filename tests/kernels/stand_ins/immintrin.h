@@ -108,4 +108,63 @@ FN __m512 _mm512_maskz_loadu_ps(__mmask16 mask, const float *p) {
   return (__m512)r;
 }
 
+/* ---- tiles ---- */
+
+/* What a processor refuses ends the program. */
+#define REQUIRE(condition) if (!(condition)) __builtin_trap()
+
+typedef struct {
+  int rows, bytes; /* 0: not configured */
+  uint8_t at[16][64];
+} stand_in_tile;
+
+static _Thread_local stand_in_tile stand_in_tiles[8] __attribute__((unused));
+
+static inline void _tile_release(void) { memset(stand_in_tiles, 0, sizeof stand_in_tiles); }
+
+static inline void _tile_loadconfig(const void *given) {
+  const uint8_t *config = given;
+  REQUIRE(config[0] == 1);
+  _tile_release();
+  for (int i = 0; i < 8; i++) {
+    uint16_t bytes;
+    memcpy(&bytes, config + 16 + 2 * i, 2);
+    REQUIRE(config[48 + i] <= 16 && bytes <= 64 && !config[48 + i] == !bytes);
+    stand_in_tiles[i].rows = config[48 + i];
+    stand_in_tiles[i].bytes = bytes;
+  }
+}
+
+static inline void _tile_zero(int tile) {
+  REQUIRE(stand_in_tiles[tile].rows);
+  memset(stand_in_tiles[tile].at, 0, sizeof stand_in_tiles[tile].at);
+}
+
+static inline void _tile_loadd(int tile, const void *from, long stride) {
+  stand_in_tile *t = &stand_in_tiles[tile];
+  _tile_zero(tile);
+  for (int row = 0; row < t->rows; row++) memcpy(t->at[row], (const char *)from + row * stride, (size_t)t->bytes);
+}
+
+static inline void _tile_stored(int tile, void *to, long stride) {
+  const stand_in_tile *t = &stand_in_tiles[tile];
+  REQUIRE(t->rows);
+  for (int row = 0; row < t->rows; row++) memcpy((char *)to + row * stride, t->at[row], (size_t)t->bytes);
+}
+
+/* Bytes of x have a sign, those of w have none. */
+static inline void _tile_dpbsud(int sums, int x, int w) {
+  stand_in_tile *c = &stand_in_tiles[sums];
+  const stand_in_tile *a = &stand_in_tiles[x], *b = &stand_in_tiles[w];
+  REQUIRE(c->rows && a->rows == c->rows && a->bytes == 4 * b->rows && b->bytes == c->bytes);
+  for (int row = 0; row < c->rows; row++)
+    for (int k = 0; k < b->rows; k++)
+      for (int column = 0; column < c->bytes; column += 4) {
+        int32_t sum;
+        memcpy(&sum, c->at[row] + column, 4);
+        for (int i = 0; i < 4; i++) sum = wrapped_sum(sum, (int8_t)a->at[row][4 * k + i] * b->at[k][column + i]);
+        memcpy(c->at[row] + column, &sum, 4);
+      }
+}
+
 #endif

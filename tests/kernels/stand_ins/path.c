@@ -13,4 +13,9 @@ static int supported(void) { return 1; } /* by every processor */
 #define KEEP_IN_REGISTER(v) /* without the instructions there are no registers of this width */
 #include "all_kernels.h"
 
+#if defined(TL_AMX)
+#include "gemm_tiles.h"
+const kernels TABLE = TILE_TABLE(NAME, supported);
+#else
 const kernels TABLE = KERNEL_TABLE(NAME, supported);
+#endif

@@ -8,14 +8,16 @@ from tests.kernels.stand_ins.build import FOLDER, NATIVE, digests
 from tests.kit.model.native_models import ISAS
 
 AVX2 = ("-DAVX2", "-mavx2", "-mfma", "-mf16c")
+AVX512 = (*AVX2, "-DAVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni")
 REAL = {
+    "amx": (*AVX512, "-DAMX", "-mamx-tile", "-mamx-int8"),
+    "avx512vnni": AVX512,
     "avx2": AVX2,
     "avxvnni": (*AVX2, "-DAVX_VNNI", "-mavxvnni"),
-    "avx512vnni": (*AVX2, "-DAVX512", "-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mavx512vnni"),
     "neon": ("-DNEON",),
     "neondot": ("-DNEON", "-DDOTPROD", "-march=armv8.2-a+dotprod"),
 }
-INSTRUCTION = re.compile(r"\b(?:_mm\d*|_tile|v[a-z]+\d?q?(?:_[a-z]+)*)_\w*\d\w*\b")
+INSTRUCTION = re.compile(r"\b(?:_tile_[a-z]+|(?:_mm\d*|v[a-z]+\d?q?(?:_[a-z]+)*)_\w*\d\w*)\b")
 
 
 @pytest.mark.slow

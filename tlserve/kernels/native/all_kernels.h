@@ -10,10 +10,13 @@
 #include "gemm_f32.h"
 #include "attention.h"
 
-#define KERNEL_TABLE(NAME, SUPPORTED)                                                                                    \
+/* The table of a path; QUANTISE12 and the last two are its own where it has tiles. */
+#define TABLE_OF(NAME, SUPPORTED, TILES, QUANTISE12, INT8, INT12)                                                        \
   {                                                                                                                      \
-    .name = NAME, .supported = SUPPORTED, .norm_row = norm_row,                                                          \
-    .quantise = {[ACTIVATIONS_INT8] = quantise_int8, [ACTIVATIONS_INT12] = quantise_int12}, .silu_times = silu_times,    \
+    .name = NAME, .supported = SUPPORTED, .tiles = TILES, .norm_row = norm_row,                                          \
+    .quantise = {[ACTIVATIONS_INT8] = quantise_int8, [ACTIVATIONS_INT12] = QUANTISE12}, .silu_times = silu_times,        \
     .rotate = rotate, .write_kv = write_kv, .attend = attend,                                                            \
-    .linear = {[ACTIVATIONS_INT8] = linear_int8, [ACTIVATIONS_INT12] = linear_int12}, .linear_f32 = linear_f32           \
+    .linear = {[ACTIVATIONS_INT8] = INT8, [ACTIVATIONS_INT12] = INT12}, .linear_f32 = linear_f32                         \
   }
+#define KERNEL_TABLE(NAME, SUPPORTED) TABLE_OF(NAME, SUPPORTED, 0, quantise_int12, linear_int8, linear_int12)
+#define TILE_TABLE(NAME, SUPPORTED) TABLE_OF(NAME, SUPPORTED, 1, quantise_int12_tiled, linear_int8_tiled, linear_int12_tiled)

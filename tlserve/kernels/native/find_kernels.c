@@ -5,7 +5,7 @@
 
 static const kernels *const ALL_KERNELS[] = {
 #if defined(__x86_64__) || defined(TL_EVERY_PATH) /* a test's build, with stand-ins for the instructions */
-    &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
+    &KERNELS_AMX,    &KERNELS_AVX512, &KERNELS_AVX_VNNI, &KERNELS_AVX2,
 #endif
 #if defined(__aarch64__) || defined(TL_EVERY_PATH)
     &KERNELS_NEON_DOT, &KERNELS_NEON,

@@ -13,6 +13,7 @@ typedef struct {
   float *d;            /* [R][K/32] */
   float *d_sum;        /* [R][K/32] d * sum of q */
   int32_t *minus_sums; /* [R][K/16] -(sum of q) of each half of a block */
+  int8_t *bytes;       /* [R][K/32][64] int12 on a path with tiles: the numbers again as 16 h + l: 32 h, then 32 l */
   int32_t *starts;     /* [R][K/32] int12: the bits of the float 1.5 * 2^23 * d */
   long inputs, blocks;
 } quantised_rows;
@@ -43,6 +44,7 @@ typedef struct {
 typedef struct {
   const char *name;
   int (*supported)(void);
+  int tiles; /* int12 numbers are also read as bytes */
 
   /* out = x / sqrt(mean(x^2) + epsilon) * weight; scratch: n floats */
   void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
@@ -65,7 +67,12 @@ typedef struct {
                      float *scratch);
 } kernels;
 
-extern const kernels KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON_DOT, KERNELS_NEON;
+/* Bytes of a row in `bytes` of its quantised numbers. */
+static inline long tile_bytes(const kernels *cpu, enum activation_format format, long inputs) {
+  return cpu->tiles && format == ACTIVATIONS_INT12 ? 2 * inputs : 0;
+}
+
+extern const kernels KERNELS_AMX, KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON_DOT, KERNELS_NEON;
 
 enum { KEY_TILE = 16, MOST_QUERIES = 6, MOST_HEAD_SIZE = 1024 };
 static inline long attend_scratch(long context, long head_size) {

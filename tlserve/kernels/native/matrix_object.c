@@ -114,13 +114,15 @@ static void put_columns(const multiplication *p, long pair, const float *columns
 
 /* All rows at once, as a step does. 0, or -1 without memory. */
 static int multiply_quantised(const multiplication *p) {
-  long k = p->w->inputs, blocks = p->w->blocks, per_row = k * activation_bytes(p->activations) + (blocks * 5 + PAIR) * 4;
+  long k = p->w->inputs, blocks = p->w->blocks, own = k * activation_bytes(p->activations);
+  long per_row = own + tile_bytes(p->cpu, p->activations, k) + (blocks * 5 + PAIR) * 4;
   float *memory = malloc((size_t)(p->rows * per_row));
   if (!memory) return -1;
   float *columns = memory, *d = columns + p->rows * PAIR;
   long all = p->rows * blocks;
   quantised_rows x = {.q = (int8_t *)(d + 5 * all), .d = d, .d_sum = d + all, .minus_sums = (int32_t *)(d + 2 * all),
                       .starts = (int32_t *)(d + 4 * all), .inputs = k, .blocks = blocks};
+  x.bytes = x.q + p->rows * own;
   for (long r = 0; r < p->rows; r++) p->cpu->quantise[p->activations](p->x + r * k, &x, r, 0, blocks);
   for (long pair = 0; pair * PAIR < p->w->outputs; pair++) {
     p->cpu->linear[p->activations](p->w, pair, &x, 0, p->rows, columns, PAIR, 0);

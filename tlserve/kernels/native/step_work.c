@@ -37,6 +37,7 @@ static activations reserve_rows(arena *a, const model *m, long rows, long inputs
   x.quantised.d = reserve(a, r * (size_t)x.quantised.blocks * sizeof(float));
   x.quantised.d_sum = reserve(a, r * (size_t)x.quantised.blocks * sizeof(float));
   x.quantised.minus_sums = reserve(a, r * (size_t)x.quantised.blocks * 2 * sizeof(int32_t));
+  x.quantised.bytes = reserve(a, r * (size_t)tile_bytes(m->cpu, m->activations, inputs));
   if (m->activations == ACTIVATIONS_INT12) x.quantised.starts = reserve(a, r * (size_t)x.quantised.blocks * sizeof(int32_t));
   return x;
 }

@@ -72,6 +72,6 @@ def _build_native(
 def _why_not(isa: str) -> tuple[str, str]:
     """Return why there are no native kernels of the instruction set `isa` (empty: of any), and what to do."""
     if isa and native_isas():
-        return "this processor or this build lacks these instructions", f"; it has {', '.join(native_isas())}"
+        return "this machine or this build lacks these instructions", f"; it has {', '.join(native_isas())}"
     reason = "the native kernels were not built, or this processor has none of their instruction sets"
     return reason, '; install with a C compiler, or "auto"'
