@@ -16,6 +16,7 @@ from docs.make.metrics_yaml import catalogue_yaml
 from docs.make.openapi import openapi_text
 from docs.make.runtime_schema import runtime_schema_text
 from docs.make.settings_page import settings_page
+from docs.make.tokenizers_page import tokenizers_page
 
 CHECKOUT = Path(__file__).parents[2]
 
@@ -24,6 +25,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/reference/endpoints.md": endpoints_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/tokenizers.md": tokenizers_page,
     "specs/metrics.yaml": catalogue_yaml,
     "specs/openapi-subset.v1.yaml": openapi_text,
     "specs/runtime.schema.json": runtime_schema_text,

@@ -21,7 +21,7 @@ from tests.kit.model.tiny_tokenizers import (
 from tests.kit.source_tree import GOLDEN
 from tlserve.errors import ModelRefused
 from tlserve.model.gguf.header import read_header
-from tlserve.text.pre_tokenizers import PRE_TOKENIZERS, library_pre_tokenizer
+from tlserve.text.kinds.pre_tokenizers import PRE_TOKENIZERS, library_pre_tokenizer
 from tlserve.text.tokenizer import build_tokenizer, with_bos
 
 SMOL = json.loads((GOLDEN / "smol-135m.json").read_text(encoding="utf-8"))

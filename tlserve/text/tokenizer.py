@@ -13,6 +13,7 @@ from typing import Protocol
 from tlserve.errors import ModelRefused
 
 MODEL = "tokenizer.ggml.model"
+PRE = "tokenizer.ggml.pre"
 HUGGINGFACE = "tokenizer.huggingface.json"
 
 
@@ -74,10 +75,16 @@ class Tokenizer(SpelledTokens, Protocol):
 
 
 _BUILDERS: Mapping[str, str] = {
+    "bert": "tlserve.text.kinds.word_piece",
     "bytes": "tlserve.text.byte_tokenizer",
-    "gpt2": "tlserve.text.gpt2",
-    "llama": "tlserve.text.sentencepiece",
+    "gemma4": "tlserve.text.kinds.gemma4",
+    "gpt2": "tlserve.text.kinds.gpt2",
+    "llama": "tlserve.text.kinds.sentencepiece",
+    "t5": "tlserve.text.kinds.unigram",
 }
+
+OVER_CHARACTERS = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
+"""The names of `tokenizer.ggml.pre` with which a vocabulary of the kind "gpt2" is one of the kind "gemma4"."""
 
 
 def build_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
@@ -92,6 +99,9 @@ def build_tokenizer(metadata: Mapping[str, object]) -> Tokenizer:
     if not isinstance(kind, str) or kind not in _BUILDERS:
         known = ", ".join(sorted(_BUILDERS))
         raise ModelRefused(f"{MODEL} is {str(kind)[:64]!r}, which is not supported (supported: {known})")
+    pre = metadata.get(PRE)
+    if kind == "gpt2" and isinstance(pre, str) and pre in OVER_CHARACTERS:
+        kind = "gemma4"
     return _build(_BUILDERS[kind], metadata)
 
 

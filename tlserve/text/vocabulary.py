@@ -9,6 +9,7 @@ Source: the GGUF specification, "Tokenizer".
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -136,6 +137,16 @@ def _as_list(value: object, key: str) -> list[Any]:
     return list(value)
 
 
+def read_scores(metadata: Mapping[str, object], size: int) -> list[float]:
+    """Return the score of each token; raises ModelRefused."""
+    scores = read_list(metadata, "scores", (float, int), most=MAX_TOKENS)
+    if len(scores) != size:
+        raise ModelRefused(f"tokenizer.ggml.scores has {len(scores)} entries for {size} tokens")
+    if not all(map(math.isfinite, scores)):
+        raise ModelRefused("tokenizer.ggml.scores has an entry that is not a finite number")
+    return scores
+
+
 def read_token_id(metadata: Mapping[str, object], key: str, size: int) -> int | None:
     """Return the id under `tokenizer.ggml.<key>`, or None; raises ModelRefused outside the vocabulary."""
     value = metadata.get(_PREFIX + key)
@@ -144,6 +155,12 @@ def read_token_id(metadata: Mapping[str, object], key: str, size: int) -> int | 
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
         raise ModelRefused(f"{_PREFIX}{key} is {str(value)[:32]}, not one of the {size} tokens")
     return value
+
+
+def read_default_id(metadata: Mapping[str, object], key: str, size: int, default: int) -> int | None:
+    """Return the id under `tokenizer.ggml.<key>`, else `default`; None if there is no such token."""
+    found = read_token_id(metadata, key, size)
+    return found if found is not None else default if default < size else None
 
 
 def read_flag(metadata: Mapping[str, object], key: str, *, default: bool) -> bool:

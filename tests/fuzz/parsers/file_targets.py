@@ -19,7 +19,7 @@ from tests.fuzz.mutations import NUMBERS, changed_bytes, changed_document, chang
 from tests.fuzz.parsers.target import Target
 from tests.kit.model.golden_kin import KIN
 from tests.kit.model.safetensors_bytes import entry, safetensors_bytes
-from tests.kit.model.tiny_tokenizers import gpt2_metadata, llama_metadata
+from tests.kit.model.tiny_tokenizers import gpt2_metadata, llama_metadata, prefixed
 from tests.kit.source_tree import CHECKOUT
 from tlserve.access.keys import parse_keys
 from tlserve.chat.templates.template import Template
@@ -95,6 +95,8 @@ def gguf_value(value: Any) -> bytes:
         if isinstance(value, (int, float)):
             kind, code = _number(value)
             return struct.pack(f"<I{code}", kind, value)
+        if isinstance(value, bytes):
+            return struct.pack("<IIQ", 9, 0, len(value)) + value
         if value and isinstance(value, list):
             kind, code = (8, "") if isinstance(value[0], str) else _number(value[0])
             parts = [_string(part) if kind == 8 else struct.pack(f"<{code}", part) for part in value]
@@ -168,7 +170,23 @@ def use_gguf_tokenizer(data: bytes) -> None:
     use_tokenizer(read_gguf_header(data).metadata)
 
 
-_GGUF_TOKENIZERS = (gpt2_metadata(), llama_metadata({"a": 1.0, "b": 0.5, "ab": 2.0}))
+def _recorded_tokenizers() -> Sequence[Mapping[str, Any]]:
+    """Return a vocabulary of each other kind, and one whose normaliser has all its parts."""
+    kinds = json.loads((KIN.parent / "vocabularies/kinds.json").read_text())
+    made = [prefixed(kinds[kind]["vocabulary"]) for kind in ("gemma4", "bert", "t5")]
+    flags = {
+        "remove_extra_whitespaces": True,
+        "add_space_prefix": True,
+        "precompiled_charsmap": [4, 0, 0, 0, 0, 0, 0, 0, 97, 0],
+    }
+    return (*made, made[-1] | prefixed(flags))
+
+
+_GGUF_TOKENIZERS = (
+    gpt2_metadata(),
+    llama_metadata({"a": 1.0, "b": 0.5, "ab": 2.0}),
+    *_recorded_tokenizers(),
+)
 _WORDS: Sequence[Any] = (
     "",
     "a",

@@ -1,26 +1,29 @@
 """GGUF metadata of the kind "gpt2" -> a byte-level BPE tokenizer.
 
-Makes the library's model from the tokens and merges. `tlserve.text.pre_tokenizers` owns the cuts into words.
+Makes the library's model from the tokens and merges. `tlserve.text.kinds.pre_tokenizers` owns the cuts into words.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import byte_level_bytes, literal_bytes
+from tlserve.text.kinds.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
 from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
-from tlserve.text.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, read_list, read_text, read_vocabulary
+
+_log = logging.getLogger("tlserve.text")
 
 
 def build(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer; raises ModelRefused."""
-    pre = pre_tokenizer(read_text(metadata, "pre", default="default"))
+    pre = pre_tokenizer(_pre_name(metadata))
     vocabulary = read_vocabulary(metadata, add_bos=pre.add_bos)
-    merges = _merges(read_list(metadata, "merges", str, most=MAX_MERGES), vocabulary.ids())
+    merges = read_merges(metadata, vocabulary.ids())
     library = build_in_library("the BPE merges", lambda: _library(vocabulary, merges, pre))
     controls, defined = vocabulary.control_tokens(), vocabulary.user_defined_tokens()
     return LibraryTokenizer(
@@ -32,14 +35,35 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     )
 
 
-def _merges(lines: list[str], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+def _pre_name(metadata: Mapping[str, object]) -> str:
+    """Return the name of the pre-tokenizer; old files have none, which is worth a warning."""
+    name = read_text(metadata, "pre", default="")
+    if not name:
+        _log.warning(
+            "tokenizer.ggml.pre is missing: text is cut into words by the default of llama.cpp, which may not be the model's "
+            "own; answers can be worse, convert the model again"
+        )
+    return name or "default"
+
+
+def read_merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[tuple[str, str]]:
+    """Return the pairs of `tokenizer.ggml.merges`, the first one first; raises ModelRefused."""
+    lines = read_list(metadata, "merges", str, most=MAX_MERGES)
+    if metadata.get("tokenizer.ggml.merges") is None:
+        raise ModelRefused("tokenizer.ggml.merges is missing")
     merges = []
     for line in lines:
-        left, space, right = line.partition(" ")
+        left, space, right = _halves(line)
         if not (space and left in ids and right in ids and left + right in ids):
             raise ModelRefused(f"tokenizer.ggml.merges has {line[:64]!r}, whose parts or whole are not tokens")
         merges.append((left, right))
     return merges
+
+
+def _halves(line: str) -> tuple[str, str, str]:
+    """Cut a line at its first space that is not its first character."""
+    at = line.find(" ", 1)
+    return (line[:at], " ", line[at + 1 :]) if at > 0 else (line, "", "")
 
 
 def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], pre: PreTokenizer) -> Any:

@@ -8,7 +8,6 @@ Source: the SentencePiece paper, section 3.1; byte fallback as in sentencepiece'
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,11 +16,10 @@ from tlserve.text.byte_alphabets import SPACE, byte_value, literal_bytes, senten
 from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import (
-    MAX_TOKENS,
     TokenKind,
     Vocabulary,
     read_flag,
-    read_list,
+    read_scores,
     read_vocabulary,
 )
 
@@ -31,8 +29,8 @@ MAX_MERGED_CHARS = 256
 def build(metadata: Mapping[str, object]) -> Tokenizer:
     """Build the tokenizer; raises ModelRefused."""
     vocabulary = read_vocabulary(metadata, add_bos=True)
-    bytes_of = _byte_tokens(vocabulary)
-    merges = _merges(vocabulary, _scores(metadata, len(vocabulary.tokens)))
+    bytes_of = byte_tokens(vocabulary)
+    merges = _merges(vocabulary, read_scores(metadata, len(vocabulary.tokens)))
     prefix = read_flag(metadata, "add_space_prefix", default=True)
     library = build_in_library("the SentencePiece merges", lambda: _library(vocabulary, merges, prefix=prefix))
     controls = vocabulary.control_tokens()
@@ -48,22 +46,13 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     )
 
 
-def _byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
+def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:
     """Return id -> byte; all 256 bytes are needed, or text outside the vocabulary could not be encoded."""
     spelled = vocabulary.of_kinds(frozenset({TokenKind.BYTE}))
     bytes_of = {i: value for token, i in spelled.items() if (value := byte_value(token)) is not None}
     if set(bytes_of.values()) != set(range(256)) or not all(f"<0x{byte:02X}>" in spelled for byte in range(256)):
-        raise ModelRefused("the vocabulary of kind 'llama' does not have all 256 byte tokens <0x00> to <0xFF>")
+        raise ModelRefused("the vocabulary does not have all 256 byte tokens <0x00> to <0xFF>")
     return bytes_of
-
-
-def _scores(metadata: Mapping[str, object], size: int) -> list[float]:
-    scores = read_list(metadata, "scores", (float, int), most=MAX_TOKENS)
-    if len(scores) != size:
-        raise ModelRefused(f"tokenizer.ggml.scores has {len(scores)} entries for {size} tokens")
-    if not all(map(math.isfinite, scores)):
-        raise ModelRefused("tokenizer.ggml.scores has an entry that is not a finite number")
-    return scores
 
 
 def _merges(vocabulary: Vocabulary, scores: list[float]) -> list[tuple[str, str]]:

@@ -1,0 +1,1 @@
+"""The kinds of vocabularies in GGUF metadata: a module builds the tokenizer of each."""

@@ -1,0 +1,52 @@
+"""GGUF metadata of the kind "gemma4" -> a BPE tokenizer over characters, in which U+2581 is a space.
+
+Makes the library's model from tokens and merges, with byte tokens for what they cannot spell. Lines are encoded apart from the
+newlines between them. Some files of the kind "gpt2" have such a vocabulary under a name of their own for the pre-tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from tlserve.text.byte_alphabets import SPACE, literal_bytes, sentencepiece_bytes
+from tlserve.text.kinds.gpt2 import read_merges
+from tlserve.text.kinds.sentencepiece import byte_tokens
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
+from tlserve.text.tokenizer import MODEL, Tokenizer
+from tlserve.text.vocabulary import Vocabulary, read_text, read_vocabulary
+
+BEGINS_WITH_BOS = frozenset({"gemma4", "granite-embed-multi-311m"})
+"""The names whose prompts begin with BOS whatever the flag in the file says: some files have it wrong."""
+
+
+def build(metadata: Mapping[str, object]) -> Tokenizer:
+    """Build the tokenizer; raises ModelRefused."""
+    pre = "gemma4" if metadata.get(MODEL) == "gemma4" else read_text(metadata, "pre", default="")
+    vocabulary = read_vocabulary(metadata, add_bos=False)
+    bytes_of = byte_tokens(vocabulary)
+    merges = read_merges(metadata, vocabulary.ids())
+    library = build_in_library("the BPE merges", lambda: _library(vocabulary, merges))
+    controls = vocabulary.control_tokens()
+    pieces = literal_bytes(vocabulary.tokens, list(map(sentencepiece_bytes, vocabulary.tokens)), controls)
+    for token, byte in bytes_of.items():
+        pieces[token] = bytes((byte,))
+    begins = pre in BEGINS_WITH_BOS and vocabulary.bos_id is not None
+    return LibraryTokenizer(
+        library,
+        pieces=pieces,
+        special=vocabulary.special_tokens(),
+        hidden=frozenset(controls.values()),
+        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=begins or vocabulary.add_bos),
+    )
+
+
+def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]]) -> Any:
+    from tokenizers import AddedToken, Regex, models, normalizers, pre_tokenizers
+    from tokenizers import Tokenizer as Library
+
+    library = Library(models.BPE(vocab=vocabulary.ids(), merges=merges, byte_fallback=True))
+    library.normalizer = normalizers.Replace(" ", SPACE)
+    library.pre_tokenizer = pre_tokenizers.Split(Regex(r"[^\n]+|\n+"), "isolated")
+    library.add_tokens([AddedToken(spelling, normalized=False) for spelling in vocabulary.text_tokens()])
+    return library
