@@ -6,15 +6,18 @@ comes first among the folders of headers, so that `immintrin.h` and `arm_neon.h`
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
 import shlex
 import subprocess
 import sysconfig
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import tomli
 
@@ -40,28 +43,54 @@ TL_AMX: it has tiles.
 _FLAGS = ("-O1", "-Wno-psabi", "-fPIC", "-DTL_EVERY_PATH")
 
 
-def build(folder: Path) -> ModuleType:
-    """Compile into `folder` and import the result. Flags in the environment variable CFLAGS are added: sanitizers need them."""
+def build(folder: Path, *, real_tiles: bool = False) -> ModuleType:
+    """Compile into `folder` and import the result; `real_tiles`: with the tile products of the package in the path `amx`.
+
+    Flags in the environment variable CFLAGS are added: sanitizers need them.
+    """
     settings = tomli.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     (extension,) = settings["tool"]["setuptools"]["ext-modules"]
     own = shlex.split(os.environ.get("CFLAGS", ""))
-    headers = [f"-I{path}" for path in (FOLDER, NATIVE, sysconfig.get_path("include"))]
-    flags = [flag for flag in extension["extra-compile-args"] if not flag.startswith("-O")] + [*_FLAGS, *own, *headers]
-    sources = [CHECKOUT / name for name in extension["sources"]]
-    units: list[tuple[Path, str, Sequence[str]]] = [
-        (FOLDER / source.name if source.name == "sampler_loops.c" else source, source.stem, ())
-        for source in sources
-        if not source.name.startswith("isa_")
-    ]
-    for name, (table, *macros) in PATHS.items():
-        named = [f"-DTABLE={table}", f'-DNAME="{name}"']
-        units.append((FOLDER / "path.c", f"path_{name}", [*named, *(f"-D{macro}" for macro in macros)]))
+    units = _units(extension, own)
+    if real_tiles:
+        package = [*extension["extra-compile-args"], "-fPIC", *own, f"-I{NATIVE}"]
+        units["path_amx"] = [*package, str(FOLDER / "real_tiles.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(lambda unit: _compile(folder, flags, *unit), units))
+        list(pool.map(lambda stem: _run([COMPILER, *units[stem], "-c", "-o", str(folder / f"{stem}.o")]), units))
     module = folder / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
-    objects = [str(folder / f"{stem}.o") for _, stem, _ in units]
+    objects = [str(folder / f"{stem}.o") for stem in units]
     _run([COMPILER, "-shared", *own, *objects, "-lm", *extension["extra-link-args"], "-o", str(module)])
     return _import(module)
+
+
+def _units(extension: dict[str, Any], own: Sequence[str]) -> dict[str, list[str]]:
+    """Return the flags and the source of each object: those of the package, and one for each path."""
+    headers = [f"-I{path}" for path in (FOLDER, NATIVE, sysconfig.get_path("include"))]
+    flags = [flag for flag in extension["extra-compile-args"] if not flag.startswith("-O")] + [*_FLAGS, *own, *headers]
+    units = {}
+    for source in map(Path, extension["sources"]):
+        if not source.name.startswith("isa_"):
+            replaced = source.name == "sampler_loops.c"
+            units[source.stem] = [*flags, str(FOLDER / source.name if replaced else CHECKOUT / source)]
+    for name, (table, *macros) in PATHS.items():
+        named = [f"-DTABLE={table}", f'-DNAME="{name}"', *(f"-D{macro}" for macro in macros)]
+        units[f"path_{name}"] = [*flags, *named, str(FOLDER / "path.c")]
+    return units
+
+
+@contextmanager
+def emulated_tiles(folder: Path) -> Iterator[Callable[[], int]]:
+    """Run the instructions of tiles on a processor without them, in this thread; yield a function that counts them."""
+    library = folder / "emulate_tiles.so"
+    _run(
+        [COMPILER, "-O1", *_FLAGS, "-shared", f"-I{FOLDER}", str(FOLDER / "emulate_tiles.c"), "-lm", "-o", str(library)]
+    )
+    emulator = ctypes.CDLL(str(library))
+    emulator.start_emulation()
+    try:
+        yield lambda: int(emulator.count_emulated())
+    finally:
+        emulator.end_emulation()
 
 
 def digests(folder: Path, name: str, flags: Sequence[str]) -> dict[str, str]:
@@ -72,10 +101,6 @@ def digests(folder: Path, name: str, flags: Sequence[str]) -> dict[str, str]:
     )
     output = subprocess.run([program], check=True, capture_output=True, text=True).stdout
     return dict(line.split() for line in output.splitlines())
-
-
-def _compile(folder: Path, flags: Sequence[str], source: Path, stem: str, more: Sequence[str]) -> None:
-    _run([COMPILER, *flags, *more, "-c", str(source), "-o", str(folder / f"{stem}.o")])
 
 
 def _run(command: Sequence[str]) -> None:
