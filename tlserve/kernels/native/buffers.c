@@ -1,5 +1,11 @@
 #include "buffers.h"
 
+void object_free(PyObject *object) {
+  PyTypeObject *type = Py_TYPE(object);
+  PyObject_Free(object);
+  Py_DECREF(type); /* each object holds its type */
+}
+
 int open_buffer(PyObject *object, Py_buffer *view, const char *what, char code, Py_ssize_t size, Py_ssize_t items, int writable) {
   if (PyObject_GetBuffer(object, view, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | (writable ? PyBUF_WRITABLE : 0)) < 0) return -1;
   const char *format = view->format ? view->format : "B";

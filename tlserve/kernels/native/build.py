@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 from setuptools.command.build_ext import build_ext
@@ -28,3 +29,14 @@ class BuildInParallel(build_ext):  # type: ignore[misc]  # setuptools comes with
 
         self.compiler.compile = compile_at_once
         super().build_extensions()
+
+    def copy_extensions_to_source(self) -> None:
+        """Copy as setuptools does, into a folder without the extensions of older builds."""
+        remove_older_builds(Path(__file__).parent)
+        super().copy_extensions_to_source()
+
+
+def remove_older_builds(folder: Path) -> None:
+    """Remove extensions in `folder` that an older tlserve built for one Python alone: Python prefers their name to `.abi3.so`."""
+    for path in folder.glob("_native.cpython-*.so"):
+        path.unlink()

@@ -33,7 +33,7 @@ static PyObject *matrix_new(PyTypeObject *type, PyObject *arguments, PyObject *k
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "illO", names, &kind, &outputs, &inputs, &object)) return NULL;
   if (open_buffer(object, &raw, "raw", 'B', 1, -1, 0) < 0) return NULL;
   MatrixObject *self = NULL;
-  if (check_matrix(kind, outputs, inputs, &raw) == 0 && (self = (MatrixObject *)type->tp_alloc(type, 0))) {
+  if (check_matrix(kind, outputs, inputs, &raw) == 0 && (self = (MatrixObject *)PyType_GenericAlloc(type, 0))) {
     int failed;
     Py_BEGIN_ALLOW_THREADS
     failed = matrix_pack(&self->w, kind, outputs, inputs, raw.buf);
@@ -49,7 +49,7 @@ static PyObject *matrix_new(PyTypeObject *type, PyObject *arguments, PyObject *k
 
 static void matrix_dealloc(PyObject *object) {
   matrix_free(&((MatrixObject *)object)->w);
-  Py_TYPE(object)->tp_free(object);
+  object_free(object);
 }
 
 static PyObject *matrix_nbytes(PyObject *object, void *closure) {
@@ -60,18 +60,24 @@ static PyObject *matrix_nbytes(PyObject *object, void *closure) {
 
 static PyGetSetDef MATRIX_GETTERS[] = {{"nbytes", matrix_nbytes, NULL, "Memory of the packed weights.", NULL}, {0}};
 
-PyTypeObject MatrixType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tlserve.kernels.native._native.Matrix",
-    .tp_doc = "Matrix(kind, outputs, inputs, raw): weights in GGUF's rows of type `kind`, packed into panels.",
-    .tp_basicsize = sizeof(MatrixObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = matrix_new,
-    .tp_dealloc = matrix_dealloc,
-    .tp_getset = MATRIX_GETTERS,
+static PyType_Slot MATRIX_SLOTS[] = {
+    {Py_tp_doc, "Matrix(kind, outputs, inputs, raw): weights in GGUF's rows of type `kind`, packed into panels."},
+    {Py_tp_new, matrix_new},
+    {Py_tp_dealloc, matrix_dealloc},
+    {Py_tp_getset, MATRIX_GETTERS},
+    {0, NULL}};
+
+PyType_Spec MATRIX_SPEC = {
+    .name = "tlserve.kernels.native._native.Matrix",
+    .basicsize = sizeof(MatrixObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = MATRIX_SLOTS,
 };
 
+PyTypeObject *MatrixType;
+
 const matrix *matrix_of(PyObject *object, const char *what, long outputs, long inputs) {
-  if (!PyObject_TypeCheck(object, &MatrixType)) {
+  if (!PyObject_TypeCheck(object, MatrixType)) {
     PyErr_Format(PyExc_TypeError, "%s must be a Matrix", what);
     return NULL;
   }
@@ -170,7 +176,7 @@ PyObject *multiply(PyObject *module, PyObject *arguments) {
   (void)module;
   PyObject *w, *x, *out;
   const char *activations, *isa;
-  if (!PyArg_ParseTuple(arguments, "O!OOss", &MatrixType, &w, &x, &out, &activations, &isa)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "O!OOss", MatrixType, &w, &x, &out, &activations, &isa)) return NULL;
   int format = activations_named(activations);
   multiplication p = {.w = &((MatrixObject *)w)->w, .cpu = format < 0 ? NULL : kernels_named(isa), .activations = (enum activation_format)format};
   if (!p.cpu || multiply_checked(&p, x, out) < 0) return NULL;

@@ -5,7 +5,10 @@
 #include "buffers.h"
 #include "kernels.h"
 
-extern PyTypeObject MatrixType;
+extern PyType_Spec MATRIX_SPEC;
+
+/* The type made of MATRIX_SPEC: the module sets it before there is a caller. */
+extern PyTypeObject *MatrixType;
 
 /* Return the matrix of a `Matrix` of this shape, or NULL with an error that names it `what`. It lives as long as the object. */
 const matrix *matrix_of(PyObject *object, const char *what, long outputs, long inputs);

@@ -139,7 +139,7 @@ static int keep_weights(ModelObject *self, const given_weights *given) {
       keep_vector(self, &m->cos, given->cos, "cos", angles) < 0 || keep_vector(self, &m->sin, given->sin, "sin", angles) < 0)
     return -1;
   for (long i = 0; i < m->layers; i++)
-    if (keep_layer(self, &m->layer[i], PyTuple_GET_ITEM(given->layers, i)) < 0) return -1;
+    if (keep_layer(self, &m->layer[i], PyTuple_GetItem(given->layers, i)) < 0) return -1;
   return 0;
 }
 
@@ -158,9 +158,9 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
                                    &activations, &isa, &threads, &w.embedding, &w.head, &w.norm, &w.cos, &w.sin,
                                    &PyTuple_Type, &w.layers))
     return NULL;
-  m.layers = PyTuple_GET_SIZE(w.layers);
+  m.layers = PyTuple_Size(w.layers);
   if (check_sizes(&m, threads) < 0 || (format = activations_named(activations)) < 0 || !(m.cpu = kernels_named(isa))) return NULL;
-  ModelObject *self = (ModelObject *)type->tp_alloc(type, 0);
+  ModelObject *self = (ModelObject *)PyType_GenericAlloc(type, 0);
   if (!self) return NULL;
   self->model = m;
   self->model.activations = (enum activation_format)format;
@@ -179,7 +179,7 @@ static void model_dealloc(PyObject *object) {
   free(self->views);
   free(self->model.layer);
   Py_XDECREF(self->matrices);
-  Py_TYPE(object)->tp_free(object);
+  object_free(object);
 }
 
 /* ---- a step ---- */
@@ -226,12 +226,16 @@ static PyMethodDef MODEL_METHODS[] = {
      "logits, hidden): run one step; see kernels.interface.StepBatch. keys, values, logits and hidden are written."},
     {0}};
 
-PyTypeObject ModelType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tlserve.kernels.native._native.Model",
-    .tp_doc = "Model(*, sizes, isa, threads, weights): a llama with threads of its own.",
-    .tp_basicsize = sizeof(ModelObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = model_new,
-    .tp_dealloc = model_dealloc,
-    .tp_methods = MODEL_METHODS,
+static PyType_Slot MODEL_SLOTS[] = {
+    {Py_tp_doc, "Model(*, sizes, isa, threads, weights): a llama with threads of its own."},
+    {Py_tp_new, model_new},
+    {Py_tp_dealloc, model_dealloc},
+    {Py_tp_methods, MODEL_METHODS},
+    {0, NULL}};
+
+PyType_Spec MODEL_SPEC = {
+    .name = "tlserve.kernels.native._native.Model",
+    .basicsize = sizeof(ModelObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = MODEL_SLOTS,
 };

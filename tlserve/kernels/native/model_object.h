@@ -4,6 +4,6 @@
 
 #include "buffers.h"
 
-extern PyTypeObject ModelType;
+extern PyType_Spec MODEL_SPEC;
 
 #endif

@@ -1,4 +1,7 @@
-/* The extension module `_native`: the types `Matrix`, `Model` and `Sampler`, and two functions. */
+/* The extension module `_native`: the types `Matrix`, `Model` and `Sampler`, and two functions.
+
+   It and the files of the types keep to Python's limited API (Py_LIMITED_API in pyproject.toml), so that one binary serves every Python
+   from 3.11 on. */
 #include "find_kernels.h"
 #include "matrix_object.h"
 #include "model_object.h"
@@ -27,13 +30,20 @@ static PyMethodDef FUNCTIONS[] = {
 static PyModuleDef DEFINITION = {PyModuleDef_HEAD_INIT, .m_name = "_native", .m_doc = "Native kernels.", .m_size = -1,
                                  .m_methods = FUNCTIONS};
 
+/* Add the type made of `spec` under its name, and put it at `to` where that is given. */
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **to) {
+  PyTypeObject *type = (PyTypeObject *)PyType_FromSpec(spec);
+  if (!type) return -1;
+  int failed = PyModule_AddType(module, type);
+  if (to && !failed) *to = type; /* for the life of the process, as a module without state has one */
+  else Py_DECREF(type);
+  return failed;
+}
+
 PyMODINIT_FUNC PyInit__native(void) {
-  if (PyType_Ready(&MatrixType) < 0 || PyType_Ready(&ModelType) < 0 || PyType_Ready(&SamplerType) < 0) return NULL;
   PyObject *module = PyModule_Create(&DEFINITION);
   if (!module) return NULL;
-  if (PyModule_AddObjectRef(module, "Matrix", (PyObject *)&MatrixType) < 0 ||
-      PyModule_AddObjectRef(module, "Model", (PyObject *)&ModelType) < 0 ||
-      PyModule_AddObjectRef(module, "Sampler", (PyObject *)&SamplerType) < 0)
+  if (add_type(module, &MATRIX_SPEC, &MatrixType) < 0 || add_type(module, &MODEL_SPEC, NULL) < 0 || add_type(module, &SAMPLER_SPEC, NULL) < 0)
     Py_CLEAR(module);
   return module;
 }

@@ -1,11 +1,10 @@
 /* The Python side of the sampler: `Sampler` draws for all rows of a step in one call, the interpreter lock released.
 
    Checks everything that Python hands over: sizes, and that each index is inside the array that it points into. */
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-#include "sampler.h"
 #include "sampler_object.h"
+
+#include "buffers.h"
+#include "sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -38,7 +37,7 @@ static PyObject *sampler_object_new(PyTypeObject *type, PyObject *arguments, PyO
     PyErr_SetString(PyExc_ValueError, "a sampler has 1 to 2**31 - 1 tokens, 1 to 1024 threads, and 67 constants");
     return NULL;
   }
-  SamplerObject *self = (SamplerObject *)type->tp_alloc(type, 0);
+  SamplerObject *self = (SamplerObject *)PyType_GenericAlloc(type, 0);
   if (!self || (self->s = sampler_new(vocabulary, threads, widest, &table))) return (PyObject *)self;
   Py_DECREF(self);
   return PyErr_NoMemory();
@@ -46,7 +45,7 @@ static PyObject *sampler_object_new(PyTypeObject *type, PyObject *arguments, PyO
 
 static void sampler_object_dealloc(PyObject *object) {
   sampler_free(((SamplerObject *)object)->s);
-  Py_TYPE(object)->tp_free(object);
+  object_free(object);
 }
 
 /* ---- arguments ---- */
@@ -108,12 +107,12 @@ static int hold_edits(edits_held *held, PyObject *item, long vocabulary) {
 }
 
 static int hold_all_edits(edits_held *held, PyObject *items, long vocabulary) {
-  Py_ssize_t count = PyList_GET_SIZE(items);
+  Py_ssize_t count = PyList_Size(items);
   held->lists = PyMem_Calloc((size_t)count + 1, sizeof *held->lists);
   held->views = PyMem_Calloc((size_t)count + 1, sizeof *held->views);
   if (!held->lists || !held->views) return PyErr_NoMemory(), -1;
   for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *item = PyList_GET_ITEM(items, i);
+    PyObject *item = PyList_GetItem(items, i);
     if (!PyTuple_Check(item)) return refuse("edits come as tuples");
     if (hold_edits(held, item, vocabulary) < 0) return -1;
   }
@@ -150,9 +149,14 @@ static PyObject *row_with_logprobs(const sample_call *c, long i, long count) {
   PyObject *ids = PyTuple_New(count), *values = PyTuple_New(count);
   for (long j = 0; ids && values && j < count; j++) {
     PyObject *id = PyLong_FromLong(c->tops[i * c->most + j]), *value = PyFloat_FromDouble(logprobs[1 + j]);
-    if (id) PyTuple_SET_ITEM(ids, j, id);
-    if (value) PyTuple_SET_ITEM(values, j, value);
-    if (!id || !value) Py_CLEAR(ids);
+    if (!id || !value) {
+      Py_XDECREF(id);
+      Py_XDECREF(value);
+      Py_CLEAR(ids);
+    } else {
+      PyTuple_SetItem(ids, j, id);
+      PyTuple_SetItem(values, j, value);
+    }
   }
   if (ids && values) return Py_BuildValue("ldNN", (long)c->tokens[i], logprobs[0], ids, values);
   Py_XDECREF(ids);
@@ -180,7 +184,7 @@ static PyObject *results(const sample_call *c) {
   PyObject *list = PyList_New(c->runs);
   for (long run = 0; list && run < c->runs; run++) {
     PyObject *result = run_result(c, run);
-    if (result) PyList_SET_ITEM(list, run, result);
+    if (result) PyList_SetItem(list, run, result);
     else Py_CLEAR(list);
   }
   return list;
@@ -237,12 +241,16 @@ static PyMethodDef METHODS[] = {
     {"version", sampler_object_version, METH_NOARGS | METH_STATIC, "version(): the version of the interface, on which this type and its caller must agree."},
     {0}};
 
-PyTypeObject SamplerType = {
-    PyVarObject_HEAD_INIT(NULL, 0).tp_name = "tlserve.kernels.native._native.Sampler",
-    .tp_doc = "Sampler(vocabulary, threads, constants, widest=512): draws tokens, with threads of its own, in vectors of at most `widest` bits.",
-    .tp_basicsize = sizeof(SamplerObject),
-    .tp_flags = Py_TPFLAGS_DEFAULT,
-    .tp_new = sampler_object_new,
-    .tp_dealloc = sampler_object_dealloc,
-    .tp_methods = METHODS,
+static PyType_Slot SAMPLER_SLOTS[] = {
+    {Py_tp_doc, "Sampler(vocabulary, threads, constants, widest=512): draws tokens, with threads of its own, in vectors of at most `widest` bits."},
+    {Py_tp_new, sampler_object_new},
+    {Py_tp_dealloc, sampler_object_dealloc},
+    {Py_tp_methods, METHODS},
+    {0, NULL}};
+
+PyType_Spec SAMPLER_SPEC = {
+    .name = "tlserve.kernels.native._native.Sampler",
+    .basicsize = sizeof(SamplerObject),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = SAMPLER_SLOTS,
 };

@@ -2,6 +2,9 @@
 #ifndef TL_SAMPLER_OBJECT_H
 #define TL_SAMPLER_OBJECT_H
 
-extern PyTypeObject SamplerType;
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+extern PyType_Spec SAMPLER_SPEC;
 
 #endif
