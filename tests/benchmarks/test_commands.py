@@ -85,6 +85,25 @@ def test_arguments_that_make_no_sense_are_refused(options, capsys):
 
 
 @pytest.mark.slow
+def test_attention_is_measured_against_the_peak_and_the_bandwidth(capsys):
+    page = (CHECKOUT / "tests/benchmarks/README.md").read_text(encoding="utf-8")
+    options = (
+        "attention --cases prefill:600,decode:300:2 --threads 1,2 --repeat 2 --heads 2 --kv-heads 1 --head-size 32"
+    )
+    report = measure(capsys, options)
+    figures = report["figures"]
+    assert [(figure["case"], figure["threads"]) for figure in figures] == [
+        ("prefill:600", 1),
+        ("decode:300:2", 1),
+        ("prefill:600", 2),
+        ("decode:300:2", 2),
+    ]
+    assert all(0 < figure["gflops"] < figure["peak_gflops"] for figure in figures)
+    assert [bool(figure["gbs"]) for figure in figures] == [False, True, False, True]
+    assert {key for key in keys_of(figures) if f"`{key}`" not in page} == set()
+
+
+@pytest.mark.slow
 def test_hostile_schemas_and_their_streams_are_measured(capsys):
     report = measure(capsys, "hostile --model succ --count 3 --streams 1 --warm-s 0.5")
     assert report["schema"] == "tlserve.bench.hostile/1"
