@@ -90,6 +90,27 @@ def test_every_shape_has_the_bits_of_numpy_on_every_instruction_set(isa, name, a
     assert same_bits(ours.hidden, expected.hidden)
 
 
+@pytest.mark.spec("KER-2", "MOD-8")
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("windows", [(0, 0), (300, 20)], ids=str)
+@pytest.mark.parametrize("kv_precision", ["f16", "f32"])
+def test_several_segments_of_keys_have_the_bits_of_numpy_in_all_chunks(isa, windows, kv_precision):
+    shape, numerics = (
+        block_shape(context_tokens=800, windows=windows, heads=6, kv_heads=2),
+        Numerics("int12", kv_precision),
+    )
+    tensors = stored(shape, seed=5)
+    random = np.random.default_rng(5)
+    sequences = [random.integers(0, 256, n) for n in (700, 257)]
+    model, alone = native(shape, tensors, numerics, isa=isa, threads=2), ordered(shape, tensors, numerics)
+    expected = [run_whole(alone, tokens).logits for tokens in sequences]
+    for block_size, most_rows in ((16, 300), (7, 40), (64, 1000)):
+        blocks = sum(-(-len(tokens) // block_size) for tokens in sequences) + 3
+        kv = model.new_kv_store(blocks, block_size)
+        got = random_schedule(model, kv, sequences, random, block_size, blocks, most_rows)
+        assert all(same_bits(*pair) for pair in zip(got, expected, strict=True)), block_size
+
+
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32], ids=KIND_NAMES.get)

@@ -25,8 +25,8 @@ def naive(q: F32, keys: F32, values: F32, position: int, window: int) -> NDArray
 
 
 @pytest.mark.spec("MOD-8", "MOD-22")
-@pytest.mark.parametrize("length", [1, 15, 16, 17, 70])
-@pytest.mark.parametrize("window", [0, 1, 9, 16, 200])
+@pytest.mark.parametrize("length", [1, 15, 16, 17, 70, 257, 600])
+@pytest.mark.parametrize("window", [0, 1, 9, 16, 200, 300])
 def test_a_row_attends_to_the_keys_of_its_window_up_to_itself(length: int, window: int) -> None:
     keys, values = draw(length, KV_HEADS, SIZE, seed=1), draw(length, KV_HEADS, SIZE, seed=2)
     positions = np.arange(length, dtype=np.int32)
@@ -35,6 +35,22 @@ def test_a_row_attends_to_the_keys_of_its_window_up_to_itself(length: int, windo
     for position in positions:
         truth = naive(q[position], keys, values, int(position), window)
         np.testing.assert_allclose(out[position], truth, atol=2e-6)
+
+
+@pytest.mark.spec("MOD-8")
+def test_a_great_score_in_any_segment_takes_all_of_the_weight() -> None:
+    keys, values, q = (
+        draw(600, KV_HEADS, SIZE, seed=1),
+        draw(600, KV_HEADS, SIZE, seed=2),
+        draw(1, 2, 3, SIZE, seed=3),
+    )
+    for place in (3, 255, 256, 511, 599):
+        great = keys.copy()
+        great[place] = 0
+        great[place, :, 0] = 1e4
+        q[..., 0] = 1
+        out = attend_in_order(q, great, values, np.array([599], np.int32))
+        assert (out[0] == values[place][:, None, :]).all()
 
 
 @pytest.mark.spec("MOD-8", "MOD-22")

@@ -140,6 +140,7 @@ static void avx2(void) {
   CASE(_mm256_srli_epi16, I256(a), 5);
   CASE(_mm256_shuffle_epi32, I256(a), 0x4e);
   CASE(_mm256_unpacklo_epi32, I256(a), I256(b));
+  FLOATS(_mm256_max_ps, F256(a), F256(b));
   FLOATS(_mm256_fmadd_ps, F256(a), F256(b), F256(c));
   FLOATS(_mm256_cvtph_ps, I128(a));
   CASE(_mm256_cvtps_ph, F256(a), 0);
@@ -176,6 +177,7 @@ static void avx512(void) {
   CASE(_mm512_srli_epi16, I512(a), 5);
   CASE(_mm512_shuffle_epi32, I512(a), 0x4e);
   CASE(_mm512_unpacklo_epi32, I512(a), I512(b));
+  FLOATS(_mm512_max_ps, F512(a), F512(b));
   FLOATS(_mm512_fmadd_ps, F512(a), F512(b), F512(c));
   FLOATS(_mm512_cvtph_ps, I256(a));
   CASE(_mm512_cvtps_ph, F512(a), 0);

@@ -37,6 +37,7 @@ FN __m128i _mm256_extracti128_si256(__m256i v, int half) { __m128i r; memcpy(&r,
 /* What is there in the widths above 16 bytes; H: half of W, HI: integers of that width. */
 #define WIDE(P, W, I, F, H, HI)                                                                                              \
   EACH(F, f32x_##W, W / 4, P##_set1_ps, (float x), x)                                                                        \
+  EACH(F, f32x_##W, W / 4, P##_max_ps, (F a, F b), a[i] > b[i] ? a[i] : b[i])                                                \
   EACH(F, f32x_##W, W / 4, P##_fmadd_ps, (F a, F b, F c), __builtin_fmaf(a[i], b[i], c[i]))                                  \
   EACH(F, f32x_##W, W / 4, P##_cvtph_ps, (HI a), half_to_float(AT(u16x_##H, a, i)))                                          \
   EACH(HI, u16x_##H, W / 4, P##_cvtps_ph, (F a, int rounding), ((void)rounding, float_to_half(a[i])))                        \

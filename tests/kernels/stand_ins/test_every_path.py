@@ -115,6 +115,18 @@ def test_a_whole_model_agrees_with_numpy_on_every_path(module, name, activations
         assert same_bits(ours.hidden, expected.hidden), path
 
 
+@pytest.mark.spec("MOD-8", "KER-39")
+@pytest.mark.parametrize("kv_precision", ["f16", "f32"])
+def test_several_segments_of_keys_agree_with_numpy_on_every_path(module, kv_precision):
+    shape = block_shape(context_tokens=300, heads=6, kv_heads=2, layers=1)
+    numerics, tensors = Numerics("int8", kv_precision), stored(shape, seed=5)
+    tokens = np.random.default_rng(5).integers(0, 256, 290)
+    expected = run_whole(ordered(shape, tensors, numerics), tokens)
+    for path in PATHS:
+        ours = run_whole(NativeLlamaModel(module, shape, tensors, numerics, isa=path, threads=2), tokens)
+        assert same_bits(ours.logits, expected.logits), path
+
+
 @pytest.mark.spec("ENG-34", "KER-39")
 @pytest.mark.parametrize("widest_bits", [128, 256, 512])
 def test_the_sampler_agrees_with_numpy_at_every_width(module, widest_bits):

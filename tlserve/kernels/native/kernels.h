@@ -74,9 +74,14 @@ static inline long tile_bytes(const kernels *cpu, enum activation_format format,
 
 extern const kernels KERNELS_AMX, KERNELS_AVX512, KERNELS_AVX_VNNI, KERNELS_AVX2, KERNELS_NEON_DOT, KERNELS_NEON;
 
-enum { KEY_TILE = 16, MOST_QUERIES = 6, MOST_HEAD_SIZE = 1024 };
-static inline long attend_scratch(long context, long head_size) {
-  return MOST_QUERIES * ((context + 63) / 64 * 64) + KEY_TILE * head_size;
+/* SEGMENT is part of the order of operations, see attention.h. */
+enum { KEY_TILE = 16, SEGMENT = 256, QUERIES = 6, MOST_HEAD_SIZE = 1024 };
+static inline long part_floats(long padded) { return padded + 16; }
+
+/* Of a unit of `lanes` queries: its scores, parts, what was joined, queries, and a segment in f32. */
+static inline long attend_scratch(long lanes, long padded) {
+  long all = (lanes + QUERIES - 1) / QUERIES * QUERIES;
+  return QUERIES * SEGMENT + (QUERIES + all) * part_floats(padded) + all * padded + 16 + 2 * SEGMENT * padded;
 }
 
 #endif

@@ -4,7 +4,7 @@
    TL_DOTPROD where the processor multiplies bytes in one instruction). Arithmetic on vf and vi is the compilers' own (+ - * /),
    each operation rounded by itself: the whole extension is compiled with -ffp-contract=off.
 
-   round_to_int rounds to nearest even (no thread of this process changes the rounding mode).
+   greater: a > b ? a : b, so b where one is nan. round_to_int rounds to nearest even (no thread of this process changes the rounding mode).
    dp_u7, dp_u8: acc[lane] + sum over i < 4 of w[4 lane + i] * x[4 lane + i], w unsigned bytes (below 128 for dp_u7), x signed
    bytes from -127 to 127. Exact. dp_u8 may leave out DP_U8_BIAS times the sum of x: the caller adds it.
    dp_words: acc[lane] + w[2 lane] * x[2 lane] + w[2 lane + 1] * x[2 lane + 1] of signed 16-bit numbers, in 32 bits.
@@ -69,6 +69,7 @@ INLINE vi load_i8(const uint8_t *p) { return (vi)_mm512_cvtepi8_epi32(_mm_loadu_
 INLINE int32_t sum_lanes(vi v) { return _mm512_reduce_add_epi32((__m512i)v); }
 INLINE int32_t greatest_lane(vi v) { return _mm512_reduce_max_epi32((__m512i)v); }
 INLINE vi larger(vi a, vi b) { return (vi)_mm512_max_epi32((__m512i)a, (__m512i)b); }
+INLINE vf greater(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 INLINE vi round_to_int(vf v) { return (vi)_mm512_cvtps_epi32((__m512)v); }
 INLINE void store_bytes(int8_t *p, vi v) { _mm_storeu_si128((void *)p, _mm512_cvtepi32_epi8((__m512i)v)); }
 #define DP_U8_BIAS 0
@@ -100,6 +101,7 @@ INLINE int32_t greatest_lane(vi v) {
   return _mm_cvtsi128_si32(_mm_max_epi32(s, _mm_shuffle_epi32(s, 0xb1)));
 }
 INLINE vi larger(vi a, vi b) { return (vi)_mm256_max_epi32((__m256i)a, (__m256i)b); }
+INLINE vf greater(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 INLINE vi round_to_int(vf v) { return (vi)_mm256_cvtps_epi32((__m256)v); }
 INLINE void store_bytes(int8_t *p, vi v) {
   __m128i words = _mm_packs_epi32(_mm256_castsi256_si128((__m256i)v), _mm256_extracti128_si256((__m256i)v, 1));
@@ -149,6 +151,7 @@ INLINE vi load_i8(const uint8_t *p) { return (vi)vmovl_s16(vget_low_s16(vmovl_s8
 INLINE int32_t sum_lanes(vi v) { return vaddvq_s32((int32x4_t)v); }
 INLINE int32_t greatest_lane(vi v) { return vmaxvq_s32((int32x4_t)v); }
 INLINE vi larger(vi a, vi b) { return (vi)vmaxq_s32((int32x4_t)a, (int32x4_t)b); }
+INLINE vf greater(vf a, vf b) { vi above = a > b; return (vf)(((vi)a & above) | ((vi)b & ~above)); }
 INLINE vi round_to_int(vf v) { return (vi)vcvtnq_s32_f32((float32x4_t)v); }
 INLINE void store_bytes(int8_t *p, vi v) {
   int8x8_t bytes = vmovn_s16(vcombine_s16(vmovn_s32((int32x4_t)v), vdup_n_s16(0)));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTENTION_ROWS = 16 };
+enum { ATTENTION_ROWS = 64 };
 
 long sequence_of(const step *s, long row) {
   long low = 0, high = s->sequences - 1;
@@ -44,12 +44,6 @@ static activations reserve_rows(arena *a, const model *m, long rows, long inputs
 
 static long most(long a, long b) { return a > b ? a : b; }
 
-static long longest_sequence(const step *s) {
-  long longest = 0;
-  for (long r = 0; r < s->rows; r++) longest = most(longest, s->positions[r] + 1L);
-  return longest;
-}
-
 static void lay_out(work *w, arena *a) {
   const model *m = w->m;
   size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
@@ -71,7 +65,7 @@ static void lay_out(work *w, arena *a) {
   w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
   w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
   w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
-                           attend_scratch(longest_sequence(w->s), m->head_size));
+                           attend_scratch(ATTENTION_ROWS * (m->heads / m->kv_heads), padded_head(m->head_size)));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
 }

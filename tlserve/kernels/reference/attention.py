@@ -1,19 +1,36 @@
-"""Attention of one sequence with every sum in a stated order: the same bits as the native kernels, slowly.
+"""Attention of one sequence with every operation in a stated order: the same bits as the native kernels.
 
-The order, for each (row, query head): scores over components ascending from 0; probabilities 2**(score - greatest); their
-sum in 16 partial sums (number j over keys j, j + 16, ...) folded by halves; values over keys ascending from 0; the quotient.
-Every operation is rounded by itself. See `native/attention.h`.
+Keys are cut into segments of `SEGMENT`, counted from position 0. In each segment, for each (row, query head): scores are chains
+of fused multiply-adds over components ascending; probabilities are 2**(score - greatest score of the segment); their sum is made
+in 16 partial sums (number j over keys j, j + 16, ...) folded by halves; values are chains of fused multiply-adds over keys
+ascending. Segments are joined in ascending order, each with the factor 2**(its greatest score - the greatest so far).
+`native/attention.h` states every operation. A segment of which a row sees nothing changes nothing.
 """
 
 from __future__ import annotations
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.kernels.reference.chains import chain
 from tlserve.kernels.reference.elementwise import exp2, sum_in_halves
 
 F32 = NDArray[np.float32]
+Hidden = NDArray[np.bool_]
+
+SEGMENT = 256
 KEY_TILE = 16
+_LEAST = np.float32(np.finfo(np.float32).min)
+
+
+@attrs.frozen(eq=False)
+class _Part:
+    """What some keys give to N queries. They are `values` / `total`, if all other keys are left out."""
+
+    most: F32  # (N,) the greatest score
+    total: F32  # (N,) the sum of the probabilities
+    values: F32  # (N, D)
 
 
 def attend_in_order(q: F32, keys: F32, values: F32, positions: NDArray[np.int32], window: int = 0) -> F32:
@@ -22,19 +39,44 @@ def attend_in_order(q: F32, keys: F32, values: F32, positions: NDArray[np.int32]
     q: (R, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (L, kv_heads, D) at positions 0 .. L - 1, finite;
     positions: (R,), the last key that each row sees; window: how many it sees, 0: all from the first on.
     """
-    scores = np.zeros((*q.shape[:3], len(keys)), np.float32)
-    for d in range(q.shape[3]):
-        scores += q[..., d, None] * keys[:, :, d].T[None, :, None, :]
-    scores[np.broadcast_to(_hidden(len(keys), positions, window)[:, None, None, :], scores.shape)] = -np.inf
-    probabilities = exp2(scores - scores.max(axis=-1, keepdims=True))
-    out = np.zeros_like(q)
-    for t in range(len(keys)):
-        out += probabilities[..., t, None] * values[t][None, :, None, :]
-    out /= _sum(probabilities)[..., None]
+    hidden = np.repeat(_hidden(len(keys), positions, window), q.shape[2], axis=0)
+    out = np.empty_like(q)
+    for head in range(q.shape[1]):
+        lanes = np.ascontiguousarray(q[:, head]).reshape(-1, q.shape[3])
+        attended = _attend_head(lanes, keys[:, head], values[:, head], hidden)
+        out[:, head] = attended.reshape(len(q), *q.shape[2:])
     return out
 
 
-def _hidden(length: int, positions: NDArray[np.int32], window: int) -> NDArray[np.bool_]:
+def _attend_head(q: F32, keys: F32, values: F32, hidden: Hidden) -> F32:
+    """Return the attention of N queries of one key head. q: (N, D), keys, values: (L, D), hidden: (N, L) -> (N, D)."""
+    part = _Part(np.full(len(q), _LEAST), np.zeros(len(q), np.float32), np.zeros_like(q))
+    for start in range(0, len(keys), SEGMENT):
+        of_segment = slice(start, start + SEGMENT)
+        if not hidden[:, of_segment].all():
+            part = _join(part, _attend_segment(q, keys[of_segment], values[of_segment], hidden[:, of_segment]))
+    result: F32 = part.values / part.total[:, None] + np.float32(0)
+    return result
+
+
+def _attend_segment(q: F32, keys: F32, values: F32, hidden: Hidden) -> _Part:
+    """Attend to the keys of one segment."""
+    scores = chain(q, np.ascontiguousarray(keys))
+    scores[hidden] = -np.inf
+    most = np.fmax.reduce(scores, axis=1, initial=_LEAST)
+    probabilities = exp2(scores - most[:, None])
+    return _Part(most, _sum(probabilities), chain(np.ascontiguousarray(values.T), probabilities).T)
+
+
+def _join(so_far: _Part, segment: _Part) -> _Part:
+    """Add what the next segment gives to what those before it give."""
+    most = np.where(segment.most > so_far.most, segment.most, so_far.most)
+    a, b = exp2(so_far.most - most), exp2(segment.most - most)
+    values = so_far.values * a[:, None] + segment.values * b[:, None]
+    return _Part(most, so_far.total * a + segment.total * b, values)
+
+
+def _hidden(length: int, positions: NDArray[np.int32], window: int) -> Hidden:
     """Return which keys no row may see, (R, L): those after it and those before its window."""
     keys, last = np.arange(length), positions[:, None]
     return (keys > last) | ((keys <= last - window) if window else False)
