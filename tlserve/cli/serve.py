@@ -7,6 +7,7 @@ Owns the order: settings, logs, the model if it must be fetched, the server. Doe
 from __future__ import annotations
 
 import argparse
+import gc
 
 from tlserve.cli.settings_arguments import add_settings_arguments, settings_of
 from tlserve.config.settings import Settings
@@ -41,6 +42,8 @@ def run(arguments: argparse.Namespace) -> int:
         from tlserve.cli.pull.command import pull_if_missing
 
         pull_if_missing(settings.engine.model_dir)
+    gc.disable()  # no module becomes garbage: collections would take a tenth of the time of these imports
     from tlserve.programs.server import run as run_server
 
+    gc.enable()
     return run_server(settings)

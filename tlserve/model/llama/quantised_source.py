@@ -11,8 +11,6 @@ from collections.abc import Mapping
 
 import attrs
 import numpy as np
-from gguf import GGMLQuantizationType
-from gguf.quants import dequantize, quantize
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
@@ -52,8 +50,14 @@ class Q8Source:
 
 
 def _quantised(rows: F32) -> U8:
+    from gguf import GGMLQuantizationType  # 0.05 s
+    from gguf.quants import quantize
+
     return np.asarray(quantize(np.ascontiguousarray(rows, np.float32), GGMLQuantizationType.Q8_0), np.uint8)
 
 
 def _dequantised(blocks: U8) -> F32:
+    from gguf import GGMLQuantizationType
+    from gguf.quants import dequantize
+
     return np.asarray(dequantize(blocks, GGMLQuantizationType.Q8_0), np.float32)
