@@ -44,7 +44,7 @@ _FLAGS = ("-O1", "-Wno-psabi", "-fPIC", "-DTL_EVERY_PATH")
 
 
 def build(folder: Path, *, real_tiles: bool = False) -> ModuleType:
-    """Compile into `folder` and import the result; `real_tiles`: with the tile products of the package in the path `amx`.
+    """Compile into `folder` and import the result; `real_tiles`: with the package's own tile products in `amx`, the only path.
 
     Flags in the environment variable CFLAGS are added: sanitizers need them.
     """
@@ -54,7 +54,8 @@ def build(folder: Path, *, real_tiles: bool = False) -> ModuleType:
     units = _units(extension, own)
     if real_tiles:
         package = [*extension["extra-compile-args"], "-fPIC", *own, f"-I{NATIVE}"]
-        units["path_amx"] = [*package, str(FOLDER / "real_tiles.c")]
+        units = {stem: unit for stem, unit in units.items() if not stem.startswith("path_")}
+        units["real_tiles"] = [*package, str(FOLDER / "real_tiles.c")]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(pool.map(lambda stem: _run([COMPILER, *units[stem], "-c", "-o", str(folder / f"{stem}.o")]), units))
     module = folder / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"

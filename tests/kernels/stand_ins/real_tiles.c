@@ -1,5 +1,5 @@
-/* The products of the path `amx` as the package compiles them, in a table without the rest. A processor with AVX-512 that lacks tiles can
-   run them with emulate_tiles.c. */
+/* The products of the path `amx` as the package compiles them, in a table without the rest, and no other path. A processor with AVX-512
+   that lacks tiles can run them with emulate_tiles.c. */
 #include <immintrin.h>
 #include <math.h>
 
@@ -23,3 +23,9 @@ const kernels KERNELS_AMX = {.name = "amx", .supported = supported, .tiles = 1,
                              .linear = {[ACTIVATIONS_INT8] = linear_int8_tiled, [ACTIVATIONS_INT12] = linear_int12_tiled}};
 
 #pragma GCC pop_options
+
+static int unsupported(void) { return 0; }
+
+#define LEFT_OUT {.name = "", .supported = unsupported}
+const kernels KERNELS_AVX512 = LEFT_OUT, KERNELS_AVX_VNNI = LEFT_OUT, KERNELS_AVX2 = LEFT_OUT, KERNELS_NEON_DOT = LEFT_OUT,
+              KERNELS_NEON = LEFT_OUT;
