@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from docs.make.answer_schemas import Schema, ref
+from docs.make.json_schemas import Schema, ref
 from tlserve.api.fields import Field, FieldKind, Table
 from tlserve.openai import answer_formats, field_tables, messages
 
@@ -59,7 +59,7 @@ def _member(name: str, field: Field) -> Schema:
 
 
 def _shape_schema(name: str, field: Field) -> Mapping[str, Any]:
-    if name == "messages":
+    if field.shape == list[dict[str, msgspec.Raw]]:
         return {"type": "array", "minItems": 1, "items": ref("Message")}
     if name == "stream_options":
         return body_schema(field_tables.STREAM_OPTIONS)

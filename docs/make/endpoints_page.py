@@ -18,7 +18,7 @@ from tlserve.openai import answer_formats, field_tables, messages
 _INTRODUCTION = """# Endpoints
 
 Every route of the API, with its fields and statuses. `python -m docs.make` makes this page from the code. The same facts for
-programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`.
+programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md` and `specs/anthropic.md`.
 
 `null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
 both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`,
@@ -54,7 +54,8 @@ def _operation(title: str, operation: Operation) -> Iterator[str]:
     if operation.body is not None:
         yield f"- Body: [{operation.body}](#{operation.body.lower()})"
     chunk = operation.chunk or ""
-    streams = f"; with `stream` true events of [{chunk}](#{chunk.lower()}), then `[DONE]`" if chunk else ""
+    done = ", then `[DONE]`" if operation.error == "Error" else ""
+    streams = f"; with `stream` true events of [{chunk}](#{chunk.lower()}){done}" if chunk else ""
     yield f"- Answer: [{operation.answer}](#{operation.answer.lower()}){streams}"
     yield "- Headers: " + ", ".join(f"`{name}`" for name in operation.headers)
     yield "- Statuses: " + ", ".join(str(status) for status in sorted(operation.statuses))

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from docs.make.answer_schemas import ANSWERS, Schema, event_of, ref
+from docs.make.answer_schemas import ANSWERS
 from docs.make.body_schemas import body_schema, part_schemas
+from docs.make.json_schemas import Schema, event_of, ref
 from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, RETRIED, STATUSES, Operation
 from docs.make.yaml_text import yaml_text
 from tlserve import __version__
@@ -22,7 +23,7 @@ def openapi_document() -> dict[str, Any]:
         "info": {
             "title": "tlserve",
             "version": __version__,
-            "description": "The part of the public OpenAI HTTP API that tlserve serves.",
+            "description": "The parts of public HTTP APIs of language models that tlserve serves.",
             "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"},
         },
         "servers": [{"url": "http://127.0.0.1:8000"}],
@@ -32,7 +33,12 @@ def openapi_document() -> dict[str, Any]:
             "securitySchemes": {"apiKey": {"type": "http", "scheme": "bearer"}},
             "parameters": {name: _header_parameter(name) for name in HEADERS},
             "headers": {name: _answer_header(name) for name in ANSWER_HEADERS},
-            "responses": {_error_name(status): _error(status) for status in STATUSES if status >= 400},
+            "responses": {
+                _error_name(kind, status): _error(kind, status)
+                for kind in sorted({operation.error for operation in OPERATIONS.values()})
+                for status in STATUSES
+                if status >= 400
+            },
             "schemas": {**{name: body_schema(table) for name, table in BODIES.items()}, **part_schemas(), **ANSWERS},
         },
     }
@@ -49,7 +55,9 @@ def _operation(pattern: str, operation: Operation) -> dict[str, Any]:
         content = {"application/json": {"schema": ref(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
     errors = {
-        str(status): _ref("responses", _error_name(status)) for status in sorted(operation.statuses) if status >= 400
+        str(status): _ref("responses", _error_name(operation.error, status))
+        for status in sorted(operation.statuses)
+        if status >= 400
     }
     return {**described, "responses": {"200": _answer(operation), **errors}}
 
@@ -67,21 +75,21 @@ def _header_parameter(name: str) -> Mapping[str, Any]:
 def _answer(operation: Operation) -> Schema:
     content: dict[str, Any] = {"application/json": {"schema": ref(operation.answer)}}
     if operation.chunk is not None:  # before OpenAPI 3.2, the schema of a stream is that of each event
-        content["text/event-stream"] = {"schema": event_of(operation.chunk, "Error")}
+        content["text/event-stream"] = {"schema": event_of(operation.chunk, operation.error)}
     names = ["X-Request-Id"]
     names += ["X-TL-Ignored"] if operation.body is not None else []
     names += ["X-TL-Seed"] if operation.chunk is not None else []
     return {"description": STATUSES[200], "headers": _header_refs(names), "content": content}
 
 
-def _error(status: int) -> Schema:
+def _error(kind: str, status: int) -> Schema:
     names = ["X-Request-Id", *(["Retry-After"] if status in RETRIED else [])]
-    content = {"application/json": {"schema": ref("Error")}}
+    content = {"application/json": {"schema": ref(kind)}}
     return {"description": STATUSES[status], "headers": _header_refs(names), "content": content}
 
 
-def _error_name(status: int) -> str:
-    return f"Error{status}"
+def _error_name(kind: str, status: int) -> str:
+    return f"{kind}{status}"
 
 
 def _header_refs(names: Iterable[str]) -> Mapping[str, Schema]:

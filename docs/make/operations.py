@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 
+from tlserve.anthropic.requests import INPUT, MESSAGES
 from tlserve.api.fields import Table
 from tlserve.openai import field_tables
 
@@ -82,7 +83,7 @@ ANSWER_HEADERS: Mapping[str, str] = {
 class Operation:
     """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: the route has no body.
 
-    `chunk` names the schema of the events with `stream` true.
+    `chunk` names the schema of the events with `stream` true, `error` that of an error.
     """
 
     summary: str
@@ -90,6 +91,7 @@ class Operation:
     body: str | None = None
     headers: tuple[str, ...] = ("X-Request-Id",)
     chunk: str | None = None
+    error: str = "Error"
     statuses: tuple[int, ...] = _POSTING
 
 
@@ -97,6 +99,8 @@ BODIES: Mapping[str, Table] = {
     "ChatRequest": field_tables.CHAT,
     "CompletionRequest": field_tables.COMPLETION,
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
+    "MessageRequest": MESSAGES,
+    "MessageTokensRequest": INPUT,
     "TokenizeRequest": field_tables.TOKENIZE,
     "DetokenizeRequest": field_tables.DETOKENIZE,
 }
@@ -147,6 +151,22 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         answer="InputTokens",
         body="ChatRequest",
         headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("POST", "/v1/messages"): Operation(
+        summary="Continue a conversation with the assistant's next message, in the form of the Messages API.",
+        answer="AnswerMessage",
+        body="MessageRequest",
+        headers=_GENERATING,
+        chunk="MessageEvent",
+        error="MessageError",
+        statuses=_WORKING,
+    ),
+    ("POST", "/v1/messages/count_tokens"): Operation(
+        summary="Count the prompt tokens of a message.",
+        answer="MessageTokens",
+        body="MessageTokensRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+        error="MessageError",
     ),
     ("POST", "/v1/tokenize"): _TOKENIZE,
     ("POST", "/v1/detokenize"): _DETOKENIZE,

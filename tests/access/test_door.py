@@ -74,7 +74,11 @@ def test_a_key_is_accepted_with_the_scheme_in_any_case(scheme: str) -> None:
         (Headers([("Authorization", KEY)]), False),
         (Headers([("Authorization", f"Basic {KEY}")]), False),
         (Headers([("Authorization", f"Bearer{KEY}")]), False),
-        (Headers([("X-Api-Key", KEY)]), False),
+        (Headers([("X-Api-Key", "")]), False),
+        (Headers([("X-Api-Key", "wrong")]), True),
+        (Headers([("X-Api-Key", KEY), ("X-Api-Key", KEY)]), False),
+        (Headers([("X-Api-Key", KEY), ("Authorization", "Bearer wrong")]), False),
+        (Headers([("X-Api-Key", KEY), ("Authorization", f"Basic {KEY}")]), False),
         (Headers([("Proxy-Authorization", f"Bearer {KEY}")]), False),
         (Headers([("Authorization", f"Bearer {KEY}"), ("Authorization", f"Bearer {KEY}")]), False),
         (Headers([("Authorization", "Bearer wrong"), ("authorization", f"Bearer {KEY}")]), False),
@@ -89,6 +93,12 @@ def test_a_missing_or_wrong_key_is_401_and_the_challenge_says_which(headers: Hea
     challenge = field(fault, "www-authenticate")
     assert (fault.status, challenge) == (401, 'Bearer realm="tlserve"' + (', error="invalid_token"' if error else ""))
     assert KEY not in fault.message
+
+
+@pytest.mark.spec("ACC-66")
+@pytest.mark.parametrize("more", [(), (("Authorization", f"Bearer {KEY}"),)])
+def test_a_key_can_be_in_a_field_of_its_own(more: tuple[tuple[str, str], ...]) -> None:
+    assert door().enter(knock(headers=Headers([("X-Api-Key", KEY), *more]))).key_name == "ci"
 
 
 @pytest.mark.spec("ACC-46")

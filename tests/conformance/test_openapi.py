@@ -55,6 +55,12 @@ def document_of_succ() -> dict[str, Any]:
     chat["tools"] = {"type": "array", "maxItems": 0}
     chat["enable_thinking"] = chat["continue_final_message"] = {"const": False}
     chat["reasoning_effort"] = {"const": "none"}
+    for name in ("MessageRequest", "MessageTokensRequest"):
+        body = document["components"]["schemas"][name]["properties"]
+        body["tools"] = {"type": "array", "maxItems": 0}
+        body["tool_choice"] = {"type": "object", "required": ["type"], "properties": {"type": {"const": "auto"}}}
+        body["thinking"] = {"type": "object", "required": ["type"], "properties": {"type": {"const": "disabled"}}}
+        body["output_config"] = {"type": "object", "properties": {"effort": {"type": "null"}}}
     return document
 
 
@@ -69,6 +75,9 @@ def streaming(document: dict[str, Any]) -> dict[str, Any]:
             "required": ["include_usage"],
             "properties": {"include_usage": {"type": "boolean"}},
         }
+    message = document["components"]["schemas"]["MessageRequest"]
+    message["required"] = [*message["required"], "stream"]
+    message["properties"]["stream"] = {"const": True}
     return document
 
 
@@ -130,7 +139,7 @@ def test_requests_that_do_not_fit_the_document_get_documented_refusals(live: Any
 
 @pytest.mark.slow
 @pytest.mark.spec("API-46")
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
 def test_every_event_of_a_stream_is_a_chunk_of_the_document(live: Any, path: str) -> None:
     assert 200 in run(live, STREAMS[path]["POST"], GenerationMode.POSITIVE, ALWAYS)
 

@@ -23,7 +23,7 @@ LAYERS = (
     ("programs.grammars",),
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
-    ("access", "openai", "worker", "fleet"),
+    ("access", "openai", "anthropic", "worker", "fleet"),
     ("api",),
     ("http", "chat", "engine"),
     ("text", "model"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.kit.http.feeding import assert_same_at_every_split, run_text
 from tlserve.errors import ClientError
 from tlserve.text.detokenizer import Detokenizer
-from tlserve.text.stop_strings import MAX_STOP_CHARS, StopStrings
+from tlserve.text.stop_strings import MAX_STOP_CHARS, MAX_STOPS, StopStrings
 
 
 class TextStream:
@@ -101,7 +101,7 @@ def test_without_stops_everything_is_released_at_once():
 
 
 @pytest.mark.spec("TEXT-16")
-@pytest.mark.parametrize("stops", [["a"] * 5, [""], ["a", ""], ["a" * (MAX_STOP_CHARS + 1)]])
+@pytest.mark.parametrize("stops", [["a"] * (MAX_STOPS + 1), [""], ["a", ""], ["a" * (MAX_STOP_CHARS + 1)]])
 def test_stops_that_are_too_many_empty_or_overlong_are_refused(stops):
     with pytest.raises(ClientError) as refused:
         StopStrings(stops)

@@ -1,7 +1,8 @@
 """The key of a request, and the answers to a missing key, a wrong key, and a key without access.
 
-Owns the reading of `Authorization: Bearer`, and the challenge. Anything else that looks like a key (another scheme, `X-Api-Key`,
-a second Authorization field, the query) is ignored. Sources: RFC 9110 sections 11.6.1, 15.5.2, 15.5.4; RFC 6750 sections 2.1, 3.
+Owns the reading of `Authorization: Bearer` and of `X-Api-Key`, which some clients send instead, and the challenge. A request can
+have both if they are the same key. Anything else that looks like a key (another scheme, a second field, the query) is ignored.
+Sources: RFC 9110 sections 11.6.1, 15.5.2, 15.5.4; RFC 6750 sections 2.1, 3; for `X-Api-Key` the public Messages API.
 """
 
 from __future__ import annotations
@@ -28,10 +29,16 @@ def authenticate(ring: KeyRing, headers: Headers, wall_s: float) -> ApiKey:
 
 
 def _presented(headers: Headers) -> str | None:
-    fields = headers.get_all("authorization")
-    if len(fields) != 1:  # a proxy in front of this server could read another one of two fields
+    """Return the key of a request; None for no key, and for fields that a proxy in front of this server could read otherwise."""
+    bearers, plain = headers.get_all("authorization"), headers.get_all("x-api-key")
+    if len(bearers) > 1 or len(plain) > 1:
         return None
-    scheme, _, key = fields[0].strip().partition(" ")
+    keys = {*map(_bearer_key, bearers), *(key.strip(" ") or None for key in plain)}
+    return keys.pop() if len(keys) == 1 else None
+
+
+def _bearer_key(field: str) -> str | None:
+    scheme, _, key = field.strip().partition(" ")
     return key.strip(" ") if scheme.lower() == "bearer" and key.strip(" ") else None
 
 

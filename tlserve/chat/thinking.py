@@ -28,11 +28,13 @@ NO_LEVELS = "the model's chat template has no levels of reasoning effort"
 
 @attrs.frozen(kw_only=True)
 class Thinking:
-    """The options of a request; `variables` go to the template unchanged."""
+    """The options of a request; `variables` go to the template unchanged. The fields are the names of two options there."""
 
     enabled: bool | None = None
     effort: str | None = None
     variables: Mapping[str, Any] = attrs.field(factory=dict)
+    switch_field: str = "enable_thinking"
+    effort_field: str = "reasoning_effort"
 
 
 NO_THINKING = Thinking()
@@ -65,12 +67,13 @@ def _effort(template: Template, thinking: Thinking) -> dict[str, Any]:
     if "reasoning_effort" in template.variables:
         return {"reasoning_effort": effort}
     if effort == "none":
-        return _switched(template, "reasoning_effort", enabled=False)
-    raise Refusal(f"reasoning_effort {effort!r} is not supported: {NO_LEVELS}; leave it out", param="reasoning_effort")
+        return _switched(template, thinking.effort_field, enabled=False)
+    field = thinking.effort_field
+    raise Refusal(f"{field} {effort!r} is not supported: {NO_LEVELS}; leave it out", param=field)
 
 
 def _switch(template: Template, thinking: Thinking) -> dict[str, Any]:
-    return {} if thinking.enabled is None else _switched(template, "enable_thinking", enabled=thinking.enabled)
+    return {} if thinking.enabled is None else _switched(template, thinking.switch_field, enabled=thinking.enabled)
 
 
 def _switched(template: Template, param: str, *, enabled: bool) -> dict[str, Any]:

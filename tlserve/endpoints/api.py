@@ -22,6 +22,7 @@ from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embeddings
 from tlserve.endpoints.routes.healthz import healthz
+from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
 from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
@@ -40,6 +41,8 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/completions"): completions,
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
+    ("POST", "/v1/messages"): messages,
+    ("POST", "/v1/messages/count_tokens"): count_tokens,
     ("POST", "/v1/tokenize"): tokenize,
     ("POST", "/v1/detokenize"): detokenize,
     ("POST", "/tokenize"): tokenize,

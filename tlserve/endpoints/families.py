@@ -11,6 +11,7 @@ from collections.abc import Callable
 import attrs
 
 from tlserve.access.request_id import HEADER
+from tlserve.anthropic import documents
 from tlserve.api.errors import ErrorAnswer
 from tlserve.openai.errors import error_document
 
@@ -31,7 +32,8 @@ class Family:
 
 
 OPENAI = Family(prefixes=(), error_document=lambda answer, _: error_document(answer))
-FAMILIES: tuple[Family, ...] = ()
+ANTHROPIC = Family(prefixes=("/v1/messages",), error_document=documents.error_document, id_names=(HEADER, "request-id"))
+FAMILIES: tuple[Family, ...] = (ANTHROPIC,)
 
 
 def family_of(path: str) -> Family:

@@ -1,7 +1,7 @@
 """Server-sent events: the form of an event, and a stream of events that is never silent for long.
 
-Owns the bytes between events, the comments and the pings. Does not know what the payloads mean. Only `data:` lines and comments,
-such as `: ping`, are ever written: no `id:`, `retry:` or `event:`. Source: WHATWG HTML section 9.2.
+Owns the bytes between events, the comments and the pings. Does not know what the payloads mean. Only `data:` and
+`event:` lines and comments, such as `: ping`, are ever written: no `id:` or `retry:`. Source: WHATWG HTML section 9.2.
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ class StreamForm:
 EVENTS = StreamForm("text/event-stream; charset=utf-8", PING)
 
 
-def event(payload: str | bytes) -> bytes:
-    """Return one event; raises `ValueError` if `payload` has a line break, which would end the line early."""
+def event(payload: str | bytes, name: str = "") -> bytes:
+    """Return one event, named if it has a name; raises `ValueError` if `payload` has a line break, which would end the line."""
     data = payload.encode() if isinstance(payload, str) else payload
     if b"\n" in data or b"\r" in data:
         raise ValueError("the payload of an event must be one line")
-    return b"data: " + data + b"\n\n"
+    named = b"event: %b\n" % name.encode() if name else b""
+    return named + b"data: " + data + b"\n\n"
 
 
 def comment(words: str) -> bytes:

@@ -1,11 +1,7 @@
 """`tools`, `tool_choice` and `parallel_tool_calls` -> the tools of a prompt, and how its answer is read.
 
-Owns the shape of a tool, the served choices, and the part of a tool's schema that is enforced. Does not know dialects.
-
-Rules: an empty list or null means no tools. "none" hides the tools from the model, and keeps calls out of the answer. "required"
-and a named tool force calls, and are 400 without such a tool. The whole schema of a strict tool is enforced, or the tool is
-refused with the part that cannot be; if the calls of another tool are forced, as much of its schema as possible is enforced. A
-named tool is called once. Source: the public API reference.
+Owns the shape of a tool, and the served choices. Does not know what a choice asks of an answer (`tlserve.api.tools` does). An
+empty list or null means no tools. Source: the public API reference.
 """
 
 from __future__ import annotations
@@ -13,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
+import attrs
 import msgspec
 from msgspec import Meta, Struct
 
 from tlserve.api.chat_request import NO_TOOLS, AskedTools
 from tlserve.api.fields import unknown_members
-from tlserve.chat.dialect import PlacedSchema, ToolUse
-from tlserve.chat.grammars.tool_parameters import arguments_schema
+from tlserve.api.tools import CallChoice, CallMode, OfferedFunction, asked_tools
 from tlserve.errors import ClientError, Refusal
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
@@ -100,21 +96,21 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
     if not tools and choice == "auto":
         return NO_TOOLS
     functions, unknown = _functions(tools)
-    _check_choice(choice, functions)
-    schemas = {name: function.parameters or {} for name, function in functions.items()}
-    if choice == "none":
-        return AskedTools(use=ToolUse(schemas=schemas, hidden=True), unknown=unknown)
-    named = choice.function.name if isinstance(choice, NamedChoice) else None
-    strict = frozenset(name for name, function in functions.items() if function.strict)
-    use = ToolUse(
-        schemas=schemas,
-        parallel=given.get("parallel_tool_calls", True) and named is None,
-        enforced=_enforced(functions, named) if strict or choice != "auto" else None,
-        strict=strict,
-        required=choice != "auto",
-        named=named is not None,
-    )
-    return AskedTools(shown=tuple(tools), use=use, unknown=unknown)
+    if isinstance(choice, AllowedTools | CustomChoice) and functions:
+        words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
+        raise Refusal(words, param="tool_choice")
+    offered = [
+        OfferedFunction(name, function.parameters, bool(function.strict), f"tools[{index}].function.parameters")
+        for index, (name, function) in enumerate(functions.items())
+    ]
+    asked = asked_tools(offered, tools, _call_choice(choice), parallel=given.get("parallel_tool_calls", True))
+    return attrs.evolve(asked, unknown=unknown)
+
+
+def _call_choice(choice: Any) -> CallChoice:
+    if isinstance(choice, NamedChoice):
+        return CallChoice(CallMode.REQUIRED, choice.function.name)
+    return CallChoice(CallMode(choice)) if isinstance(choice, str) else CallChoice(CallMode.REQUIRED)
 
 
 def _functions(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, FunctionSpec], tuple[str, ...]]:
@@ -135,18 +131,6 @@ def _functions(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, FunctionSp
     return functions, tuple(unknown)
 
 
-def _enforced(functions: Mapping[str, FunctionSpec], named: str | None) -> dict[str, PlacedSchema]:
-    """Return the enforced schema of each tool that can be called."""
-    places = {name: f"tools[{index}].function.parameters" for index, name in enumerate(functions)}
-    return {
-        name: PlacedSchema(
-            places[name], arguments_schema(function.parameters, places[name], strict=bool(function.strict))
-        )
-        for name, function in functions.items()
-        if named in (None, name)
-    }
-
-
 def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
     try:
         tool: Tool = msgspec.convert(members, Tool)
@@ -156,21 +140,3 @@ def _convert_tool(members: Mapping[str, Any], index: int) -> Tool:
         takes = f"a function whose name matches {NAME_PATTERN}"
         raise ClientError(f"{place} is wrong: {words[:1].lower()}{words[1:]}; send {takes}", param="tools") from None
     return tool
-
-
-def _check_choice(choice: Any, functions: Mapping[str, FunctionSpec]) -> None:
-    if choice in ("none", "auto"):
-        return
-    if isinstance(choice, NamedChoice) and choice.function.name not in functions:
-        raise ClientError(
-            f"tool_choice names {choice.function.name[:64]!r}, which is not in tools; send one of them",
-            param="tool_choice",
-        )
-    if not functions:
-        raise ClientError(
-            "tool_choice asks for a call, but there are no tools; send some, or leave tool_choice out",
-            param="tool_choice",
-        )
-    if isinstance(choice, AllowedTools | CustomChoice):
-        words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
-        raise Refusal(words, param="tool_choice")

@@ -14,15 +14,15 @@ from collections.abc import Sequence
 
 from tlserve.errors import ClientError
 
-MAX_STOPS = 4
+MAX_STOPS = 64
 MAX_STOP_CHARS = 4096
 
 
 class StopStrings:
-    """Finds the first of at most four strings; the time is linear in the text, however it is cut.
+    """Finds the first of a few strings; the time is linear in the text, however it is cut.
 
-    `stopped` says that a stop string was found; all later text is dropped. `held` is the number of characters that were fed and
-    not released; after a match it includes the dropped characters.
+    `stopped` says that a stop string was found, and `found` is that string; all later text is dropped. `held` is the number of
+    characters that were fed and not released; after a match it includes the dropped characters.
     """
 
     def __init__(self, stops: Sequence[str] = (), *, include: bool = False) -> None:
@@ -30,6 +30,7 @@ class StopStrings:
         _check(stops)
         self._include = include
         self.stopped = False
+        self.found = ""
         self.held = 0
         self._automaton = _Automaton(stops) if stops else None
         self._waiting = ""
@@ -49,7 +50,9 @@ class StopStrings:
         end, self._state, match_chars = self._automaton.walk(self._state, text, stopping)
         if match_chars:
             self.stopped = True
-            return self._release(waiting, len(self._waiting) + end - (0 if self._include else match_chars))
+            stop_end = len(self._waiting) + end
+            self.found = waiting[stop_end - match_chars : stop_end]
+            return self._release(waiting, stop_end - (0 if self._include else match_chars))
         return self._release(waiting, len(waiting) - self._automaton.depth[self._state])
 
     def finish(self) -> str:

@@ -33,7 +33,8 @@ class AnswerCall:
 class Delta:
     """What one step adds to an answer.
 
-    The last delta has `finish`, and `called` if the answer ends in calls that the model chose.
+    The last delta has `finish`, the stop string that ended the answer, if one did, and `called` if the answer ends in calls that
+    the model chose.
     """
 
     content: str = ""
@@ -41,6 +42,7 @@ class Delta:
     calls: tuple[CallDelta, ...] = ()
     logprobs: tuple[LogprobEntry, ...] = ()
     finish: Finish | None = None
+    stop_string: str = ""
     called: bool = False
 
 

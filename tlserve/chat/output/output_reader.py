@@ -140,6 +140,7 @@ class OutputReader:
             calls=calls,
             logprobs=logprobs,
             finish=finish,
+            stop_string=self._stops.found,
             called=finish is Finish.STOP and self._calls.closed > 0 and not self._was_named,
         )
 

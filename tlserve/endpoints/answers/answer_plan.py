@@ -242,6 +242,10 @@ class StartedAnswer:
             reasoning=sum(usage.reasoning for usage in usages),
         )
 
+    def prompt_usage(self) -> Usage:
+        """Return the cost of the prompts alone."""
+        return attrs.evolve(self.usage(), completion=0, reasoning=0)
+
     def prompt_extras(self, index: int) -> Extras:
         """Return the ids and log-probabilities of the prompt of choice `index`, as far as they were requested."""
         options = self.task.options

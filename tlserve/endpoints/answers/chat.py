@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tlserve.api.chat_request import ChatRequest, refuse_ignored
+from tlserve.api.chat_request import BodyRules, ChatRequest, refuse_ignored
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.messages import conversation_of
 from tlserve.chat.prompt import Prompt, Rendering, encode_chat
-from tlserve.chat.served_model import Served
+from tlserve.chat.served_model import Served, check_generates
 from tlserve.chat.thinking import template_variables, unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
@@ -20,7 +20,8 @@ from tlserve.endpoints.answers.budget import check_length
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
-from tlserve.endpoints.request_body import IncomingGeneration
+from tlserve.endpoints.request_body import IncomingGeneration, read_incoming
+from tlserve.http.messages import HttpFault
 
 
 async def answer_chat(
@@ -91,3 +92,30 @@ def encode_prompt(
     return encode_chat(
         served.template, served.tokenizer, request.messages, rendering, check_characters=check_characters
     )
+
+
+async def count_chat_tokens(
+    api: ApiContext, exchange: ApiExchange, parse: Callable[[bytes, BodyRules], ChatRequest]
+) -> int:
+    """Return the number of tokens in the prompt of a chat body."""
+    incoming = await read_incoming(api, exchange, parse)
+    served, request = incoming.served, incoming.request
+    check_generates(served)
+    exchange.ignored = ignored_names(served, request)
+    limit = tokenize_limit(api)
+    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, limit))
+    exchange.figures.prompt_tokens = len(prompt.ids)
+    return len(prompt.ids)
+
+
+def tokenize_limit(api: ApiContext) -> Callable[[int], None]:
+    """Return the check of a text's length: no context bounds it, and encoding takes 150 times its memory."""
+    most = api.settings.max_tokenize_characters
+
+    def check(characters: int) -> None:
+        if characters > most:
+            raise HttpFault(
+                413, f"the text has {characters} characters, and the limit is {most} (max_tokenize_characters)"
+            )
+
+    return check

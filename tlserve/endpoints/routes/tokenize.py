@@ -14,13 +14,12 @@ from collections.abc import Callable, Sequence
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.budget import check_ids
-from tlserve.endpoints.answers.chat import encode_prompt, ignored_names
+from tlserve.endpoints.answers.chat import count_chat_tokens, encode_prompt, ignored_names, tokenize_limit
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
 from tlserve.endpoints.request_body import read_incoming
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
-from tlserve.http.messages import HttpFault
 from tlserve.openai.documents import detokenize_document, input_tokens_document, tokenize_document
 from tlserve.openai.requests import (
     DetokenizeRequest,
@@ -37,7 +36,7 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_incoming(api, exchange, parse_tokenize)
     served, request = incoming.served, incoming.request
-    limit = _limit(api)
+    limit = tokenize_limit(api)
     limit(len(request.text))
     if request.chat is not None:
         check_generates(served)
@@ -45,19 +44,6 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     document = await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials, limit))
     exchange.hold_bytes(len(document))
     await exchange.send(document)
-
-
-def _limit(api: ApiContext) -> Callable[[int], None]:
-    """Return the check of a text's length: no context bounds it, and encoding takes 150 times its memory."""
-    most = api.settings.max_tokenize_characters
-
-    def check(characters: int) -> None:
-        if characters > most:
-            raise HttpFault(
-                413, f"the text has {characters} characters, and the limit is {most} (max_tokenize_characters)"
-            )
-
-    return check
 
 
 def _tokenize(served: Served, request: TokenizeRequest, specials: bool, limit: Callable[[int], None]) -> bytes:
@@ -107,10 +93,4 @@ def _detokenize(served: Served, request: DetokenizeRequest, names: Sequence[str]
 
 async def count_input_tokens(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the number of tokens in the prompt of a chat body."""
-    incoming = await read_incoming(api, exchange, parse_chat)
-    served, request = incoming.served, incoming.request
-    check_generates(served)
-    exchange.ignored = ignored_names(served, request)
-    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, _limit(api)))
-    exchange.figures.prompt_tokens = len(prompt.ids)
-    await exchange.send(input_tokens_document(len(prompt.ids)))
+    await exchange.send(input_tokens_document(await count_chat_tokens(api, exchange, parse_chat)))

@@ -1,0 +1,1 @@
+"""The Messages API as data: bodies parsed once, messages, events and errors rendered."""
