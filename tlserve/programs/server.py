@@ -48,7 +48,7 @@ from tlserve.model.load import LoadedModel
 from tlserve.programs.banner import start_event
 from tlserve.programs.descriptors import HEALTH_CONNECTIONS, possible_connections, raise_descriptor_limit
 from tlserve.programs.entrance import Entrance, open_entrance
-from tlserve.programs.hosted_model import HostedBackend, MakeModels, wait_forever
+from tlserve.programs.hosted_model import HostedBackend, HostedModel, MakeModels, wait_forever
 from tlserve.programs.http_node import make_node, with_node_routes
 from tlserve.programs.server_end import ServerEnd
 from tlserve.programs.server_objects import Assembled, assemble, health_handler, reloadings
@@ -140,8 +140,8 @@ class _ServerLife:
             if entrance.predecessor is None:  # else that process answers until this one is ready
                 await nursery.start(self._run_health)
             await nursery.start(watch_files, reloadings(self._settings, entrance.door, entrance.certificate))
-            make = await self._load_unless_stopped(load)
-            code = 0 if make is None else await self._serve(make, nursery, task_status)
+            models = await self._load_unless_stopped(load)
+            code = 0 if models is None else await self._serve(models, nursery, task_status)
             nursery.cancel_scope.cancel()
         return code
 
@@ -162,21 +162,26 @@ class _ServerLife:
         )
         return Server(limits, handler, make_fault_renderer(new_request_id))
 
-    async def _load_unless_stopped(self, load: Callable[[], MakeModels]) -> MakeModels | None:
-        """Load the models in a thread; return None if the server was stopped meanwhile."""
+    async def _load_unless_stopped(self, load: Callable[[], MakeModels]) -> tuple[HostedModel, ...] | None:
+        """Load the models in a thread and make them here; return None if the server was stopped meanwhile.
+
+        What was only needed to make them, such as the lists of a tokenizer's file, is released with this call.
+        """
         make: MakeModels | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
             make = await trio.to_thread.run_sync(load, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
-        return make
+        return None if make is None else make()
 
     async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
         await self.drain.wait_asked()
         scope.cancel()
 
-    async def _serve(self, make: MakeModels, nursery: trio.Nursery, task_status: trio.TaskStatus[Running]) -> int:
-        assembled = assemble(self._settings, make(), self._entrance.door, self._entrance.tracer, self._entrance.pages)
+    async def _serve(
+        self, models: tuple[HostedModel, ...], nursery: trio.Nursery, task_status: trio.TaskStatus[Running]
+    ) -> int:
+        assembled = assemble(self._settings, models, self._entrance.door, self._entrance.tracer, self._entrance.pages)
         running = self._running(assembled)
         node = make_node(self._settings, running.api_addresses[0], assembled.backend)
         if node is not None:
