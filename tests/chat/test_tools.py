@@ -12,8 +12,8 @@ from tests.chat.test_prompt import EVIL, TINY, USER_TEXT, controls, read, user
 from tests.kit.model.tiny_tokenizers import gpt2_metadata, prefixed
 from tests.kit.source_tree import GOLDEN
 from tlserve.chat.dialect import USUAL_FORM, Opening
-from tlserve.chat.dialects.deepseek_r1 import DEEPSEEK_R1
 from tlserve.chat.dialects.mistral import MISTRAL, short_id
+from tlserve.chat.dialects.named_calls import DEEPSEEK_R1
 from tlserve.chat.messages import Role, Turn, TurnCall
 from tlserve.chat.prompt import Rendering, encode_chat
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template

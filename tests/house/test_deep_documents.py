@@ -37,7 +37,12 @@ def reads(text: str) -> bool:
 
 
 # A value whose depth was bounded before it is read.
-BOUNDED = {"tlserve/openai/messages.py", "tlserve/api/fields.py", "tlserve/chat/output/python_call.py"}
+BOUNDED = {
+    "tlserve/openai/messages.py",
+    "tlserve/api/fields.py",
+    "tlserve/chat/regions/python_call.py",
+    "tlserve/chat/dialects/probe.py",
+}
 
 
 def test_a_document_nested_too_deeply_is_refused_like_any_wrong_one() -> None:

@@ -24,7 +24,7 @@ from tlserve.chat.grammars.lark import slashed
 from tlserve.chat.grammars.patterns import as_rust, is_beyond
 from tlserve.chat.grammars.user_lark import checked_lark
 from tlserve.chat.output.json_scan import ValueScanner, is_json
-from tlserve.chat.output.python_call import NotPython, parse_call
+from tlserve.chat.regions.python_call import NotPython, parse_call
 from tlserve.config.tables.network import HttpSettings
 from tlserve.errors import TlserveError
 from tlserve.http.limits import empty_lines_length, find_head

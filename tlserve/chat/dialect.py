@@ -7,6 +7,8 @@ dialects are in `tlserve.chat.dialects`, one module each. Knows nothing of token
 from __future__ import annotations
 
 import enum
+import functools
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -90,7 +92,7 @@ class Opening:
     def is_inside(self, begin: str, end: str) -> bool:
         """Say whether it leaves the tag `begin` open. A client's text before the answer opens nothing."""
         if self.begun is None:
-            return self.template.rstrip().endswith(begin)
+            return self.template.rstrip().endswith(begin.rstrip())
         return self.begun.rfind(begin) > self.begun.rfind(end)
 
 
@@ -130,28 +132,81 @@ class Tags:
     end: str
 
 
+_MARK = re.compile(r"<[^<>\s]{1,64}>|\[/?[A-Z_]{2,32}\]|\]<\]minimax\[>\[")
+
+
+@functools.lru_cache(maxsize=1024)
+def marks_in(text: str) -> tuple[str, ...]:
+    """Return the parts of a text of markup that may be control tokens."""
+    return tuple(dict.fromkeys(_MARK.findall(text)))
+
+
 class Slot(enum.Enum):
-    """A variable part of a call form."""
+    """A variable part of a call form: the name, the arguments, an id, or the call's number in the answer."""
 
     NAME = "name"
     ARGUMENTS = "arguments"
+    ID = "id"
+    NUMBER = "number"
+
+
+class Notation(enum.Enum):
+    """How arguments are written that are not one JSON object: each between tags, as in Python, or as in Gemma's braces."""
+
+    TAGS = "tags"
+    PYTHON = "python"
+    BRACES = "braces"
+
+
+@attrs.frozen(kw_only=True)
+class ArgumentMarks:
+    """The texts around each argument: `key_begin`, the key, `key_end`, the value, `value_end`; `between` two arguments.
+
+    `json_key_end` takes the place of `key_end` before a value that is not a text, if it differs. `{key}` in `value_end` is the
+    key. `text_begin` and `text_end` are around a value that is a text. The blanks of these texts are optional.
+    """
+
+    notation: Notation = Notation.TAGS
+    key_begin: str = ""
+    key_end: str
+    json_key_end: str = ""
+    value_end: str = ""
+    between: str = ""
+    text_begin: str = ""
+    text_end: str = ""
 
 
 @attrs.frozen(kw_only=True)
 class CallForm:
-    """How a family writes calls, so that they can be forced; its reader reads the same form.
+    """How a family writes calls: the record from which calls are read and forced.
 
-    Each field is a row of parts: slots, and texts; a text is one token if the vocabulary has it as a special token.
-    `before` comes before the first call, `between` comes between two calls, `after` comes after the last. `bare`: calls have no
-    marker, and only these characters at the beginning of an answer can open them. `as_tags`: the arguments are tags, not JSON.
+    `before`, `call`, `between` and `after` are rows of parts, slots and texts: `before` comes before the first call, `between`
+    between two calls, `after` after the last. A special token inside a text is that token, not its letters. `begin` is the text
+    by which the calls are found, and `end` the text that closes them; both are in the rows. `dropped` are further texts around
+    calls that mean nothing by themselves. `bare`: calls have no marker, and only these characters at the beginning of an answer
+    can open them. `arguments`: None if they are one JSON object.
     """
 
     call: tuple[str | Slot, ...]
     before: tuple[str, ...] = ()
     between: tuple[str, ...] = ()
     after: tuple[str, ...] = ()
+    begin: str = ""
+    end: str = ""
+    dropped: tuple[str, ...] = ()
     bare: str = ""
-    as_tags: bool = False
+    arguments: ArgumentMarks | None = None
+
+    @property
+    def head(self) -> tuple[str | Slot, ...]:
+        """Return the parts up to the arguments."""
+        parts = self.before + self.call
+        return parts[: parts.index(Slot.ARGUMENTS)]
+
+    @property
+    def tail(self) -> tuple[str | Slot, ...]:
+        """Return the parts of a call that follow its arguments."""
+        return self.call[self.call.index(Slot.ARGUMENTS) + 1 :]
 
 
 def _same(call_id: str) -> str:
@@ -188,6 +243,10 @@ class Dialect(Protocol):
     @property
     def reasoning(self) -> Tags | None:
         """Return the tags around the reasoning, or None if there is no reasoning."""
+
+    @property
+    def content(self) -> Tags | None:
+        """Return the tags around the content, or None if there are none."""
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Say whether a model with this template and these special tokens uses this dialect."""

@@ -25,7 +25,36 @@ ACTIVATIONS = ("int12", "int8", "f32")
 KERNELS = ("auto", "native", "reference", "amx", "avx512vnni", "avxvnni", "avx2", "neondot", "neon")
 """What computes. The last ones are native kernels of one instruction set; their names are those of `tlserve.kernels.native`."""
 
-DIALECT_NAMES = ("smollm3", "qwen3_coder", "qwen3", "deepseek_r1", "hermes", "mistral", "llama3", "plain")
+DIALECT_NAMES = (
+    "smollm3",
+    "qwen3_coder",
+    "glm4",
+    "granite4",
+    "qwen3",
+    "deepseek_v3_1",
+    "deepseek_r1",
+    "hermes",
+    "seed_oss",
+    "minimax_m2",
+    "minimax_m3",
+    "deepseek_v4",
+    "deepseek_v3_2",
+    "gemma4",
+    "lfm2",
+    "kimi_k2",
+    "solar_open",
+    "functionary_v3_1",
+    "granite3",
+    "apriel",
+    "nemotron_v2",
+    "apertus",
+    "command_r7b",
+    "command_r",
+    "magistral",
+    "mistral",
+    "llama3",
+    "plain",
+)
 """The dialects of `tlserve.chat.dialects.registry`, which this package cannot import."""
 
 

@@ -6,6 +6,7 @@ this process (`tlserve.programs.local_models`) or from the nodes of a fleet (`tl
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import Protocol
 import attrs
 import trio
 
-from tlserve.chat.dialects.registry import dialect_for
+from tlserve.chat.dialects.registry import FoundDialect, find_dialect
 from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.paths import find_model
@@ -24,6 +25,8 @@ from tlserve.generation import Backend, SamplingParams
 from tlserve.model.load import ModelFront, builtin_model_path
 from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
+
+log = logging.getLogger("tlserve")
 
 
 class HostedBackend(Backend, Protocol):
@@ -88,6 +91,9 @@ def make_served(
     """Return the model as endpoints serve it over `backend`; `tokenizer` if it has been built already."""
     tokenizer = tokenizer or build_tokenizer(front.metadata)
     template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
+    found = find_dialect(template, tokenizer.special_tokens, settings.dialect)
+    if front.generates:
+        _log_front(backend.info().model_id, found, has_template=front.chat_template is not None)
     return Served(
         model_id=backend.info().model_id,
         aliases=settings.model_aliases,
@@ -96,12 +102,22 @@ def make_served(
         tokenizer=tokenizer,
         eos_ids=front.eos_ids,
         template=template,
-        dialect=dialect_for(template.source, tokenizer.special_tokens, settings.dialect),
+        dialect=found.dialect,
         reasoning_names=(*REASONING_NAMES, *(("reasoning",) if settings.reasoning_alias else ())),
         generates=front.generates,
         min_dimensions=settings.embedding_min_dimensions or None,
         default_sampling=default_sampling(settings.sampling, front.default_sampling),
     )
+
+
+def _log_front(model_id: str, found: FoundDialect, *, has_template: bool) -> None:
+    """Log the dialect, and what was taken because the model's files do not say it."""
+    level = logging.INFO if found.is_known else logging.WARNING
+    log.log(level, "%s: dialect %s: %s", model_id, found.dialect.name, found.how)
+    if not has_template:
+        log.warning(
+            "%s: the model's files have no chat template; each turn is written after its role, as <|role|>", model_id
+        )
 
 
 def default_sampling(operator: SamplingSettings, makers: SamplingParams) -> SamplingParams:

@@ -21,8 +21,8 @@ from tlserve.chat.dialect import (
     Piece,
     ToolUse,
 )
-from tlserve.chat.dialects.deepseek_r1 import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
 from tlserve.chat.dialects.mistral import short_id
+from tlserve.chat.dialects.named_calls import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
 from tlserve.chat.dialects.registry import BY_NAME, DIALECTS, dialect_for
 from tlserve.config.settings import DIALECT_NAMES
 
@@ -551,7 +551,7 @@ def test_ids_for_mistral_are_nine_letters_and_digits_and_always_the_same(text):
 @pytest.mark.spec("CHAT-31")
 def test_a_reader_knows_which_spellings_steer_it():
     markers = partial(lambda name, tools: BY_NAME[name].open_reader(Opening(), tools).markers)
-    assert markers("qwen3", TOOLS) == {"<think>", "</think>", "<tool_call>"}
+    assert markers("qwen3", TOOLS) == {"<think>", "</think>", "<tool_call>", "</tool_call>"}
     assert markers("qwen3", None) == {"<think>", "</think>"}
     assert markers("mistral", TOOLS) == {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}
     assert markers("mistral", None) == markers("plain", None) == set()

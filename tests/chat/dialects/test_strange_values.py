@@ -8,7 +8,7 @@ import pytest
 from tests.chat.dialects.test_dialects import Read, run
 from tests.kit.http.feeding import assert_same_at_every_split
 from tlserve.chat.dialect import ToolUse
-from tlserve.chat.dialects.deepseek_r1 import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
+from tlserve.chat.dialects.named_calls import ALL_BEGIN, ALL_END, BEGIN, END, SEPARATOR
 from tlserve.chat.output.json_scan import ValueScanner, as_json, is_json
 
 KINDS = ("", "string", "integer", "number", "boolean", "object", "array")

@@ -9,12 +9,14 @@ import pytest
 
 from tests.kit.chat.constrained_walks import allowed, compiled, spell, stops_of, take_text, walk, walk_tokenizer
 from tlserve.chat.dialect import FROM_NOTHING, Opening, PlacedSchema, ToolUse
-from tlserve.chat.dialects import deepseek_r1
+from tlserve.chat.dialects import named_calls
+from tlserve.chat.dialects.described import DescribedDialect
 from tlserve.chat.dialects.registry import BY_NAME, DIALECTS
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.grammars.formats import choice_format
 from tlserve.chat.output.deltas import fold
 from tlserve.chat.output.output_reader import OutputReader
+from tlserve.chat.regions.form_regions import spellings_of
 from tlserve.errors import ClientError
 from tlserve.generation import Finish, TokenEvent
 
@@ -37,11 +39,11 @@ TOOLS = ToolUse(
 REQUIRED = attrs.evolve(TOOLS, required=True)
 TAGS = ("<think>", "</think>", "<tool_call>", "</tool_call>")
 DEEPSEEK = (
-    deepseek_r1.ALL_BEGIN,
-    deepseek_r1.ALL_END,
-    deepseek_r1.BEGIN,
-    deepseek_r1.END,
-    deepseek_r1.SEPARATOR,
+    named_calls.ALL_BEGIN,
+    named_calls.ALL_END,
+    named_calls.BEGIN,
+    named_calls.END,
+    named_calls.SEPARATOR,
 )
 
 VOCABULARIES = [
@@ -60,6 +62,10 @@ VOCABULARIES = [
     ("deepseek_r1", ()),
     ("deepseek_r1", DEEPSEEK + TAGS),
 ]
+KNOWN = {name for name, _ in VOCABULARIES}
+for dialect in DIALECTS:
+    if isinstance(dialect, DescribedDialect) and dialect.name not in KNOWN:
+        VOCABULARIES += [(dialect.name, ()), (dialect.name, tuple(sorted(spellings_of(dialect.calls))))]
 EVERY = pytest.mark.parametrize(
     ("name", "special"), VOCABULARIES, ids=[f"{name}-{len(special)}" for name, special in VOCABULARIES]
 )
@@ -129,10 +135,9 @@ def test_several_calls_are_possible_where_they_are_allowed(name, special) -> Non
     assert REQUIRED.enforced is not None
     grammar = grammar_of(name, tokenizer, attrs.evolve(REQUIRED, enforced={"now": REQUIRED.enforced["now"]}))
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
-    one = "".join(
-        part if isinstance(part, str) else {"name": "now", "arguments": "{}"}[part.value] for part in form.call
-    )
-    if form.as_tags:
+    slots = {"name": "now", "arguments": "{}", "id": "abcdefghi", "number": "0"}
+    one = "".join(part if isinstance(part, str) else slots[part.value] for part in form.call)
+    if form.arguments is not None:
         one = one.replace("{}", "")
     before, between, after = ("".join(parts) for parts in (form.before, form.between, form.after))
     constraint = grammar.start()
@@ -164,6 +169,11 @@ def test_free_text_needs_no_call(name, special) -> None:
     assert stops_of(tokenizer) <= set(allowed(constraint))
 
 
+def begin_of_content(name) -> str:
+    tags = BY_NAME[name].content
+    return "" if tags is None else tags.begin
+
+
 @pytest.mark.spec("CHAT-50")
 @pytest.mark.parametrize("name", [dialect.name for dialect in DIALECTS if dialect.reasoning is not None])
 @pytest.mark.parametrize("special", [(), TAGS])
@@ -172,13 +182,13 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
     assert tags is not None
     for opening, begin in ((Opening(template=f"{tags.begin}\n"), ""), (FROM_NOTHING, tags.begin)):
         constraint = grammar_of(name, tokenizer, None, opening, choice_format(["yes", "no"], "choice")).start()
-        text = f"{begin}Maybe {{no}}, or <b>yes</b>?{tags.end}\n\n"
+        text = f"{begin}Maybe {{no}}, or <b>yes</b>?{tags.end}\n\n{begin_of_content(name)}"
         assert take_text(constraint, tokenizer, text)
         (stop,) = stops_of(tokenizer)
         going = {spell(tokenizer, [token]) for token in set(allowed(constraint))}
         assert going == {b"y", b"n"}
         assert take_text(constraint, tokenizer, "no")
-        assert set(allowed(constraint)) == {stop}
+        assert set(allowed(constraint)) == {stop} or begin_of_content(name)
         answer = read(name, tokenizer, tokenizer.encode_with_specials(text + "no"), None, opening)
         assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
 
@@ -188,7 +198,9 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
 def test_reasoning_can_be_left_out_and_is_not_begun_twice(name) -> None:
     tokenizer = walk_tokenizer()
     wanted = choice_format(["yes", "no"], "choice")
-    assert take_text(grammar_of(name, tokenizer, None, FROM_NOTHING, wanted).start(), tokenizer, "yes")
+    assert take_text(
+        grammar_of(name, tokenizer, None, FROM_NOTHING, wanted).start(), tokenizer, begin_of_content(name) + "yes"
+    )
     going_on = grammar_of(name, tokenizer, None, Opening(begun="I think "), wanted).start()
     assert not take_text(going_on, tokenizer, "<think>")
 

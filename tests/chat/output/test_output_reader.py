@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from tests.kit.http.feeding import assert_same_at_every_split
 from tests.kit.model.tiny_tokenizers import gpt2_metadata, prefixed
 from tlserve.chat.dialect import USUAL_FORM, Channel, ChannelText, ToolUse, TurnForm
+from tlserve.chat.dialects.json_calls import QWEN3
 from tlserve.chat.dialects.mistral import MISTRAL
 from tlserve.chat.dialects.plain import PLAIN
-from tlserve.chat.dialects.qwen3 import QWEN3
 from tlserve.chat.logprob_entries import TokenChoice
 from tlserve.chat.output.call_deltas import new_call_id
 from tlserve.chat.output.deltas import NOTHING, Answer, AnswerCall, Delta, fold

@@ -12,7 +12,7 @@ from openai.types.chat import ChatCompletion
 from tests.kit.http.http_calls import parse_events
 from tests.kit.model.tiny_tokenizers import gpt2_metadata
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
-from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.dialects.json_calls import QWEN3
 from tlserve.chat.messages import Role, Turn, conversation_of
 from tlserve.generation import GenerationRequest, SamplingParams
 from tlserve.text.tokenizer import build_tokenizer

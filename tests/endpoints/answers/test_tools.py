@@ -10,7 +10,7 @@ from openai.lib.streaming.chat import ChatCompletionStreamState
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
-from tlserve.chat.dialects.qwen3 import QWEN3
+from tlserve.chat.dialects.json_calls import QWEN3
 from tlserve.chat.grammars.source import GrammarSource, parse_source
 from tlserve.chat.templates.template import Template
 from tlserve.generation import Grammar

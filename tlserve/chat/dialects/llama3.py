@@ -1,7 +1,8 @@
 """`llama3`: an answer that is only a call: JSON with `parameters`, or a list of calls as Python.
 
-There is no marker, except for a `<|python_tag|>` that may come first. Only the first character of an answer can begin a call, and
-only a call of a tool that was offered; everything else is content. Source: the prompt formats of Llama 3.1 and 3.2.
+There is no marker, except for a `<|python_tag|>` that may come first. So only tools that were offered are called; everything else
+is content. Small models also write text before the object, which then begins a line, or `<function=name>` before the arguments.
+Source: the prompt formats of Llama 3.1 and 3.2.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.output.json_regions import JsonRegion
+from tlserve.chat.dialects.named_calls import FUNCTIONARY_V3_1
 from tlserve.chat.output.markup_reader import MarkupReader
-from tlserve.chat.output.pythonic_region import PythonicRegion
-from tlserve.chat.output.region import EitherRegion, Region
+from tlserve.chat.regions.form_regions import regions_of
+from tlserve.chat.regions.json_regions import JsonRegion
+from tlserve.chat.regions.pythonic_region import PythonicRegion
+from tlserve.chat.regions.region import EitherRegion, Region
 
 TAG = "<|python_tag|>"
 _HEADER = "<|start_header_id|>"
@@ -48,6 +51,10 @@ def _either(tools: ToolUse, begin: str) -> Region:
     return EitherRegion(begin, partial(_choose, tools, begin))
 
 
+def _at_line(tools: ToolUse) -> Region:
+    return JsonRegion("{", "", tools.schemas, tools.schemas.__contains__, begun="{")
+
+
 @attrs.frozen
 class Llama3Dialect:
     """The dialect of the Llama 3 templates."""
@@ -55,6 +62,7 @@ class Llama3Dialect:
     name: str = "llama3"
     form: TurnForm = USUAL_FORM
     reasoning: Tags | None = None
+    content: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Match by the header of a turn, in the template or the vocabulary."""
@@ -70,7 +78,11 @@ class Llama3Dialect:
             return MarkupReader(opening=opening, regions={})
         return MarkupReader(
             opening=opening,
-            regions={TAG: partial(_either, tools, TAG)},
+            regions={
+                TAG: partial(_either, tools, TAG),
+                **regions_of(FUNCTIONARY_V3_1.calls, tools, offered_only=True),
+            },
+            at_lines={"{": partial(_at_line, tools)},
             bare=dict.fromkeys(_CALLS.bare, partial(_either, tools, "")),
             tools=tools,
         )

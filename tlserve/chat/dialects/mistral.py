@@ -25,9 +25,9 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.output.json_regions import JsonRegion, NamedRegion
 from tlserve.chat.output.markup_reader import MarkupReader, OpenRegion
-from tlserve.chat.output.region import EitherRegion, Region
+from tlserve.chat.regions.json_regions import JsonRegion, NamedRegion
+from tlserve.chat.regions.region import EitherRegion, Region
 
 BEGIN = "[TOOL_CALLS]"
 _ARGUMENTS, _CALL_ID = "[ARGS]", "[CALL_ID]"
@@ -71,9 +71,14 @@ class MistralDialect:
     name: str = "mistral"
     form: TurnForm = _FORM
     reasoning: Tags | None = None
+    content: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Match by the template, or by the token."""
+        if self.reasoning is not None and not {self.reasoning.begin, self.reasoning.end} <= {
+            tag for tag in ("[THINK]", "[/THINK]") if tag in template_source
+        }:
+            return False
         return BEGIN in template_source or (BEGIN in special_tokens and "[INST]" in template_source)
 
     def call_form(self, special_tokens: Mapping[str, int]) -> CallForm:
@@ -82,21 +87,16 @@ class MistralDialect:
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for content and calls."""
-        return _MistralReader(opening=opening, regions=_regions(tools), tools=tools)
+        inside = frozenset({_ARGUMENTS, _CALL_ID} if tools is not None else ())
+        return MarkupReader(
+            reasoning=self.reasoning, opening=opening, regions=_regions(tools), inside=inside, tools=tools
+        )
 
 
 def _regions(tools: ToolUse | None) -> Mapping[str, OpenRegion]:
     return {} if tools is None else {BEGIN: partial(EitherRegion, BEGIN, partial(_choose, tools))}
 
 
-class _MistralReader(MarkupReader):
-    """A reader that also gets the spelling of the tokens inside a call."""
-
-    @property
-    def markers(self) -> frozenset[str]:
-        """Return every spelling that steers the reader."""
-        inside = {_ARGUMENTS, _CALL_ID} if self._regions else ()
-        return super().markers.union(inside)
-
-
 MISTRAL: Dialect = MistralDialect()
+MAGISTRAL: Dialect = MistralDialect(name="magistral", reasoning=Tags("[THINK]", "[/THINK]"))
+"""Reasoning between `[THINK]` and `[/THINK]`, then as `mistral`."""

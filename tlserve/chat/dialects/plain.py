@@ -24,7 +24,7 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.dialects.hermes import HERMES, HERMES_CALLS
+from tlserve.chat.dialects.json_calls import HERMES, HERMES_CALLS
 
 
 class PlainReader:
@@ -50,6 +50,7 @@ class PlainDialect:
     name: str = "plain"
     form: TurnForm = USUAL_FORM
     reasoning: Tags | None = None
+    content: Tags | None = None
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:  # noqa: ARG002
         """Match every model."""

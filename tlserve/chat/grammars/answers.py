@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from tlserve.chat.dialect import Dialect, Opening, Tags, ToolUse
 from tlserve.chat.grammars.call_rules import CallGrammar, CallRules
 from tlserve.chat.grammars.formats import AnswerFormat
-from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
+from tlserve.chat.grammars.lark import ANY_TEXT, quoted, spelled_row
 from tlserve.chat.grammars.source import GrammarSource
 from tlserve.generation import Grammar
 
@@ -34,7 +34,8 @@ def answer_grammar(
     if answer_format is None and calls is None:
         return None
     form, calls = answer_format or _ANY_CONTENT, calls or CallRules(lines=(), schemas={})
-    content = (f"content: {form.rule}",) if form.rule and not (tools is not None and tools.required) else ()
+    is_free = form.rule and not (tools is not None and tools.required)
+    content = (f"content: {_around(form.rule, dialect.content, special_tokens)}",) if is_free else ()
     body = "(calls | content)" if calls.lines and content else "calls" if calls.lines else "content"
     start, reasoning = _reasoning(dialect.reasoning, opening, special_tokens)
     return GrammarSource(
@@ -59,10 +60,10 @@ def _reasoning(tags: Tags | None, opening: Opening, special_tokens: Mapping[str,
     """Return the start of an answer, and its rules. A token ends the reasoning, or the token's spelling in text."""
     if tags is None:
         return "", ()
-    begin, end = (special_tokens.get(tag) for tag in (tags.begin, tags.end))
+    begin, end = (spelled_row(tag.strip(), special_tokens) for tag in (tags.begin, tags.end))
     lines = (
-        "reasoning: (thought" + ("" if end is None else f" | THOUGHT {token_reference(end)}") + ") GAP",
-        f"thought[lazy]: THOUGHT {quoted(tags.end)}",
+        "reasoning: (thought" + (f" | THOUGHT {end}" if end.startswith("<[") else "") + ") GAP",
+        f"thought[lazy]: THOUGHT {quoted(tags.end.strip())}",
         f"THOUGHT: {ANY_TEXT}",
         r"GAP: /\n{0,2}/",
     )
@@ -70,5 +71,13 @@ def _reasoning(tags: Tags | None, opening: Opening, special_tokens: Mapping[str,
         return "reasoning", lines
     if opening.begun is not None:
         return "", ()
-    opens = quoted(tags.begin) + ("" if begin is None else f" | {token_reference(begin)}")
+    opens = quoted(tags.begin.strip()) + (f" | {begin}" if "<[" in begin else "")
     return f"(({opens}) reasoning)?", lines
+
+
+def _around(rule: str, tags: Tags | None, special_tokens: Mapping[str, int]) -> str:
+    """Return the rule of the content between the tags around it; the answer can also end without the last one."""
+    if tags is None:
+        return rule
+    begin, end = (spelled_row(tag, special_tokens) for tag in (tags.begin, tags.end))
+    return f"{begin} ({rule})" + (f" ({end})?" if end else "")

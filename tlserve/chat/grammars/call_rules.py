@@ -11,12 +11,15 @@ from typing import Any
 
 import attrs
 
-from tlserve.chat.dialect import CallForm, PlacedSchema, Slot, ToolUse
-from tlserve.chat.grammars.lark import ANY_TEXT, quoted, token_reference
-from tlserve.chat.grammars.tag_arguments import held_in_tags, tag_rules
+from tlserve.chat.dialect import CallForm, PlacedSchema, Slot, ToolUse, marks_in
+from tlserve.chat.grammars.lark import ANY_TEXT, quoted, spelled_row
+from tlserve.chat.grammars.tag_arguments import held_in_marks, marked_rules
 
 MAX_CALLS = 16
 """The most calls in an answer of forced calls; without it a small model might never stop."""
+
+
+_SLOTS = {Slot.ID: "ID: /[A-Za-z0-9]{9}/", Slot.NUMBER: "NUMBER: /[0-9]{1,2}/"}
 
 
 @attrs.frozen(kw_only=True)
@@ -52,7 +55,8 @@ class CallGrammar:
 
     def _among_lines(self) -> list[str]:
         parts: tuple[str | Slot, ...] = self.form.before + self.form.call
-        marker, rest = str(parts[0]), parts[1:]
+        marker, rest = self._marker(str(parts[0])), parts[1:]
+        rest = (str(parts[0])[len(marker) :], *rest)
         opening = f"opening_text | TEXT {self._part(marker)}" if marker in self.special_tokens else "opening_text"
         calls = "first"
         lines = self._call_lines(rest, name="first")
@@ -67,26 +71,37 @@ class CallGrammar:
             *lines,
         ]
 
+    def _marker(self, text: str) -> str:
+        """Return the beginning of `text` by which calls are found: its first mark, or all of it."""
+        marks = [mark for mark in marks_in(text) if text.startswith(mark)]
+        begin = self.form.begin if text.startswith(self.form.begin) else ""
+        return next(iter(marks), begin or text)
+
     def _call_lines(self, parts: tuple[str | Slot, ...], name: str = "call") -> list[str]:
         """Return the rule `name` with an alternative for each tool, and the rules of arguments in tags."""
         tools = list(self._enforced())
-        alternatives = (self._row(parts, tool, number) for number, (tool, _) in enumerate(tools))
-        tags = (
+        alternatives = [self._row(parts, tool, number) for number, (tool, _) in enumerate(tools)]
+        marks = self.form.arguments
+        marked = (
             line
             for number, (_, schema) in enumerate(tools)
-            if self.form.as_tags
-            for line in tag_rules(f"arguments_{number}", schema)
+            if marks is not None
+            for line in marked_rules(f"arguments_{number}", schema, marks, self._text)
         )
-        return [f"{name}: " + " | ".join(alternatives), *tags]
+        return [f"{name}: " + " | ".join(alternatives), *marked]
 
     def _enforced(self) -> Iterator[tuple[str, PlacedSchema]]:
         assert self.tools.enforced is not None
+        marks = self.form.arguments
         for name, placed in self.tools.enforced.items():
-            yield name, held_in_tags(placed, strict=name in self.tools.strict) if self.form.as_tags else placed
+            strict = name in self.tools.strict
+            yield name, placed if marks is None else held_in_marks(placed, marks, strict=strict)
 
     def _rules(self, lines: list[str]) -> CallRules:
-        schemas = {} if self.form.as_tags else dict(self._named_schemas())
-        return CallRules(lines=tuple(lines), schemas=schemas)
+        schemas = {} if self.form.arguments is not None else dict(self._named_schemas())
+        used = {part for part in self.form.call if isinstance(part, Slot)}
+        slots = [line for slot, line in _SLOTS.items() if slot in used]
+        return CallRules(lines=(*lines, *slots), schemas=schemas)
 
     def _named_schemas(self) -> Iterator[tuple[str, PlacedSchema]]:
         for number, (_, schema) in enumerate(self._enforced()):
@@ -99,9 +114,14 @@ class CallGrammar:
         if part is Slot.NAME:
             return quoted(tool)
         if part is Slot.ARGUMENTS:
-            return ("" if self.form.as_tags else "@") + f"arguments_{number}"
-        token = self.special_tokens.get(part)
-        return quoted(part) if token is None else token_reference(token)
+            return ("@" if self.form.arguments is None else "") + f"arguments_{number}"
+        if isinstance(part, Slot):
+            return part.name
+        return self._text(part)
+
+    def _text(self, text: str) -> str:
+        """Return the row that spells `text`: its control tokens, and the texts between them."""
+        return spelled_row(text, self.special_tokens)
 
 
 def _in_class(characters: str) -> str:

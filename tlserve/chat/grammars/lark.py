@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
+
+from tlserve.chat.dialect import marks_in
 
 ANY_TEXT = r"/(?s:.*)/"
 """A terminal that matches any text."""
@@ -24,6 +27,17 @@ def slashed(pattern: str) -> str:
 
 
 _ESCAPES = {"/": r"\/", "\n": r"\n", "\r": r"\r", "\\\n": r"\n"}
+
+
+def spelled_row(text: str, special_tokens: Mapping[str, int]) -> str:
+    """Return the row that spells a text of markup: its control tokens, and the texts between them."""
+    tokens = [mark for mark in marks_in(text) if mark in special_tokens]
+    if not tokens:
+        return quoted(text) if text else ""
+    pieces = re.split("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")", text)
+    return " ".join(
+        token_reference(special_tokens[piece]) if piece in tokens else quoted(piece) for piece in pieces if piece
+    )
 
 
 def token_reference(token: int) -> str:

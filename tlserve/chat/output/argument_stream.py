@@ -28,6 +28,8 @@ _WHOLE = re.compile(r"(?P<integer>-?(?:0|[1-9][0-9]*))\.0+")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _UNQUOTED = {"integer": _INTEGER, "number": _NUMBER, "boolean": re.compile(r"true|false")}
 _OPENERS = {"object": "{", "array": "["}
+_ANY_TYPES = frozenset({"integer", "number", "boolean", "object", "array", "null"})
+_MAX_UNIONS = 8
 
 
 def declared_type(schema: Schema, name: str) -> str:
@@ -36,6 +38,58 @@ def declared_type(schema: Schema, name: str) -> str:
     member = properties.get(name) if isinstance(properties, Mapping) else None
     kind = member.get("type") if isinstance(member, Mapping) else None
     return kind if isinstance(kind, str) else ""
+
+
+def declared_types(schema: Schema, name: str) -> frozenset[str]:
+    """Return every type that `schema` allows the member `name`; none if it does not say."""
+    properties = schema.get("properties")
+    member = properties.get(name) if isinstance(properties, Mapping) else None
+    return _types(member, depth=0)
+
+
+def _types(schema: object, depth: int) -> frozenset[str]:
+    if not isinstance(schema, Mapping) or depth > _MAX_UNIONS:
+        return frozenset()
+    kind = schema.get("type")
+    if isinstance(kind, str):
+        return frozenset({kind})
+    if isinstance(kind, list):
+        return frozenset(own for own in kind if isinstance(own, str))
+    parts = [own for word in ("anyOf", "oneOf") if isinstance(schema.get(word), list) for own in schema[word]]
+    if parts:
+        return frozenset().union(*(_types(part, depth + 1) for part in parts))
+    values = schema.get("enum", [schema["const"]] if "const" in schema else [])
+    return frozenset(map(_type_of, values)) if isinstance(values, list) else frozenset()
+
+
+def _type_of(value: object) -> str:
+    kinds = {bool: "boolean", int: "integer", float: "number", str: "string", list: "array", type(None): "null"}
+    return kinds.get(type(value), "object")
+
+
+def typed(value: str, schema: Schema, name: str, *, is_text: bool | None = None) -> str:
+    """Return the text `value` of the argument `name` as JSON of a type that `schema` allows, else as a string.
+
+    If the schema allows a string, only null and the types that are listed with it are read. `is_text` is what the model itself
+    says where the schema says nothing.
+    """
+    quoted = json.dumps(value, ensure_ascii=False)
+    kinds = declared_types(schema, name)
+    if not kinds:
+        return quoted if is_text is not False else _as_value(value.strip(), _ANY_TYPES) or quoted
+    if kinds == {"string"}:
+        return quoted
+    if kinds == {"integer"} and (whole := _WHOLE.fullmatch(value.strip())):
+        return whole["integer"]
+    return _as_value(value.strip(), kinds if "string" in kinds else kinds | {"null"}) or quoted
+
+
+def _as_value(text: str, kinds: frozenset[str]) -> str:
+    """Return `text` as JSON of one of `kinds`, or ""."""
+    if text.lower() in ("true", "false", "null", "none"):
+        word = text.lower().replace("none", "null")
+        return word if ("null" if word == "null" else "boolean") in kinds else ""
+    return next((found for kind in sorted(kinds) if (found := unquoted(text, kind))), "")
 
 
 def coerce(value: str, kind: str) -> str:

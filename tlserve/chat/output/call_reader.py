@@ -4,8 +4,9 @@ Owns which members the object may have, in any order, and when a call is opened:
 begun. The text before that is held, so that a text that is not a call can come back whole. Does not know the markup around the
 object.
 
-The members are `name`, and `arguments` or `parameters`: an object, or the JSON text of an object, or null. Other members (`id`,
-`type`) are ignored. A call without arguments has the arguments `{}`.
+The members are `name` or `tool_name`, and `arguments` or `parameters`: an object, or the JSON text of an object, or null. Both
+can be inside a member `function`, which can also be the name itself. Other members (`id`, `type`) are ignored. A call without
+arguments has the arguments `{}`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from tlserve.chat.dialect import CallArguments, CallClosed, CallOpened, Piece
 from tlserve.chat.output.argument_stream import ArgumentStream
 from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, as_json
 
+_NAMES = ("name", "tool_name", "function")
 _ARGUMENTS = ("arguments", "parameters")
 Schemas = Mapping[str, Mapping[str, Any]]
 
@@ -40,14 +42,17 @@ class _NotACall(Exception):
 class CallReader:
     """Reads one call: `opened` once its first piece was returned, `complete` after its last brace, `failed` if it is not a call.
 
-    `accepts` says which names are taken; an object with another name is not a call.
+    `accepts` says which names are taken; an object with another name is not a call. `by_member`: the object's only member has the
+    tool's name, and its value is the arguments.
     """
 
-    def __init__(self, schemas: Schemas, accepts: Callable[[str], bool] = bool) -> None:
+    def __init__(self, schemas: Schemas, accepts: Callable[[str], bool] = bool, *, by_member: bool = False) -> None:
         self.opened = False
         self.failed = False
         self._schemas = schemas
         self._accepts = accepts
+        self._by_member = by_member
+        self._may_nest = True
         self._object = ObjectReader()
         self._key = ""
         self._value = ""
@@ -85,11 +90,18 @@ class CallReader:
     def _take(self, part: ObjectPart) -> Sequence[Piece]:
         if part.kind is PartKind.KEY:
             self._key, self._value = part.text, ""
+            if self._by_member:
+                self._take_member(part.text)
         elif part.kind is PartKind.VALUE:
             return self._take_value(part.text)
         elif part.kind is PartKind.END:
             return self._end_value()
         return ()
+
+    def _take_member(self, name: str) -> None:
+        if self._name:
+            raise _NotACall
+        self._name, self._key = self._checked_name(name), _ARGUMENTS[0]
 
     def _take_value(self, text: str) -> Sequence[Piece]:
         """Keep a part of a value; the arguments are passed on as soon as the name is known, if they are an object."""
@@ -101,7 +113,9 @@ class CallReader:
 
     def _end_value(self) -> Sequence[Piece]:
         pieces: Sequence[Piece] = ()
-        if self._key == "name" and not self._name:
+        if self._key == "function" and self._value[:1] == "{" and not self._name and self._may_nest:
+            return self._nested(self._value)
+        if self._key in _NAMES and not self._name:
             self._name = self._checked_name(json.loads(self._value) if self._value[:1] == '"' else None)
             pieces = self._pass(self._arguments) if self._arguments else ()
         elif self._key in _ARGUMENTS and not self.opened:
@@ -109,6 +123,16 @@ class CallReader:
             pieces = self._pass(self._arguments) if self._name else ()
         self._has_arguments = self.opened
         return pieces
+
+    def _nested(self, value: str) -> Sequence[Piece]:
+        """Read the call inside the member `function`."""
+        inner = CallReader(self._schemas, self._accepts)
+        inner._may_nest = False
+        pieces, _ = inner.read(value)
+        if not inner.complete or inner.failed:
+            raise _NotACall
+        self._name, self.opened, self._has_arguments = inner._name, True, True
+        return [piece for piece in pieces if not isinstance(piece, CallClosed)]
 
     def _checked_name(self, name: object) -> str:
         if not isinstance(name, str) or not name or not self._accepts(name):

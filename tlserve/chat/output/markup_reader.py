@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, Tags, ToolUse
-from tlserve.chat.output.region import Read, Region
+from tlserve.chat.dialect import CallClosed, CallOpened, Channel, ChannelText, Opening, Piece, Tags, ToolUse, marks_in
+from tlserve.chat.regions.region import Read, Region
 
 _BLANKS = " \t\n\r"
 OpenRegion = Callable[[], Region]
@@ -49,11 +49,36 @@ class TagFinder:
         return next(ends, 0)
 
 
+class LineStarts:
+    """Says of a text that comes in pieces whether its end is the beginning of a line, outside of fenced code."""
+
+    def __init__(self, *, is_empty: bool = True) -> None:
+        self._is_empty = is_empty
+        self._ticks = 0
+        self._is_fenced = False
+
+    def feed(self, text: str) -> None:
+        """Read the next piece."""
+        self._is_empty = self._is_empty and not text.strip()
+        if "`" not in text:
+            self._ticks = 0 if text else self._ticks
+            return
+        for character in text:
+            self._ticks = self._ticks + 1 if character == "`" else 0
+            self._is_fenced ^= self._ticks == len("```")
+
+    def is_start(self, blanks: str) -> bool:
+        """Say whether a line begins after the text and `blanks`."""
+        return not self._is_fenced and (self._is_empty or "\n" in blanks)
+
+
 class MarkupReader:
     """Reads one answer of a dialect that has these parts.
 
-    `regions`: marker -> what opens its region; empty if no calls are read. `bare` opens regions that have no marker: at the first
-    character of the answer, if it is a key of `bare`. `dropped` are markers that mean nothing by themselves.
+    `regions`: marker -> what opens its region; empty if no calls are read. `in_reasoning`: the same inside the reasoning, which a
+    call then ends. `bare` opens regions that have no marker: at the first character of the answer, if it is a key of `bare`; if
+    `at_lines`, also at that character at the beginning of a later line. `dropped` are markers that mean nothing by themselves.
+    `inside`: further spellings that steer the regions.
     """
 
     def __init__(
@@ -62,21 +87,29 @@ class MarkupReader:
         opening: Opening,
         reasoning: Tags | None = None,
         regions: Mapping[str, OpenRegion],
+        in_reasoning: Mapping[str, OpenRegion] | None = None,
         bare: Mapping[str, OpenRegion] | None = None,
+        at_lines: Mapping[str, OpenRegion] | None = None,
         dropped: Iterable[str] = (),
+        inside: frozenset[str] = frozenset(),
         tools: ToolUse | None = None,
     ) -> None:
         self.ended = False
-        self._tags = reasoning
-        self._regions = {**regions, **dict.fromkeys(dropped)}
+        self._tags = None if reasoning is None else Tags(reasoning.begin.strip(), reasoning.end.strip())
+        self._regions = {**regions, **(at_lines or {}), **dict.fromkeys(dropped)}
+        self._at_lines = frozenset(at_lines or ())
+        self._lines = LineStarts(is_empty=opening.begun is None)
+        self._in_reasoning = in_reasoning or {}
         self._bare = bare or {}
+        self._inside = inside
         self._tools = tools or ToolUse()
         self._finder = TagFinder(self._regions)
-        self._end_finder = TagFinder(() if reasoning is None else (reasoning.end,))
+        self._end_finder = TagFinder(() if reasoning is None else (reasoning.end.strip(), *self._in_reasoning))
         self._region: Region | None = None
         self._blanks = ""  # only ever appended to: to look at all of them again would cost more with each token
         self._begun = ""  # what may be the beginning of a tag at the start of the answer
         self._after_call = False
+        self._reasons = False  # whether the region was opened inside the reasoning
         self._trims = reasoning is not None and opening.is_inside(reasoning.begin, reasoning.end)
         begins = self._start if opening.begun is None else self._content
         self._step: Callable[[str], Read] = self._reasoning if self._trims else begins
@@ -85,7 +118,8 @@ class MarkupReader:
     def markers(self) -> frozenset[str]:
         """Return every spelling that steers the reader."""
         tags = () if self._tags is None else (self._tags.begin, self._tags.end)
-        return frozenset({*tags, *self._regions})
+        texts = (*tags, *self._regions)
+        return self._inside.union(texts, *map(marks_in, texts))
 
     @property
     def held(self) -> int:
@@ -101,9 +135,11 @@ class MarkupReader:
         """Return what was held: arguments of an open call, text that is not a call, blanks that end the content."""
         pieces: list[Piece] = []
         while self._region is not None and not self.ended:
-            region, self._region, self._step = self._region, None, self._content
+            region, self._region = self._region, None
+            self._step = self._reasoning if self._reasons else self._content
             gained, rest = region.finish()
             pieces += self._of_region(gained)
+            self._reasons = False
             pieces += self._read(rest)
         return self._shown(pieces + self._held_text())
 
@@ -140,11 +176,17 @@ class MarkupReader:
 
     def _reasoning(self, text: str) -> Read:
         before, tag, rest = self._end_finder.feed(text)
-        before = self._trim(before)
-        body = self._with_blanks(before, before.rstrip("\n"))
-        if tag:
+        pieces = self._reasoning_pieces(before)
+        if tag in self._in_reasoning:
+            self._reasons = True
+            self._open(self._in_reasoning[tag]())
+        elif tag:
             self._blanks, self._step, self._trims = "", self._content, True
-        return _texts(Channel.REASONING, body), rest
+        return pieces, rest
+
+    def _reasoning_pieces(self, text: str) -> list[Piece]:
+        text = self._trim(text)
+        return _texts(Channel.REASONING, self._with_blanks(text, text.rstrip("\n")))
 
     def _with_blanks(self, text: str, body: str) -> str:
         """Return `body`, the beginning of `text`, after the blanks that were held; hold those that follow it."""
@@ -164,7 +206,9 @@ class MarkupReader:
     def _content(self, text: str) -> Read:
         before, tag, rest = self._finder.feed(text)
         pieces = self._content_pieces(before)
-        if tag and (open_region := self._regions[tag]) is not None:
+        if tag in self._at_lines and not self._lines.is_start(self._blanks):
+            pieces += self._content_pieces(tag)
+        elif tag and (open_region := self._regions[tag]) is not None:
             self._open(open_region())
         return pieces, rest
 
@@ -173,6 +217,8 @@ class MarkupReader:
         text = self._trim(text)
         body = self._with_blanks(text, text.rstrip(_BLANKS) if self._regions else text)
         self._after_call = self._after_call and not body
+        if self._at_lines:
+            self._lines.feed(body)
         return _texts(Channel.CONTENT, body)
 
     def _held_text(self) -> list[Piece]:
@@ -190,19 +236,22 @@ class MarkupReader:
     def _in_region(self, text: str) -> Read:
         assert self._region is not None
         gained, rest = self._region.feed(text)
-        if self._region.over:
-            self._region, self._step = None, self._content
-        return self._of_region(gained), rest
+        is_over = self._region.over
+        pieces = self._of_region(gained)
+        if is_over:
+            self._region, self._step = None, self._reasoning if self._reasons else self._content
+            self._reasons = False
+        return pieces, rest
 
     def _of_region(self, gained: list[Piece]) -> list[Piece]:
         """Return the pieces of a region, up to the call that ends the answer; its text is content like any other."""
         pieces: list[Piece] = []
         for piece in gained:
             if isinstance(piece, ChannelText):
-                pieces += self._content_pieces(piece.text)
+                pieces += self._reasoning_pieces(piece.text) if self._reasons else self._content_pieces(piece.text)
                 continue
             if isinstance(piece, CallOpened):
-                self._blanks = ""
+                self._blanks, self._reasons = "", False
             pieces.append(piece)
             if isinstance(piece, CallClosed):
                 self._after_call = True

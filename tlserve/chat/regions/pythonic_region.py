@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 
 from tlserve.chat.dialect import Piece
 from tlserve.chat.output.call_reader import Schemas, call_pieces
-from tlserve.chat.output.python_call import NAME, NotPython, parse_call
-from tlserve.chat.output.region import MAX_HEAD_CHARS, BaseRegion, Read
+from tlserve.chat.regions.python_call import NAME, NotPython, parse_call
+from tlserve.chat.regions.region import MAX_HEAD_CHARS, BaseRegion, Read
 
 _SPACE = " \t\n\r"
 

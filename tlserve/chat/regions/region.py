@@ -1,6 +1,6 @@
 """A region of an answer: the markup of calls, from the marker that begins it to the end of its calls.
 
-Holds what all forms of regions share. The forms are in `json_regions`, `xml_region` and `pythonic_region`.
+Holds what all forms of regions share. The forms are in `json_regions`, `tag_region`, `pythonic_region` and `brace_region`.
 
 A region may turn out not to be one. Then it gives back its text: its marker is content, and the rest is read again, so that a
 call further on is still found. A call that was opened is not taken back; the text that cannot belong to it is read again.

@@ -12,25 +12,43 @@ from tlserve.chat.dialect import CallClosed, CallOpened, Piece
 from tlserve.chat.output.argument_stream import ArgumentStream
 from tlserve.chat.output.call_reader import CallReader, Schemas, argument_pieces
 from tlserve.chat.output.json_scan import ValueScanner
-from tlserve.chat.output.region import MAX_HEAD_CHARS, BaseRegion, Read
+from tlserve.chat.regions.region import MAX_HEAD_CHARS, BaseRegion, Read
 
 _SPACE = " \t\n\r"
 _SEPARATORS = _SPACE + "[],;"
+_FENCES = ("```json", "```")
 
 
 class JsonRegion(BaseRegion):
     """Calls as JSON objects, one after the other, in a list or not.
 
     The region ends with the tag `end`. If `end` is empty, it ends before the first text that is not part of a call.
+    `by_member`: a call is an object whose only member has the tool's name. `begun` is the beginning of the first call, if it is
+    a part of `begin`. A code fence before the first call, and a second pair of braces around a call, belong to the markup.
     """
 
-    def __init__(self, begin: str, end: str, schemas: Schemas, accepts: Callable[[str], bool] = bool) -> None:
+    def __init__(
+        self,
+        begin: str,
+        end: str,
+        schemas: Schemas,
+        accepts: Callable[[str], bool] = bool,
+        *,
+        by_member: bool = False,
+        begun: str = "",
+    ) -> None:
         super().__init__(begin)
         self._end = end
         self._schemas = schemas
         self._accepts = accepts
+        self._by_member = by_member
         self._call: CallReader | None = None
+        self._is_at_brace = False  # only the first brace of the call was read
+        self._doubled = 0  # further braces that close the calls so far
         self._tag = ""
+        self._fence = ""
+        if begun:
+            self._start_call()
 
     def feed(self, text: str) -> Read:
         """Read calls, and the text between them."""
@@ -50,16 +68,32 @@ class JsonRegion(BaseRegion):
 
     def _between(self, text: str) -> Read:
         character = text[0]
-        if self._end and self._end.startswith(self._tag + character):
+        may_end = self._opened or self._end not in _FENCES
+        if self._end and may_end and self._end.startswith(self._tag + character):
             return self._read_tag(text)
         if character == "{" and not self._tag:
-            self._call = CallReader(self._schemas, self._accepts)
-            return [], text
-        if character not in _SEPARATORS or self._tag:
+            self._start_call()
+            self._raw += character
+            return [], text[1:]
+        if character == "}" and self._doubled:
+            self._doubled -= 1
+        elif self._tag or not (character in _SEPARATORS or self._could_be_fence(character)):
             return self._fail(self._tag + text)
         if not self._opened:
             self._raw += character
         return [], text[1:]
+
+    def _start_call(self) -> None:
+        self._call = CallReader(self._schemas, self._accepts, by_member=self._by_member)
+        self._call.read("{")
+        self._is_at_brace = True
+
+    def _could_be_fence(self, character: str) -> bool:
+        """Say whether the text between calls may be a code fence, whose language is JSON or not given."""
+        if not any(fence.startswith(self._fence + character) for fence in _FENCES):
+            self._fence = ""
+        self._fence += character
+        return any(fence.startswith(self._fence) for fence in _FENCES)
 
     def _read_tag(self, text: str) -> Read:
         self._tag += text[0]
@@ -69,6 +103,14 @@ class JsonRegion(BaseRegion):
         return [], text[1:]
 
     def _within(self, call: CallReader, text: str) -> Read:
+        if self._is_at_brace:
+            self._is_at_brace = False
+            if text[0] == "{":
+                self._start_call()
+                self._doubled += 1
+                self._raw += "{"
+                self._is_at_brace = False
+                return [], text[1:]
         pieces, end = call.read(text)
         if not call.opened:
             if call.failed:
@@ -87,14 +129,17 @@ class JsonRegion(BaseRegion):
 class NamedRegion(BaseRegion):
     """A name, then from the first brace on its arguments as JSON, then `end` if it is not empty.
 
-    `head` matches the whole text before the brace; its first group is the name.
+    `head` matches the whole text before the brace; its first group is the name, if `accepts` takes it.
     """
 
-    def __init__(self, begin: str, end: str, schemas: Schemas, head: re.Pattern[str]) -> None:
+    def __init__(
+        self, begin: str, end: str, schemas: Schemas, head: re.Pattern[str], accepts: Callable[[str], bool] = bool
+    ) -> None:
         super().__init__(begin)
         self._end = end
         self._schemas = schemas
         self._head_pattern = head
+        self._accepts = accepts
         self._scanner = ValueScanner()
         self._stream = ArgumentStream({})
         self._step: Callable[[str], Read] = self._head
@@ -119,7 +164,7 @@ class NamedRegion(BaseRegion):
             self._raw = head
             return [], ""
         found = self._head_pattern.fullmatch(head) if brace and len(head) <= MAX_HEAD_CHARS else None
-        if found is None:
+        if found is None or not self._accepts(found[1]):
             return self._fail(text)
         rest = text[len(head) - len(self._raw) :]
         self._commit()
