@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.kit.http.http_calls import get
+from tests.kit.model.llama_shape import STORAGE
 from tests.kit.model.native_models import ISAS, Q4_1, QUANTISED, block_shape, stored
 from tests.kit.model.tiny_models import ArraySource, tiny_tensors, write_tiny_gguf
 from tlserve.config.settings import KERNELS
@@ -14,10 +15,11 @@ from tlserve.errors import SettingsError
 from tlserve.kernels import choose
 from tlserve.kernels.choose import KernelChoice, choose_kernels
 from tlserve.kernels.native import load_native
-from tlserve.model.llama import build as llama_build
-from tlserve.model.llama.build import build_llama
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.probe import disagreement, random_matrix
+from tlserve.model.decoder import build as decoder_build
+from tlserve.model.decoder.build import build_decoder
+from tlserve.model.decoder.native.probe import disagreement, random_matrix
+from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.stored_slots import StoredSlots
 from tlserve.model.loaded_model import LoadOptions
 from tlserve.testing import serve_in_thread
 
@@ -35,8 +37,15 @@ def source():
     return BlockSource(tiny_tensors(block_shape()))
 
 
+def build_with(source, choice):
+    decoder = block_shape().record(tied=False)
+    return build_decoder(
+        decoder, StoredSlots(source, decoder, STORAGE), "test", LoadOptions(threads=1, kernels=choice)
+    ).spec
+
+
 def build(source, **wishes):
-    return build_llama(block_shape(), source, "test", LoadOptions(threads=1, kernels=KernelChoice(**wishes))).spec
+    return build_with(source, KernelChoice(**wishes))
 
 
 @pytest.mark.spec("KER-10", "KER-30")
@@ -65,7 +74,7 @@ def test_an_instruction_set_that_the_processor_lacks_is_refused_with_those_it_ha
     missing = next(name for name in KERNELS[3:] if name not in ISAS)
     choice = choose_kernels(missing)
     with pytest.raises(SettingsError) as refused:
-        build_llama(block_shape(), source, "test", LoadOptions(threads=1, kernels=choice))
+        build_with(source, choice)
     assert str(refused.value) == (
         f'engine.kernels = "{missing}": this machine or this build lacks these instructions; it has {", ".join(ISAS)}'
     )
@@ -98,7 +107,7 @@ def test_without_the_extension_f32_activations_have_the_numerics_of_native_kerne
 
 
 def test_a_blas_that_adds_in_another_order_is_said_where_it_makes_a_model_slow(source, monkeypatch, caplog):
-    monkeypatch.setattr(llama_build, "blas_adds_in_order", lambda: False)
+    monkeypatch.setattr(decoder_build, "blas_adds_in_order", lambda: False)
     build(source, kernels="reference")
     assert caplog.text == ""
     build(source, kernels="reference", activations="f32")
@@ -110,7 +119,7 @@ def test_native_and_numpy_agree_on_every_kind_of_the_start_test(caplog, activati
     caplog.set_level(logging.WARNING)
     for isa in ISAS:
         numerics = Numerics(activations, "f16")
-        assert disagreement(load_native(), block_shape(), stored(block_shape()), numerics, isa) == ""
+        assert disagreement(load_native(), block_shape().record(), stored(block_shape()), numerics, isa) == ""
     assert caplog.text == ""
 
 
@@ -140,7 +149,7 @@ def wrong_steps():
     ("broken", "named"), [(wrong_products, "GGML type 3"), (wrong_steps, "a step of a small model")]
 )
 def test_kernels_that_disagree_are_named_and_not_used(source, monkeypatch, caplog, broken, named):
-    monkeypatch.setattr(llama_build, "load_native", broken)
+    monkeypatch.setattr(decoder_build, "load_native", broken)
     assert build(source).kernels == "reference (numpy, int12 activations)"
     assert named in caplog.text
     with pytest.raises(SettingsError, match=named):

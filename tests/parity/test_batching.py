@@ -85,7 +85,7 @@ def test_rejected_drafts_leave_no_trace(alone):
 @pytest.mark.spec("MOD-3")
 def test_a_sequence_of_nans_does_not_affect_its_neighbours():
     model = tiny_llama()
-    model._embedding.values[255] = np.nan  # one token whose row is not a number
+    model._parts.matrix("embedding").values[255] = np.nan  # one token whose row is not a number
     kv = model.new_kv_store(8, 16)
     broken, whole = forward_rows(model, kv, Rows([1, 255, 2], 0, [0]), Rows([1, 2, 3], 0, [1]))
     assert np.isnan(broken[1]).all()

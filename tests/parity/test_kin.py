@@ -8,8 +8,8 @@ from tests.kit.model.golden_kin import kin_cases, load_kin, write_kin
 from tests.kit.model.kin_gguf import write_kin_gguf
 from tests.kit.model.naive_llama import log_softmax
 from tlserve.kernels.choose import KernelChoice
+from tlserve.model.gguf.facts import gguf_decoder
 from tlserve.model.gguf.tensors import GgufFile
-from tlserve.model.llama.hyperparameters import llama_shape
 from tlserve.model.load import load_model
 
 CASES = kin_cases()
@@ -83,7 +83,8 @@ def test_the_same_checkpoint_as_gguf_also_has_the_logits_of_transformers(tmp_pat
 def test_every_fourth_layer_of_a_gguf_smollm3_has_no_rotation(tmp_path):
     with GgufFile(write_kin_gguf(tmp_path / "kin.gguf", CASES["smollm3"])) as file:
         metadata = file.header.metadata | {"smollm3.block_count": 9}
-    assert llama_shape(metadata, 320).unrotated_layers == (3, 7)
+    attentions = gguf_decoder(metadata, 320).attentions()
+    assert [i for i, attention in enumerate(attentions) if attention.rope is None] == [3, 7]
 
 
 LEFT_OUT = {

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.llama_shape import shape_of
 from tests.kit.model.naive_llama import log_softmax, naive_hidden, naive_logits
 from tests.kit.model.tiny_models import KIN, reference_llama, tiny_shape, tiny_tensors
 
@@ -50,12 +51,12 @@ def test_log_probabilities_of_the_real_model_agree_with_the_naive_forward(smol_p
     import gguf
 
     from tlserve.kernels.choose import KernelChoice
+    from tlserve.model.gguf.facts import gguf_decoder
     from tlserve.model.gguf.tensors import GgufFile
-    from tlserve.model.llama.hyperparameters import llama_shape
     from tlserve.model.load import load_model
 
     with GgufFile(smol_path) as file:  # the head by our reader, the tensors by the gguf package's reader
-        shape = llama_shape(file.header.metadata, file.shapes()["token_embd.weight"][0])
+        shape = shape_of(gguf_decoder(file.header.metadata, file.shapes()["token_embd.weight"][0]))
     tensors = {t.name: gguf.quants.dequantize(t.data, t.tensor_type) for t in gguf.GGUFReader(smol_path).tensors}
     tokens = [1, 9690, 198, 2683, 359, 253, 5356, 5646, 11173, 3365, 3511, 308, 34519, 28, 7018, 2]
     ours = log_softmax(

@@ -8,10 +8,9 @@ from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.golden_kin import kin_cases, load_kin
 from tests.kit.model.naive_llama import naive_logits
 from tests.kit.model.native_models import ISAS, block_shape, native, ordered, stored
-from tests.kit.model.tiny_models import KIN, ArraySource, tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import KIN, read_arrays, tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.tensors import read_tensors
+from tlserve.model.decoder.numerics import Numerics
 
 SHAPES = KIN | {
     "all there is": KIN["biases"] | {"qk_norm": True, "windows": (0, 33), "unrotated_layers": (0,)},
@@ -61,7 +60,7 @@ def test_every_family_model_gives_each_sequence_its_bits_in_any_schedule(name):
 def test_logits_of_every_family_model_are_near_the_float64_truth(name):
     shape = tiny_shape(**SHAPES[name])
     arrays = tiny_tensors(shape, seed=5)
-    model = native(shape, read_tensors(shape, ArraySource(arrays), "kin"), Numerics("f32", "f32"), threads=2)
+    model = native(shape, read_arrays(shape, arrays)[1], Numerics("f32", "f32"), threads=2)
     tokens = np.random.default_rng(5).integers(0, shape.vocabulary, 150)
     assert np.abs(run_whole(model, tokens).logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND
 

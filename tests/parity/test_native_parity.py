@@ -31,10 +31,9 @@ from tests.kit.model.native_models import (
     stored,
     super_shape,
 )
-from tests.kit.model.tiny_models import ArraySource, tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import read_arrays, tiny_shape, tiny_tensors
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.tensors import read_tensors
+from tlserve.model.decoder.numerics import Numerics
 from tlserve.model.load import load_model
 
 SHAPES = {
@@ -152,7 +151,7 @@ def test_a_mixture_of_super_blocks_gives_the_bits_of_each_sequence_alone_in_nump
 @pytest.mark.parametrize("isa", ISAS)
 def test_sizes_that_are_not_whole_blocks_have_the_bits_of_numpy_in_f32(isa):
     shape = tiny_shape(hidden=27, intermediate=50, head_size=6, rotated=6, vocabulary=101)
-    tensors = read_tensors(shape, ArraySource(tiny_tensors(shape, 2)), "odd")
+    tensors = read_arrays(shape, tiny_tensors(shape, 2))[1]
     numerics = Numerics("f32", "f32")
     ours = run_whole(native(shape, tensors, numerics, isa=isa, threads=2), range(40))
     assert same_bits(ours.logits, run_whole(ordered(shape, tensors, numerics), range(40)).logits)
@@ -212,7 +211,7 @@ def test_a_sequence_whose_numbers_overflow_does_not_affect_its_neighbours(token_
     shape = tiny_shape()
     arrays = tiny_tensors(shape, 1)
     arrays["token_embd.weight"][255] = token_value
-    tensors = read_tensors(shape, ArraySource(arrays), "nan")
+    tensors = read_arrays(shape, arrays)[1]
     model = native(shape, tensors, Numerics("f32", "f16"), threads=2)
     kv = model.new_kv_store(8, 16)
     broken, whole = forward_rows(model, kv, Rows([1, 255, 2], 0, [0]), Rows([1, 2, 3], 0, [1]))

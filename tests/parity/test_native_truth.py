@@ -17,11 +17,10 @@ from tests.kit.model.native_models import (
     stored,
     super_shape,
 )
-from tests.kit.model.tiny_models import ArraySource, tiny_shape, tiny_tensors
+from tests.kit.model.tiny_models import read_arrays, tiny_shape, tiny_tensors
 from tests.kit.source_tree import CHECKOUT
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.tensors import read_tensors
+from tlserve.model.decoder.numerics import Numerics
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 
@@ -50,7 +49,7 @@ INT8_SURE_MARGIN = 0.5
 def test_f32_logits_and_hidden_states_are_within_the_bound_of_the_float64_truth(isa, changes):
     shape = tiny_shape(**changes)
     arrays = tiny_tensors(shape, seed=5)
-    model = native(shape, read_tensors(shape, ArraySource(arrays), "truth"), Numerics("f32", "f32"), isa=isa, threads=2)
+    model = native(shape, read_arrays(shape, arrays)[1], Numerics("f32", "f32"), isa=isa, threads=2)
     tokens = np.random.default_rng(5).integers(0, shape.vocabulary, 150)
     out = run_whole(model, tokens)
     assert np.abs(out.logits - naive_logits(arrays, shape, tokens)).max() < F32_BOUND

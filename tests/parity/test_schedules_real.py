@@ -14,7 +14,7 @@ from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.generation import GenerationRequest, SamplingParams
 from tlserve.kernels.native import load_native
-from tlserve.model.llama.numerics import Numerics
+from tlserve.model.decoder.numerics import Numerics
 
 SCHEDULES = {
     ("int12", "f16"): 10,

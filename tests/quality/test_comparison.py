@@ -8,7 +8,7 @@ import pytest
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.naive_llama import log_softmax
 from tests.kit.model.native_models import block_shape, ordered, stored
-from tlserve.model.llama.numerics import Numerics
+from tlserve.model.decoder.numerics import Numerics
 from tlserve.quality import comparison
 from tlserve.quality.comparison import compare, pieces_of
 

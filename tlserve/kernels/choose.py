@@ -1,6 +1,6 @@
 """Which kernels a user asks for, and which instruction sets this processor and this build have.
 
-Knows no models: `model.llama.probe` tries whether native kernels agree with the reference.
+Knows no models: `model.decoder.native.probe` tries whether native kernels agree with the reference.
 """
 
 from __future__ import annotations

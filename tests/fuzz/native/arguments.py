@@ -24,8 +24,8 @@ from tests.kit.engine.step_batches import Rows, step_batch
 from tests.kit.model.native_models import ISAS, MIXED, SUPER_MIXED, block_shape, built_native, stored, super_shape
 from tlserve.engine.sampling.native_sampler import NativeSampler, _tried_runs
 from tlserve.generation import SamplingParams
-from tlserve.model.llama.native import NativeLlamaModel
-from tlserve.model.llama.numerics import Numerics
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.numerics import Numerics
 
 REFUSALS = (ValueError, TypeError, BufferError, OverflowError, MemoryError)
 NUMBERS = (
@@ -76,7 +76,7 @@ def valid_calls() -> Sequence[Call]:
         (super_shape(layers=1, context_tokens=64), SUPER_MIXED, Numerics("int12", "f32")),
         (block_shape(layers=1, context_tokens=64, qkv_bias=True), MIXED, Numerics("f32", "f32")),
     ):
-        model = NativeLlamaModel(module, shape, stored(shape, kinds), numerics, isa=ISAS[0], threads=2)
+        model = NativeModel(module, shape.record(), stored(shape, kinds), numerics, isa=ISAS[0], threads=2)
         model.forward(step_batch(Rows([1, 2, 3], 0, [1]), Rows([7], 16, [0, 2])), model.new_kv_store(3, 16))
     matrix = next(call for call in calls if call.name == "Matrix")
     outputs, inputs = matrix.arguments[1:3]

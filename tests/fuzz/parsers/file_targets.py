@@ -27,11 +27,11 @@ from tlserve.config.declared import declared_settings
 from tlserve.config.load import load_settings
 from tlserve.config.toml_file import read_toml
 from tlserve.errors import ClientError, ModelRefused, ServerFault, SettingsError
+from tlserve.model.gguf.facts import gguf_decoder
 from tlserve.model.gguf.header import read_header as read_gguf_header
-from tlserve.model.hugging_face.config import hf_shape
+from tlserve.model.hugging_face.facts import hf_decoder
 from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 from tlserve.model.hugging_face.safetensors_file import read_header as read_safetensors_header
-from tlserve.model.llama.hyperparameters import llama_shape
 from tlserve.model.sidecar_files import read_sidecar
 from tlserve.text.tokenizer import HUGGINGFACE, build_tokenizer
 
@@ -149,7 +149,7 @@ _ODD: Sequence[Any] = (
 
 def use_gguf(data: bytes) -> None:
     header = read_gguf_header(data)
-    llama_shape(header.metadata, 3, 0, header.tensors.keys())
+    gguf_decoder(header.metadata, 3, 0, header.tensors.keys())
     build_tokenizer(header.metadata)
 
 
@@ -277,7 +277,7 @@ def use_hf_config(data: bytes) -> None:
     except (ValueError, RecursionError):
         return  # `tlserve.model.sidecar_files` refuses it, which has its own target
     if isinstance(document, dict):
-        hf_shape(document)
+        hf_decoder(document)
 
 
 _SIDECAR = {

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from tests.kit.engine.step_batches import Rows, run_whole, step_batch
 from tests.kit.model.native_models import F32, ISAS, Q4_1, Q8_0, block_shape, native, stored
 from tlserve.kernels.native import load_native
-from tlserve.model.llama import native as llama_native
-from tlserve.model.llama.kv_precision import PositionStore
-from tlserve.model.llama.native import NativeKvStore
+from tlserve.model.decoder.kv_precision import PositionStore
+from tlserve.model.decoder.native import model as native_model
+from tlserve.model.decoder.native.form import native_form
+from tlserve.model.decoder.native.model import NativeKvStore
 
 SHAPE = block_shape(layers=1, context_tokens=64)
 
@@ -82,19 +83,25 @@ def test_a_step_with_arrays_of_a_wrong_type_is_refused(model, name):
         model.forward(attrs.evolve(good_batch(), **WRONG_TYPES[name]), model.new_kv_store(3, 16))
 
 
+def form_of(**changes):
+    form = native_form(attrs.evolve(SHAPE, **changes).record())
+    assert not isinstance(form, str)
+    return form
+
+
 def test_an_array_with_gaps_is_refused(model):
     with pytest.raises((ValueError, BufferError)):
         model.forward(attrs.evolve(good_batch(), tokens=np.arange(8, dtype=np.int32)[::2]), model.new_kv_store(3, 16))
 
 
 def test_a_store_of_another_model_is_refused(model):
-    foreign = PositionStore(layers=1, kv_heads=2, head_size=16, blocks=3, block_size=16, precision="f16")
+    foreign = PositionStore([(2, 16)], blocks=3, block_size=16, precision="f16")
     with pytest.raises(TypeError):
         model.forward(good_batch(), foreign)
     with pytest.raises(ValueError, match=REASON):
-        model.forward(good_batch(), NativeKvStore(attrs.evolve(SHAPE, layers=2), 3, 16, "f16"))
+        model.forward(good_batch(), NativeKvStore(form_of(layers=2), 3, 16, "f16"))
     with pytest.raises((ValueError, TypeError)):
-        model.forward(good_batch(), NativeKvStore(SHAPE, 3, 16, "f32"))
+        model.forward(good_batch(), NativeKvStore(form_of(), 3, 16, "f32"))
 
 
 @pytest.mark.spec("KER-13")
@@ -189,14 +196,14 @@ LAYER_CHANGES = {
 @pytest.mark.spec("KER-13")
 @pytest.mark.parametrize("name", LAYER_CHANGES)
 def test_a_layer_with_wrong_parts_is_refused(name, monkeypatch):
-    whole = llama_native._layers
+    whole = native_model._layers
 
     def changed(*arguments):
         layers = whole(*arguments)
         LAYER_CHANGES[name](layers[0])
         return layers
 
-    monkeypatch.setattr(llama_native, "_layers", changed)
+    monkeypatch.setattr(native_model, "_layers", changed)
     with pytest.raises((ValueError, TypeError, BufferError)):
         native(SHAPE, stored(SHAPE))
 

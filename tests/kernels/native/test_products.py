@@ -26,8 +26,8 @@ from tests.kit.model.native_models import (
 from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
 from tlserve.kernels.reference.linear import quantise_int8, quantise_int12
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
-from tlserve.model.llama.probe import random_matrix
-from tlserve.model.llama.tensors import StoredMatrix
+from tlserve.model.decoder.native.probe import random_matrix
+from tlserve.model.decoder.weights import StoredMatrix
 
 BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
 names = KIND_NAMES.get

@@ -35,9 +35,9 @@ from tests.kit.model.native_models import (
     super_shape,
 )
 from tlserve.config.settings import KERNELS
-from tlserve.model.llama.native import NativeLlamaModel
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.probe import random_matrix
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.native.probe import random_matrix
+from tlserve.model.decoder.numerics import Numerics
 
 KINDS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPER]
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 70)
@@ -110,7 +110,7 @@ def test_a_whole_model_agrees_with_numpy_on_every_path(module, name, activations
     tokens = np.random.default_rng(3).integers(0, shape.vocabulary, 37)
     expected = run_whole(ordered(shape, tensors, numerics), tokens)
     for path in PATHS:
-        ours = run_whole(NativeLlamaModel(module, shape, tensors, numerics, isa=path, threads=2), tokens)
+        ours = run_whole(NativeModel(module, shape.record(), tensors, numerics, isa=path, threads=2), tokens)
         assert same_bits(ours.logits, expected.logits), path
         assert same_bits(ours.hidden, expected.hidden), path
 
@@ -123,7 +123,7 @@ def test_several_segments_of_keys_agree_with_numpy_on_every_path(module, kv_prec
     tokens = np.random.default_rng(5).integers(0, 256, 290)
     expected = run_whole(ordered(shape, tensors, numerics), tokens)
     for path in PATHS:
-        ours = run_whole(NativeLlamaModel(module, shape, tensors, numerics, isa=path, threads=2), tokens)
+        ours = run_whole(NativeModel(module, shape.record(), tensors, numerics, isa=path, threads=2), tokens)
         assert same_bits(ours.logits, expected.logits), path
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from tests.kernels.stand_ins.build import build, emulated_tiles
 from tests.kit.model.native_models import ISAS, Q4_0, Q4_1, Q5_1, Q8_0, QUANTISED, SUPER, multiply, ordered_product
-from tlserve.model.llama.probe import random_matrix
+from tlserve.model.decoder.native.probe import random_matrix
 
 
 @pytest.mark.slow

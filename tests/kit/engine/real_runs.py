@@ -12,15 +12,14 @@ from pathlib import Path
 import attrs
 
 from tests.kit.engine.engine_runs import VOCABULARY, Item, RandomRun, random_config
-from tests.kit.model.native_models import INT12, MIXED, block_shape, stored
+from tests.kit.model.native_models import INT12, MIXED, block_shape, ordered, stored
 from tests.kit.model.native_models import native as native_model
 from tlserve.engine.config import EngineConfig
 from tlserve.generation import EngineStatistics, GenerationRequest, TokenEvent
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import Model
 from tlserve.kernels.native import native_isas
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.reference import ReferenceLlamaModel
+from tlserve.model.decoder.numerics import Numerics
 from tlserve.model.load import load_model
 from tlserve.text.tokenizer import build_tokenizer
 
@@ -69,7 +68,7 @@ def tiny_models(numerics: Numerics = INT12) -> Models:
     """Return a tiny llama of mixed block formats on every instruction set that was built; its truth is ordered numpy."""
     shape = block_shape()
     tensors = stored(shape, MIXED)
-    truth = ReferenceLlamaModel(shape, tensors, numerics)
+    truth = ordered(shape, tensors, numerics)
     native = [native_model(shape, tensors, numerics, isa, threads) for isa in native_isas() for threads in (1, 2)]
     return Models(tuple(native) or (truth,), truth, tuple(range(VOCABULARY)))
 

@@ -10,16 +10,17 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.kit.model.llama_shape import LlamaShape, gguf_name
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.native import load_native, native_isas
 from tlserve.kernels.reference.blocks import BlockMatrix, unpack
 from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
-from tlserve.model.llama.native import NativeLlamaModel
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.probe import random_tensors
-from tlserve.model.llama.reference import ReferenceLlamaModel
-from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LlamaTensors
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.native.probe import random_weights
+from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.record import Decoder
+from tlserve.model.decoder.reference import ReferenceModel
+from tlserve.model.decoder.weights import Weights
 
 ISAS = native_isas() or ("the extension is not built",)  # without it the tests fail: they must not be skipped silently
 
@@ -70,19 +71,24 @@ def super_shape(**changes: Any) -> LlamaShape:
     return tiny_shape(**({"hidden": 256, "intermediate": 512, "head_size": 64, "rotated": 64} | changes))
 
 
-def stored(shape: LlamaShape, kinds: Iterable[int] = MIXED, seed: int = 0) -> LlamaTensors:
+def stored(shape: LlamaShape, kinds: Iterable[int] = MIXED, seed: int = 0) -> Weights:
     """Return random tensors of `shape`; `kinds` of a layer's matrices in order."""
-    return random_tensors(shape, list(kinds), np.random.default_rng(seed))
+    return random_weights(shape.record(), list(kinds), np.random.default_rng(seed))
 
 
 def native(
-    shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT12, isa: str = ISAS[0], threads: int = 1
-) -> NativeLlamaModel:
-    return NativeLlamaModel(built_native(), shape, tensors, numerics, isa=isa, threads=threads)
+    shape: LlamaShape, weights: Weights, numerics: Numerics = INT12, isa: str = ISAS[0], threads: int = 1
+) -> NativeModel:
+    return NativeModel(built_native(), record_of(shape, weights), weights, numerics, isa=isa, threads=threads)
 
 
-def ordered(shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics = INT12) -> ReferenceLlamaModel:
-    return ReferenceLlamaModel(shape, tensors, numerics)
+def ordered(shape: LlamaShape, weights: Weights, numerics: Numerics = INT12) -> ReferenceModel:
+    return ReferenceModel(record_of(shape, weights), weights, numerics)
+
+
+def record_of(shape: LlamaShape, weights: Weights) -> Decoder:
+    """Return the record of `shape`, with an output matrix of its own where `weights` have one."""
+    return shape.record(tied="head" not in weights.matrices)
 
 
 def multiply(
@@ -104,16 +110,10 @@ def ordered_product(matrix: Any, x: NDArray[np.float32], activations: str) -> ND
     return LINEAR[activations](QUANTISE[activations](x), weights)
 
 
-def dequantised(tensors: Any) -> dict[str, NDArray[np.float32]]:
+def dequantised(weights: Weights) -> dict[str, NDArray[np.float32]]:
     """Return stored tensors as float32 arrays by GGUF's names, as the gguf package reads them."""
-
-    def values(matrix: Any) -> NDArray[np.float32]:
-        return gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(matrix.kind))
-
-    names = ("attn_q", "attn_k", "attn_v", "attn_output", "ffn_gate", "ffn_up", "ffn_down")
-    arrays = {"token_embd.weight": values(tensors.embedding), "output_norm.weight": tensors.norm}
-    for index, layer in enumerate(tensors.layers):
-        arrays |= {f"blk.{index}.{n}.weight": values(m) for n, m in zip(names, layer.matrices(), strict=True)}
-        arrays[f"blk.{index}.attn_norm.weight"] = layer.attention_norm
-        arrays[f"blk.{index}.ffn_norm.weight"] = layer.ffn_norm
-    return arrays
+    arrays = {
+        gguf_name(slot): gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType(matrix.kind))
+        for slot, matrix in weights.matrices.items()
+    }
+    return arrays | {gguf_name(slot): vector for slot, vector in weights.vectors.items()}

@@ -15,12 +15,11 @@ from pathlib import Path
 import gguf
 import numpy as np
 
+from tests.kit.model.llama_shape import LlamaShape, gguf_shapes
 from tests.kit.model.native_models import F16, F32, Q4_0, Q4_1, Q4_K, Q5_0, Q6_K, Q8_0
 from tests.kit.model.tiny_models import tiny_shape
 from tlserve.kernels.reference.blocks import values_per_block
-from tlserve.model.llama.expected_tensors import expected_shapes
-from tlserve.model.llama.probe import random_matrix
-from tlserve.model.llama.shape import LlamaShape
+from tlserve.model.decoder.native.probe import random_matrix
 
 Kinds = Callable[[str, int], int]
 """Name of a tensor, its inputs -> GGML's type number."""
@@ -43,7 +42,7 @@ def write_stored_gguf(path: Path, shape: LlamaShape, kinds: Kinds, seed: int = 0
     writer.add_tokenizer_model("bytes")
     if shape.windows:
         writer.add_sliding_window(shape.windows[0])
-    for name, size in expected_shapes(shape, tied=True).items():
+    for name, size in gguf_shapes(shape).items():
         if len(size) == 1:
             writer.add_tensor(name, random.uniform(0.5, 1.5, size).astype(np.float32))
             continue

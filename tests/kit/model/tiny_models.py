@@ -16,13 +16,15 @@ import gguf
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.kit.model.llama_shape import STORAGE, LlamaShape
 from tlserve.kernels.reference.blocks import F32_KIND
 from tlserve.model.bigram import BigramModel, successor_table
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.reference import ReferenceLlamaModel
-from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
-from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import read_tensors
+from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.record import Decoder
+from tlserve.model.decoder.reference import ReferenceModel
+from tlserve.model.decoder.rope_scaling import DynamicScaling, Llama3Scaling, YarnScaling, yarn_amplitude
+from tlserve.model.decoder.stored_slots import StoredSlots
+from tlserve.model.decoder.weights import Weights, read_weights
 from tlserve.model.load import LoadedModel, builtin_model_path, load_model
 
 Tensors = dict[str, NDArray[np.float32]]
@@ -152,15 +154,25 @@ class ArraySource:
         return F32_KIND, np.ascontiguousarray(self.arrays[name], np.float32).view(np.uint8)
 
 
-def tiny_llama(seed: int = 0, layers: int = 2, context_tokens: int = 512, **changes: Any) -> ReferenceLlamaModel:
+def tiny_llama(seed: int = 0, layers: int = 2, context_tokens: int = 512, **changes: Any) -> ReferenceModel:
     """Return a seeded llama over bytes, in memory and in single precision; `changes` of its shape can be those of `KIN`."""
     shape = tiny_shape(layers, context_tokens, **changes)
     return reference_llama(shape, tiny_tensors(shape, seed), f"tiny {seed}")
 
 
-def reference_llama(shape: LlamaShape, tensors: Tensors, identity: str = "tiny") -> ReferenceLlamaModel:
+def reference_llama(shape: LlamaShape, tensors: Tensors, identity: str = "tiny") -> ReferenceModel:
     """Return the llama of `shape` over `tensors` in numpy and in single precision."""
-    return ReferenceLlamaModel(shape, read_tensors(shape, ArraySource(tensors), identity), Numerics("f32", "f32"))
+    decoder, weights = read_arrays(shape, tensors, identity)
+    return ReferenceModel(decoder, weights, Numerics("f32", "f32"))
+
+
+def read_arrays(shape: LlamaShape, tensors: Tensors, identity: str = "tiny") -> tuple[Decoder, Weights]:
+    """Return the record and the weights of the llama of `shape` over `tensors`, which have GGUF's names."""
+    factors = tensors.get("rope_freqs.weight")
+    decoder = shape.record(
+        tied="output.weight" not in tensors, rope_factors=None if factors is None else factors.astype(np.float64)
+    )
+    return decoder, read_weights(decoder, StoredSlots(ArraySource(tensors), decoder, STORAGE), identity)
 
 
 def write_tiny_gguf(

@@ -14,7 +14,7 @@ from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.golden_kin import kin_cases, write_kin
 from tlserve.errors import ModelRefused
 from tlserve.generation import SamplingParams
-from tlserve.model.hugging_face.config import hf_shape
+from tlserve.model.hugging_face.facts import hf_decoder
 from tlserve.model.load import load_model
 
 CASES = kin_cases()
@@ -36,8 +36,16 @@ def put(directory, name, document):
     (directory / name).write_text(document if isinstance(document, str) else json.dumps(document))
 
 
-def shape_of(case, context_tokens=0, **changes):
-    return hf_shape({**case.config, **changes}, context_tokens)
+def record_of(case, context_tokens=0, **changes):
+    return hf_decoder({**case.config, **changes}, context_tokens)
+
+
+def windows_of(decoder):
+    return tuple(attention.window for attention in decoder.attentions())
+
+
+def unrotated_layers_of(decoder):
+    return tuple(i for i, attention in enumerate(decoder.attentions()) if attention.rope is None)
 
 
 @pytest.mark.spec("MOD-12")
@@ -179,18 +187,18 @@ def test_sampling_out_of_bounds_is_refused_by_name(llama, name, value):
     ],
 )
 def test_scaling_determines_the_longest_context(name, trained, longest):
-    assert shape_of(CASES[name]).context_tokens == trained
-    assert shape_of(CASES[name], longest).context_tokens == longest
+    assert record_of(CASES[name]).context_tokens == trained
+    assert record_of(CASES[name], longest).context_tokens == longest
     with pytest.raises(ModelRefused, match=f"is more than the model's {longest}"):
-        shape_of(CASES[name], longest + 1)
+        record_of(CASES[name], longest + 1)
 
 
 @pytest.mark.spec("MOD-24")
 def test_both_ways_to_write_rotation_scaling_mean_the_same():
     numbers = {"rope_type": "linear", "factor": 2.0}
-    old = shape_of(LLAMA, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
-    assert shape_of(LLAMA, rope_parameters={**numbers, "rope_theta": 500.0}) == old
-    assert (old.rope_base, old.rope_linear_factor) == (500.0, 2.0)
+    old = record_of(LLAMA, rope_theta=500.0, rope_scaling={"type": "linear", "factor": 2.0})
+    assert record_of(LLAMA, rope_parameters={**numbers, "rope_theta": 500.0}) == old
+    assert [(rope.base, rope.linear_factor) for rope in old.ropes()] == [(500.0, 2.0)]
 
 
 # --- layers that differ ----------------------------------------------------------------------------------------------
@@ -201,8 +209,8 @@ def test_both_ways_to_write_rotation_scaling_mean_the_same():
     ("case", "changes", "windows"),
     [
         (MISTRAL, {}, (24, 24)),
-        (MISTRAL, {"sliding_window": None}, ()),
-        (QWEN2, {"sliding_window": 24}, ()),
+        (MISTRAL, {"sliding_window": None}, (0, 0)),
+        (QWEN2, {"sliding_window": 24}, (0, 0)),
         (QWEN2, {"sliding_window": 24, "use_sliding_window": True, "max_window_layers": 1}, (0, 24)),
         (QWEN2, {"sliding_window": 24, "use_sliding_window": True}, (0, 0)),
         (
@@ -210,24 +218,24 @@ def test_both_ways_to_write_rotation_scaling_mean_the_same():
             {"use_sliding_window": True, "layer_types": ["sliding_attention", "full_attention"]},
             (4096, 0),
         ),
-        (QWEN3, {"use_sliding_window": True, "sliding_window": None}, ()),
+        (QWEN3, {"use_sliding_window": True, "sliding_window": None}, (0, 0)),
         (SMOLLM3, {"use_sliding_window": True, "sliding_window": 8}, (0, 8)),
     ],
 )
 def test_windows_are_read_as_each_architecture_writes_them(case, changes, windows):
-    assert shape_of(case, **changes).windows == windows
+    assert windows_of(record_of(case, **changes)) == windows
 
 
 @pytest.mark.spec("MOD-26")
 def test_a_mistral_without_a_window_has_the_default_one_of_its_class():
     config = {name: value for name, value in MISTRAL.config.items() if name != "sliding_window"}
-    assert hf_shape(config).windows == (4096, 4096)
+    assert windows_of(hf_decoder(config)) == (4096, 4096)
 
 
 @pytest.mark.spec("MOD-26")
 def test_layers_without_rotation_are_listed_or_every_fourth():
-    assert shape_of(SMOLLM3, no_rope_layers=[0, 1]).unrotated_layers == (0,)
-    assert shape_of(SMOLLM3, no_rope_layer_interval=4, num_hidden_layers=9).unrotated_layers == (3, 7)
+    assert unrotated_layers_of(record_of(SMOLLM3, no_rope_layers=[0, 1])) == (0,)
+    assert unrotated_layers_of(record_of(SMOLLM3, no_rope_layer_interval=4, num_hidden_layers=9)) == (3, 7)
 
 
 # --- refusals --------------------------------------------------------------------------------------------------------
@@ -293,7 +301,7 @@ def test_layers_without_rotation_are_listed_or_every_fourth():
 )
 def test_a_config_that_is_not_served_is_refused_by_field_and_value(changes, reason):
     with pytest.raises(ModelRefused, match=reason) if reason else contextlib.nullcontext():
-        shape_of(LLAMA, **changes)
+        record_of(LLAMA, **changes)
 
 
 @pytest.mark.spec("MOD-25")
@@ -311,7 +319,7 @@ def test_a_config_that_is_not_served_is_refused_by_field_and_value(changes, reas
 )
 def test_layers_that_are_not_served_are_refused_by_field(case, changes, reason):
     with pytest.raises(ModelRefused, match=reason):
-        shape_of(case, **changes)
+        record_of(case, **changes)
 
 
 def rewritten(directory, change):
@@ -335,10 +343,10 @@ def rewritten(directory, change):
         ),
         (
             lambda t: t.update({"model.layers.0.self_attn.q_proj.bias": np.zeros(64, np.float32)}),
-            "self_attn.q_proj.bias is not part of a llama like this one",
+            "self_attn.q_proj.bias' is not part of the architecture llama as served here",
         ),
         (lambda t: t.update({"model.layers.2.input_layernorm.weight": np.zeros(32, np.float32)}), "layers.2.input"),
-        (lambda t: t.update({"score.weight": np.zeros(3, np.float32)}), "'score.weight', which is not part of any"),
+        (lambda t: t.update({"score.weight": np.zeros(3, np.float32)}), "'score.weight' is not part of"),
         (lambda t: t.update({"model.norm.weight": np.zeros(32, np.float64)}), "has the type F64"),
     ],
 )
@@ -482,8 +490,7 @@ SCALING = st.builds(
 )
 def test_any_config_is_a_shape_or_a_refusal_and_nothing_else(case, changes, scaling, switched):
     with contextlib.suppress(ModelRefused):
-        shape = shape_of(case, **{**changes, "rope_scaling": scaling, "use_sliding_window": switched})
-        if shape.rope_scaling is not None:
-            factors = shape.rope_scaling.frequency_factors(shape.rope_base, shape.rotated, shape.context_tokens)
-            assert factors.shape == (shape.rotated // 2,)
-            assert np.isfinite(factors).all()
+        decoder = record_of(case, **{**changes, "rope_scaling": scaling, "use_sliding_window": switched})
+        for rope in decoder.ropes():
+            assert len(rope.divisors) == rope.turned // 2
+            assert np.isfinite(rope.divisors).all()

@@ -14,13 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.chains import chain
-from tlserve.kernels.reference.elementwise import exp2, sum_in_halves
+from tlserve.kernels.reference.elementwise import exp2, soft_cap, sum_in_halves
 
 F32 = NDArray[np.float32]
 Hidden = NDArray[np.bool_]
 
 SEGMENT = 256
 KEY_TILE = 16
+_NO_CAP = np.float32(0)
 _LEAST = np.float32(np.finfo(np.float32).min)
 
 
@@ -33,35 +34,41 @@ class _Part:
     values: F32  # (N, D)
 
 
-def attend_in_order(q: F32, keys: F32, values: F32, positions: NDArray[np.int32], window: int = 0) -> F32:
+def attend_in_order(
+    q: F32, keys: F32, values: F32, positions: NDArray[np.int32], window: int = 0, cap: np.float32 = _NO_CAP
+) -> F32:
     """Return the attention of the rows of one sequence, (R, kv_heads, group, D).
 
     q: (R, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (L, kv_heads, D) at positions 0 .. L - 1, finite;
     positions: (R,), the last key that each row sees; window: how many it sees, 0: all from the first on.
+    cap: above 0, a score becomes cap * tanh(score / cap); it is multiplied by log2(e) as the scores are.
     """
     hidden = np.repeat(_hidden(len(keys), positions, window), q.shape[2], axis=0)
     out = np.empty_like(q)
     for head in range(q.shape[1]):
         lanes = np.ascontiguousarray(q[:, head]).reshape(-1, q.shape[3])
-        attended = _attend_head(lanes, keys[:, head], values[:, head], hidden)
+        attended = _attend_head(lanes, keys[:, head], values[:, head], hidden, cap)
         out[:, head] = attended.reshape(len(q), *q.shape[2:])
     return out
 
 
-def _attend_head(q: F32, keys: F32, values: F32, hidden: Hidden) -> F32:
+def _attend_head(q: F32, keys: F32, values: F32, hidden: Hidden, cap: np.float32) -> F32:
     """Return the attention of N queries of one key head. q: (N, D), keys, values: (L, D), hidden: (N, L) -> (N, D)."""
     part = _Part(np.full(len(q), _LEAST), np.zeros(len(q), np.float32), np.zeros_like(q))
     for start in range(0, len(keys), SEGMENT):
         of_segment = slice(start, start + SEGMENT)
         if not hidden[:, of_segment].all():
-            part = _join(part, _attend_segment(q, keys[of_segment], values[of_segment], hidden[:, of_segment]))
+            segment = _attend_segment(q, keys[of_segment], values[of_segment], hidden[:, of_segment], cap)
+            part = _join(part, segment)
     result: F32 = part.values / part.total[:, None] + np.float32(0)
     return result
 
 
-def _attend_segment(q: F32, keys: F32, values: F32, hidden: Hidden) -> _Part:
+def _attend_segment(q: F32, keys: F32, values: F32, hidden: Hidden, cap: np.float32) -> _Part:
     """Attend to the keys of one segment."""
     scores = chain(q, np.ascontiguousarray(keys))
+    if cap:
+        scores = soft_cap(scores, cap)
     scores[hidden] = -np.inf
     most = np.fmax.reduce(scores, axis=1, initial=_LEAST)
     probabilities = exp2(scores - most[:, None])

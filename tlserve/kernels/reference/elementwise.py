@@ -92,7 +92,7 @@ def exp2(x: F32, out: F32 | None = None) -> F32:
     return result
 
 
-def rms_norm(x: F32, weight: F32, epsilon: np.float32) -> F32:
+def rms_norm(x: F32, weight: F32 | np.float32, epsilon: np.float32) -> F32:
     """Return x / sqrt(mean(x**2) + epsilon) * weight over the last axis; the mean by `sum_in_halves`.
 
     x: (R, F), weight: (F,) -> (R, F). Source: Zhang and Sennrich, "Root Mean Square Layer Normalization" (2019).
@@ -112,17 +112,19 @@ def silu_times(gate: F32, up: F32, out: F32) -> None:
     np.multiply(denominator, up, out=out)
 
 
-def layer_norm(x: F32, weight: F32, bias: F32, epsilon: np.float32) -> F32:
+def layer_norm(x: F32, weight: F32, bias: F32 | None, epsilon: np.float32) -> F32:
     """Return (x - mean) / sqrt(variance + epsilon) * weight + bias over the last axis; both means by `sum_in_halves`.
 
-    x: (..., F), weight, bias: (F,) -> (..., F). Source: Ba, Kiros and Hinton, "Layer Normalization" (2016).
+    x: (..., F); weight, bias: (F,), or of the shape of a row of x; bias None: nothing is added. -> (..., F).
+    Source: Ba, Kiros and Hinton, "Layer Normalization" (2016).
     """
     count = np.float32(x.shape[-1])
     normed: F32 = x - (sum_in_halves(x) / count)[..., None]
     variance = sum_in_halves(np.multiply(normed, normed)) / count
     normed *= (np.float32(1) / np.sqrt(variance + epsilon))[..., None]
     normed *= weight
-    normed += bias
+    if bias is not None:
+        normed += bias
     return normed
 
 
@@ -143,3 +145,46 @@ def gelu(x: F32) -> None:
     np.add(tail, GELU_TAIL_COEFFICIENTS[-1], out=tail)
     np.maximum(x, np.float32(0), out=x)
     np.subtract(x, tail, out=x)
+
+
+GELU_TANH_EXPONENT = np.float32(-2.302208198)
+"""-2 sqrt(2 / pi) log2(e)."""
+
+
+def gelu_tanh(x: F32) -> None:
+    """Replace x by x / (1 + 2**(-2 sqrt(2 / pi) log2(e) (x + 0.044715 x**3))), elementwise: gelu's tanh form.
+
+    The polynomial is ((x * x) * 0.044715 + 1) * x * constant. Source: Hendrycks and Gimpel (2016), section 2.
+    """
+    inner = np.multiply(x, x)
+    np.multiply(inner, np.float32(0.044715), out=inner)
+    np.add(inner, np.float32(1), out=inner)
+    np.multiply(inner, x, out=inner)
+    np.multiply(inner, GELU_TANH_EXPONENT, out=inner)
+    denominator = exp2(inner)
+    np.add(denominator, np.float32(1), out=denominator)
+    np.divide(x, denominator, out=x)
+
+
+def activate(x: F32, activation: str) -> None:
+    """Replace x by silu, gelu_tanh, gelu_erf or relu2 (the square of max(x, 0)) of x, elementwise."""
+    if activation == "silu":
+        silu_times(x, np.ones_like(x), out=x)
+    elif activation == "gelu_tanh":
+        gelu_tanh(x)
+    elif activation == "gelu_erf":
+        gelu(x)
+    else:
+        np.maximum(x, np.float32(0), out=x)
+        np.multiply(x, x, out=x)
+
+
+def soft_cap(x: F32, cap: np.float32) -> F32:
+    """Return cap * tanh(x / cap), elementwise: cap * (1 - e) / (1 + e) with e = 2**(-2 log2(e) |x / cap|), and the sign of x."""
+    t = np.abs(x)
+    np.divide(t, cap, out=t)
+    np.multiply(t, np.float32(-2) * LOG2_E, out=t)
+    e = exp2(t)
+    capped: F32 = (np.float32(1) - e) / (np.float32(1) + e)
+    np.multiply(capped, cap, out=capped)
+    return np.copysign(capped, x)

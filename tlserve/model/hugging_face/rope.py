@@ -11,20 +11,34 @@ from collections.abc import Callable, Mapping
 
 import attrs
 
+from tlserve.model.architectures.facts import MAX_CONTEXT_TOKENS
+from tlserve.model.decoder.record import Rope
+from tlserve.model.decoder.rope_scaling import (
+    DynamicScaling,
+    Llama3Scaling,
+    RopeScaling,
+    YarnScaling,
+    scaled_rope,
+    yarn_amplitude,
+)
 from tlserve.model.fields import Fields
-from tlserve.model.llama.hyperparameters import MAX_CONTEXT_TOKENS
-from tlserve.model.llama.rope_scaling import DynamicScaling, Llama3Scaling, RopeScaling, YarnScaling, yarn_amplitude
 
 
 @attrs.frozen(kw_only=True)
-class Rope:
-    """`trained`: the context to serve by default, `longest`: the longest that can be requested."""
+class HfRope:
+    """`trained`: the context to serve by default, `longest`: the longest that can be requested. `share`: of a head that turns."""
 
     base: float
     linear_factor: float = 1.0
     scaling: RopeScaling | None = None
     trained: int
     longest: int
+    share: float = 1.0
+
+    def record(self, head_size: int, context_tokens: int) -> Rope:
+        """Return the rope of heads of `head_size` for the served context."""
+        turned = int(head_size * self.share)
+        return scaled_rope(self.base, turned, context_tokens, self.scaling, self.linear_factor)
 
 
 @attrs.frozen
@@ -32,11 +46,11 @@ class _Kind:
     """One `rope_type`: the numbers that it has, and its reader. `read` takes (its numbers, base, max_position_embeddings)."""
 
     knows: str
-    read: Callable[[Fields, float, int], Rope]
+    read: Callable[[Fields, float, int], HfRope]
 
 
-def read_rope(config: Fields, default_base: float) -> Rope:
-    """Return what `config` says; raises `ModelRefused`."""
+def read_rope(config: Fields, default_base: float, partial: float | None = None) -> HfRope:
+    """Return what `config` says; raises `ModelRefused`. `partial`: see `HfForm`."""
     context = config.integer("max_position_embeddings", 1, MAX_CONTEXT_TOKENS)
     numbers = _numbers(config)
     base = numbers.positive("rope_theta", config.positive("rope_theta", default_base))
@@ -46,8 +60,13 @@ def read_rope(config: Fields, default_base: float) -> Rope:
     for key in numbers.values:
         if key not in _COMMON and key not in _KINDS[name].knows.split():
             raise numbers.refusal(key, f"{numbers.get(key)!r:.60} is not served for the kind {name}")
-    numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "whole heads rotated")
-    return _KINDS[name].read(numbers, base, context)
+    if partial is None:
+        numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "whole heads rotated")
+        return _KINDS[name].read(numbers, base, context)
+    share = numbers.positive("partial_rotary_factor", config.positive("partial_rotary_factor", partial))
+    if share > 1:
+        raise numbers.refusal("partial_rotary_factor", f"must be at most 1, not {share:g}")
+    return attrs.evolve(_KINDS[name].read(numbers, base, context), share=share)
 
 
 def _numbers(config: Fields) -> Fields:
@@ -68,23 +87,23 @@ def _knows(values: Mapping[str, object]) -> list[str]:
     return kind.knows.split() if kind else []
 
 
-def _default(_: Fields, base: float, context: int) -> Rope:
-    return Rope(base=base, trained=context, longest=context)
+def _default(_: Fields, base: float, context: int) -> HfRope:
+    return HfRope(base=base, trained=context, longest=context)
 
 
-def _linear(numbers: Fields, base: float, context: int) -> Rope:
+def _linear(numbers: Fields, base: float, context: int) -> HfRope:
     factor = numbers.positive("factor")
-    return Rope(base=base, linear_factor=factor, trained=context, longest=_stretched(context, factor))
+    return HfRope(base=base, linear_factor=factor, trained=context, longest=_stretched(context, factor))
 
 
-def _dynamic(numbers: Fields, base: float, context: int) -> Rope:
+def _dynamic(numbers: Fields, base: float, context: int) -> HfRope:
     numbers.refuse_unless("original_max_position_embeddings", (context,), f"max_position_embeddings ({context})")
     factor = numbers.positive("factor")
     scaling = DynamicScaling(factor=factor, original=context)
-    return Rope(base=base, scaling=scaling, trained=context, longest=_stretched(context, factor))
+    return HfRope(base=base, scaling=scaling, trained=context, longest=_stretched(context, factor))
 
 
-def _llama3(numbers: Fields, base: float, context: int) -> Rope:
+def _llama3(numbers: Fields, base: float, context: int) -> HfRope:
     low, high = numbers.positive("low_freq_factor"), numbers.positive("high_freq_factor")
     if low >= high:
         raise numbers.refusal("low_freq_factor", f"must be less than high_freq_factor {high:g}, not {low:g}")
@@ -94,10 +113,10 @@ def _llama3(numbers: Fields, base: float, context: int) -> Rope:
         high_freq_factor=high,
         original=_original(numbers, context),
     )
-    return Rope(base=base, scaling=scaling, trained=context, longest=context)
+    return HfRope(base=base, scaling=scaling, trained=context, longest=context)
 
 
-def _yarn(numbers: Fields, base: float, context: int) -> Rope:
+def _yarn(numbers: Fields, base: float, context: int) -> HfRope:
     original = _original(numbers, context)
     factor = numbers.positive("factor", context / original)
     scaling = YarnScaling(
@@ -109,7 +128,7 @@ def _yarn(numbers: Fields, base: float, context: int) -> Rope:
         amplitude=_yarn_amplitude(numbers, factor),
     )
     longest = max(context, _stretched(original, factor))
-    return Rope(base=base, scaling=scaling, trained=longest, longest=longest)
+    return HfRope(base=base, scaling=scaling, trained=longest, longest=longest)
 
 
 def _yarn_amplitude(numbers: Fields, factor: float) -> float:

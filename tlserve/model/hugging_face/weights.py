@@ -1,16 +1,14 @@
-"""The weights of a Hugging Face directory: its safetensors files, under GGUF's names for a llama.
+"""The weights of a Hugging Face directory: its safetensors files as one source of tensors.
 
-Knows which files belong to a model and the names of its tensors, but no sizes. Weights that exist only as a pickle are refused,
-because reading one can run code.
-Source: `modeling_llama` and its kin in transformers; the index format of `save_pretrained`.
+Knows which files belong to a model, but not which tensors. Weights that exist only as a pickle are refused, because reading one
+can run code. Source: the index format of `save_pretrained` in transformers.
 """
 
 from __future__ import annotations
 
 import hashlib
-import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -28,56 +26,25 @@ U8 = NDArray[np.uint8]
 WHOLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 MAX_SHARDS = 1024
 
-_NAMES = {
-    "model.embed_tokens.weight": "token_embd.weight",
-    "model.norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_LAYER = re.compile(r"model\.layers\.(?P<layer>0|[1-9][0-9]{0,3})\.(?P<part>.+)\.(?P<kind>weight|bias)")
-_PARTS = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-}
-_TABLES = re.compile(r".*\.rotary_emb\.inv_freq")  # old checkpoints hold a copy of what the config says
-
 
 @attrs.frozen(eq=False)
 class HfWeights:
-    """An open `llama.tensors.TensorSource`: GGUF's names -> (file, its own name). The stack that opened it closes it."""
+    """An open `decoder.weights.TensorSource`: the file of every tensor. The stack that opened it closes it."""
 
-    home: Mapping[str, tuple[SafetensorsFile, str]]
+    home: Mapping[str, SafetensorsFile]
     files: tuple[SafetensorsFile, ...]
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor."""
-        return {name: file.tensors[own].shape for name, (file, own) in self.home.items()}
+        return {name: file.tensors[name].shape for name, file in self.home.items()}
 
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows start .. end of a tensor as float32."""
-        file, own = self.home[name]
-        return file.rows(own, start, end)
+        return self.home[name].rows(name, start, end)
 
     def stored(self, name: str) -> tuple[int, U8]:
         """Return GGML's number of a tensor's type and the bytes of its rows."""
-        file, own = self.home[name]
-        return file.stored(own)
-
-    def own_name(self, name: str) -> str:
-        """Return what the files call the tensor that GGUF calls `name`."""
-        return self.home[name][1]
-
-    def parameters(self) -> int:
-        """Return how many numbers all tensors hold."""
-        return sum(math.prod(shape) for shape in self.shapes().values())
+        return self.home[name].stored(name)
 
     def digest(self) -> str:
         """Return a hash of every byte of every file."""
@@ -87,44 +54,16 @@ class HfWeights:
         return digest.hexdigest()
 
 
-def open_weights(directory: Path, stack: ExitStack, *, tied: bool) -> HfWeights:
-    """Open the files of a model; they are closed with `stack`. Raises `ModelRefused`.
-
-    `tied`: the output matrix is the embedding, whatever else a file holds.
-    """
+def open_weights(directory: Path, stack: ExitStack) -> HfWeights:
+    """Open the files of a model; they are closed with `stack`. Raises `ModelRefused`."""
     files = tuple(stack.enter_context(SafetensorsFile(path)) for path in weight_files(directory))
-    home: dict[str, tuple[SafetensorsFile, str]] = {}
+    home: dict[str, SafetensorsFile] = {}
     for file in files:
-        for own, name in _known_names(file, tied):
+        for name in file.tensors:
             if name in home:
-                raise ModelRefused(f"the tensor {own[:100]!r} is in both {home[name][0].name} and {file.name}")
-            home[name] = (file, own)
+                raise ModelRefused(f"the tensor {name[:100]!r} is in both {home[name].name} and {file.name}")
+            home[name] = file
     return HfWeights(home, files)
-
-
-def hf_name(name: str) -> str:
-    """Return the name in a Hugging Face checkpoint of the tensor that GGUF calls `name`."""
-    whole = {ours: theirs for theirs, ours in _NAMES.items()}
-    if name in whole:
-        return whole[name]
-    _, layer, part, kind = name.split(".")
-    return f"model.layers.{layer}.{next(theirs for theirs, ours in _PARTS.items() if ours == part)}.{kind}"
-
-
-def _known_names(file: SafetensorsFile, tied: bool) -> Iterator[tuple[str, str]]:
-    """Yield (name in the file, GGUF's name); refuses a tensor that no part of the forward pass would read."""
-    for own in file.tensors:
-        if _TABLES.fullmatch(own) or (tied and own == "lm_head.weight"):
-            continue
-        found = _LAYER.fullmatch(own)
-        if own in _NAMES:
-            yield own, _NAMES[own]
-        elif found and found["part"] in _PARTS:
-            yield own, f"blk.{found['layer']}.{_PARTS[found['part']]}.{found['kind']}"
-        else:
-            raise ModelRefused(
-                f"{file.name} has the tensor {own[:100]!r}, which is not part of any architecture served here"
-            )
 
 
 def weight_files(directory: Path) -> list[Path]:

@@ -1,54 +1,52 @@
-"""How the layers of a Hugging Face model differ: the window of each, and which of them have no rotation.
+"""How the layers of a model differ: the window of each, and which of them have no rotation.
 
-Reads `sliding_window` and its related fields, and `no_rope_layers`. Each architecture reads them in its own way, by one
-function. Source: the `configuration_*` files of transformers 5.24.
+Each architecture has one reader for config.json and one for GGUF. Those for config.json read `sliding_window` and its related
+fields, and `no_rope_layers`. Source: the `configuration_*` files of transformers 5.24; llama.cpp's `src/models`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
+from tlserve.model.architectures.facts import Windows
 from tlserve.model.fields import Fields
-
-WindowsReader = Callable[[Fields, int, tuple[int, ...]], tuple[int, ...]]
-"""(config, layers, unrotated layers) -> the window of every layer, () where there is none; raises `ModelRefused`."""
 
 _WINDOW = 4096  # where the field is missing
 
 
-def no_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+def no_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
     """Refuse a window: the architecture has none (llama)."""
     config.refuse_unless("sliding_window", (), "null")
-    return ()
+    return (0,) * layers
 
 
-def uniform_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+def uniform_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
     """Return one window for all layers; null means none (mistral)."""
     config.refuse_unless("layer_types", (), "one window for all layers")
     window = _window(config, _WINDOW)
-    return (window,) * layers if window else ()
+    return (window,) * layers
 
 
-def late_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:  # noqa: ARG001 - every reader's
+def late_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
     """Return windows from layer `max_window_layers` on, if windows are switched on (qwen2, qwen3)."""
     first = config.integer("max_window_layers", 0, 1 << 20, default=28)
     return _chosen_windows(config, _WINDOW, layers, range(first, layers))
 
 
-def unrotated_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> tuple[int, ...]:
+def unrotated_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:
     """Return windows for the layers without rotation, if windows are switched on (smollm3)."""
     return _chosen_windows(config, 0, layers, unrotated)
 
 
-def _chosen_windows(config: Fields, left_out: int, layers: int, by_default: Iterable[int]) -> tuple[int, ...]:
-    """Return the windows of the layers that `layer_types` names, else of `by_default`; () unless `use_sliding_window`."""
+def _chosen_windows(config: Fields, left_out: int, layers: int, by_default: Iterable[int]) -> Windows:
+    """Return the windows of the layers that `layer_types` names, else of `by_default`; none unless `use_sliding_window`."""
     window = _window(config, left_out) if config.flag("use_sliding_window", default=False) else 0
     chosen = _named_layers(config, layers) if config.has("layer_types") else frozenset(by_default)
     if chosen and not window and config.has("layer_types"):
         raise config.refusal(
             "layer_types", "names sliding_attention, but use_sliding_window or sliding_window is not set"
         )
-    return tuple(window if layer in chosen else 0 for layer in range(layers)) if window else ()
+    return tuple(window if layer in chosen else 0 for layer in range(layers))
 
 
 def _named_layers(config: Fields, layers: int) -> frozenset[int]:
@@ -74,3 +72,18 @@ def unrotated_layers(config: Fields, layers: int) -> tuple[int, ...]:
     if not isinstance(turns, list) or len(turns) < layers or not all(turn in (0, 1) for turn in turns):
         raise config.refusal("no_rope_layers", f"must hold 0 or 1 for each of {layers} layers")
     return tuple(layer for layer in range(layers) if not turns[layer])
+
+
+# --- GGUF ------------------------------------------------------------------------------------------------------------
+
+
+def gguf_no_windows(fields: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
+    """Refuse a window: llama.cpp does not read one for the architecture."""
+    if fields.get("attention.sliding_window") not in (None, 0):
+        raise fields.refusal("attention.sliding_window", "is not served for this architecture")
+    return (0,) * layers
+
+
+def gguf_one_window(fields: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
+    """Return one window for all layers."""
+    return (fields.integer("attention.sliding_window", 0, 1 << 30, default=0),) * layers

@@ -7,6 +7,7 @@ prefill.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -27,17 +28,18 @@ def to_stored(x: F32, precision: str) -> Stored:
 
 
 class PositionStore:
-    """A `kernels.interface.KvStore` of (layers, slots, kv_heads, head_size): simple, for arithmetic that copies keys."""
+    """A `kernels.interface.KvStore` with keys and values of (slots, kv_heads, head_size) for each attention: simple, copied.
 
-    def __init__(
-        self, *, layers: int, kv_heads: int, head_size: int, blocks: int, block_size: int, precision: str
-    ) -> None:
+    `heads`: (kv_heads, head_size) of each attention mixer.
+    """
+
+    def __init__(self, heads: Sequence[tuple[int, int]], *, blocks: int, block_size: int, precision: str) -> None:
         self._blocks = blocks
         self._block_size = block_size
         self._precision = precision
-        shape = (layers, blocks * block_size, kv_heads, head_size)
-        self.keys: Stored = np.zeros(shape, PRECISIONS[precision])
-        self.values: Stored = np.zeros(shape, PRECISIONS[precision])
+        shapes = [(blocks * block_size, *sizes) for sizes in heads]
+        self.keys: list[Stored] = [np.zeros(shape, PRECISIONS[precision]) for shape in shapes]
+        self.values: list[Stored] = [np.zeros(shape, PRECISIONS[precision]) for shape in shapes]
 
     @property
     def blocks(self) -> int:
@@ -49,11 +51,11 @@ class PositionStore:
         """Positions per block."""
         return self._block_size
 
-    def write(self, layer: int, slots: NDArray[np.int64], keys: F32, values: F32) -> None:
-        """Store row t of `keys` and `values` (T, kv_heads, head_size) in slot slots[t]."""
-        self.keys[layer, slots] = to_stored(keys, self._precision)
-        self.values[layer, slots] = to_stored(values, self._precision)
+    def write(self, number: int, slots: NDArray[np.int64], keys: F32, values: F32) -> None:
+        """Store row t of `keys` and `values` (T, kv_heads, head_size) of attention `number` in slot slots[t]."""
+        self.keys[number][slots] = to_stored(keys, self._precision)
+        self.values[number][slots] = to_stored(values, self._precision)
 
-    def read(self, layer: int, slots: NDArray[np.int64]) -> tuple[F32, F32]:
+    def read(self, number: int, slots: NDArray[np.int64]) -> tuple[F32, F32]:
         """Return keys and values of `slots` in float32, (len(slots), kv_heads, head_size) each."""
-        return self.keys[layer, slots].astype(np.float32), self.values[layer, slots].astype(np.float32)
+        return self.keys[number][slots].astype(np.float32), self.values[number][slots].astype(np.float32)

@@ -3,7 +3,7 @@
 Each kind changes the frequencies, in float64: `frequency_factors` returns the divisor of each one, `amplitude` the factor of
 every cosine and sine. Both are fixed for a model and its served context, never by the length of a sequence, because stored keys
 must not change when a sequence grows. So only the tables differ, and every kernel that takes tables serves every kind. Linear
-scaling divides positions (`LlamaShape.rope_linear_factor`). Knows nothing of files. Sources: Peng et al., "YaRN" (2023),
+scaling divides positions (`record.Rope.linear_factor`). Knows nothing of files. Sources: Peng et al., "YaRN" (2023),
 sections 3.1 to 3.4; the Llama 3.1 model card; `modeling_rope_utils` of transformers.
 """
 
@@ -15,6 +15,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 from numpy.typing import NDArray
+
+from tlserve.model.decoder.record import Rope
 
 F64 = NDArray[np.float64]
 
@@ -105,3 +107,24 @@ def _frequencies(base: float, rotated: int) -> F64:
 def _mixed(kept: F64, factor: float) -> F64:
     """Return the divisor of frequencies of which the share `kept` stays as it is and the rest is divided by `factor`."""
     return np.asarray(1 / (kept + (1 - kept) / factor), np.float64)
+
+
+def scaled_rope(
+    base: float,
+    turned: int,
+    context_tokens: int,
+    scaling: RopeScaling | None = None,
+    linear_factor: float = 1.0,
+    factors: F64 | None = None,
+) -> Rope:
+    """Return the rope of `turned` components; the divisors are those of `scaling` times `factors`, where there are any."""
+    divisors = np.ones(turned // 2) if factors is None else factors
+    if scaling is not None:
+        divisors = divisors * scaling.frequency_factors(base, turned, context_tokens)
+    return Rope(
+        base=base,
+        turned=turned,
+        divisors=tuple(divisors.tolist()),
+        linear_factor=linear_factor,
+        amplitude=1.0 if scaling is None else scaling.amplitude,
+    )

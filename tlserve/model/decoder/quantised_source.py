@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
-from tlserve.model.llama.tensors import TensorSource
+from tlserve.model.decoder.weights import TensorSource
 
 F32 = NDArray[np.float32]
 U8 = NDArray[np.uint8]

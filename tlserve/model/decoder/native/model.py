@@ -1,29 +1,51 @@
-"""The llama on the native kernels: weights packed once, then one native call for each step.
+"""A decoder on the native kernels: weights packed once, then one native call for each step.
 
 Has what crosses into C: the names of matrices and vectors, and the layout of the store. Knows nothing of the arithmetic:
-`kernels/native` states the order of every sum, and `reference` is the same in numpy.
+`kernels/native` states the order of every sum, and `reference` is the same in numpy. `form` says what can run.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from types import ModuleType
 from typing import Any
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput, own_store
+from tlserve.kernels.reference.rope import RopeTables
 from tlserve.kernels.thread_pool import ThreadPool, Unit
-from tlserve.model.llama.kv_precision import PRECISIONS, Stored
-from tlserve.model.llama.numerics import Numerics, llama_spec, rotation_tables
-from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
+from tlserve.model.decoder.kv_precision import PRECISIONS, Stored
+from tlserve.model.decoder.native.form import NativeForm, native_form
+from tlserve.model.decoder.numerics import Numerics, decoder_spec, rotation_tables
+from tlserve.model.decoder.record import Decoder
+from tlserve.model.decoder.weights import StoredMatrix, Weights
 
 Ints = NDArray[np.int32]
 _KEY_TILE = 16
+
+_MATRICES = {
+    "q": "attention.q",
+    "k": "attention.k",
+    "v": "attention.v",
+    "output": "attention.output",
+    "gate": "ffn.gate",
+    "up": "ffn.up",
+    "down": "ffn.down",
+}
+"""The name of a layer's matrix in the kernels -> its slot."""
+
+_VECTORS = {
+    "attention_norm": "attention.pre",
+    "ffn_norm": "ffn.pre",
+    "q_bias": "attention.q.bias",
+    "k_bias": "attention.k.bias",
+    "v_bias": "attention.v.bias",
+    "output_bias": "attention.output.bias",
+    "query_norm": "attention.q_norm",
+    "key_norm": "attention.k_norm",
+}
 
 
 class NativeKvStore:
@@ -33,12 +55,13 @@ class NativeKvStore:
     block are adjacent, because the system gives memory in pages of up to 2 MB.
     """
 
-    def __init__(self, shape: LlamaShape, blocks: int, block_size: int, precision: str) -> None:
+    def __init__(self, form: NativeForm, blocks: int, block_size: int, precision: str) -> None:
         self._blocks = blocks
         self._block_size = block_size
-        padded = -(-shape.head_size // _KEY_TILE) * _KEY_TILE
-        paged = (blocks, shape.layers, shape.kv_heads)
-        self.keys: Stored = np.zeros((*paged, shape.head_size, block_size), PRECISIONS[precision])
+        head_size = form.attention.head_size
+        padded = -(-head_size // _KEY_TILE) * _KEY_TILE
+        paged = (blocks, len(form.windows), form.attention.kv_heads)
+        self.keys: Stored = np.zeros((*paged, head_size, block_size), PRECISIONS[precision])
         self.values: Stored = np.zeros((*paged, block_size, padded), PRECISIONS[precision])
 
     @property
@@ -74,41 +97,46 @@ class _ReusedRows:
 _OWN_REFERENCES = 2  # of the memory without any view: the attribute, and the argument of getrefcount
 
 
-class NativeLlamaModel:
-    """A `kernels.interface.Model` of the llama family, on the instruction set `isa` of the extension module `native`."""
+class NativeModel:
+    """A `kernels.interface.Model` of a record that has a `NativeForm`, on the instruction set `isa` of the module `native`."""
 
     def __init__(
         self,
         native: ModuleType,
-        shape: LlamaShape,
-        tensors: LlamaTensors,
+        decoder: Decoder,
+        weights: Weights,
         numerics: Numerics,
         *,
         isa: str,
         threads: int = 0,
     ) -> None:
+        form = native_form(decoder)
+        if isinstance(form, str):
+            raise TypeError(f"the native kernels do not have: {form}")
         pool = ThreadPool(threads)
-        tables = rotation_tables(shape, tensors.rope_factors)
-        matrices = _pack(native, tensors, pool)
-        self._shape = shape
+        tables = rotation_tables(decoder)
+        matrices = _pack(native, weights, pool)
+        rotation = tables[form.rope] if form.rope else _NO_ROTATION
+        self._hidden = decoder.hidden
+        self._form = form
         self._numerics = numerics
-        self.weights_bytes = tensors.vector_bytes() + sum(packed.nbytes for packed in matrices.values())
-        self._logits = _ReusedRows(shape.vocabulary)
+        self.weights_bytes = weights.vector_bytes() + sum(packed.nbytes for packed in matrices.values())
+        self._logits = _ReusedRows(decoder.vocabulary)
         self._native = native.Model(
-            **_sizes(shape),
+            **form.sizes(decoder),
             activations=numerics.activations,
             isa=isa,
             threads=pool.threads,
-            embedding=matrices[id(tensors.embedding)],
-            head=matrices[id(tensors.head)],
-            norm=tensors.norm,
-            cos=tables.cos,
-            sin=tables.sin,
-            layers=_layers(shape, tensors, matrices),
+            embedding=matrices["embedding"],
+            head=matrices.get("head", matrices["embedding"]),
+            norm=weights.vectors["norm"],
+            cos=rotation.cos,
+            sin=rotation.sin,
+            layers=_layers(form, weights, matrices),
         )
         threads_named = "1 thread" if pool.threads == 1 else f"{pool.threads} threads"
         kernels = f"native ({isa}, {numerics.activations} activations, {threads_named})"
-        self._spec = llama_spec(shape, tensors.identity, tables, numerics, kernels)
+        self._spec = decoder_spec(decoder, weights.identity, tables, numerics, kernels)
 
     @property
     def spec(self) -> ModelSpec:
@@ -117,7 +145,7 @@ class NativeLlamaModel:
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
         """Reserve memory for `blocks` blocks of keys and values."""
-        return NativeKvStore(self._shape, blocks, block_size, self._numerics.kv_precision)
+        return NativeKvStore(self._form, blocks, block_size, self._numerics.kv_precision)
 
     def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
         """Run all rows of `batch` in one native call; see `kernels.interface.Model.forward`.
@@ -126,7 +154,7 @@ class NativeLlamaModel:
         """
         store = own_store(kv, NativeKvStore)
         logits = self._logits.take(len(batch.logit_rows))
-        hidden = np.empty((len(batch.hidden_rows), self._shape.hidden), np.float32)
+        hidden = np.empty((len(batch.hidden_rows), self._hidden), np.float32)
         tables = np.concatenate(batch.block_tables)
         table_starts = np.cumsum([0, *map(len, batch.block_tables)], dtype=np.int32)
         half = self._numerics.kv_precision == "f16"
@@ -149,45 +177,28 @@ class NativeLlamaModel:
         return StepOutput(logits=logits, hidden=hidden)
 
 
-def _sizes(shape: LlamaShape) -> dict[str, Any]:
-    """Return the sizes and constants by the names that the native model takes."""
-    return {
-        "hidden": shape.hidden,
-        "intermediate": shape.intermediate,
-        "heads": shape.heads,
-        "kv_heads": shape.kv_heads,
-        "head_size": shape.head_size,
-        "rotated": shape.rotated,
-        "vocabulary": shape.vocabulary,
-        "context": shape.context_tokens,
-        "epsilon": shape.epsilon,
-        "query_scale": math.log2(math.e) / math.sqrt(shape.head_size),
-    }
+_NO_ROTATION = RopeTables(np.empty(0, np.float32), np.empty(0, np.float32))
 
 
-def _pack(native: ModuleType, tensors: LlamaTensors, pool: ThreadPool) -> dict[int, Any]:
-    """Pack all matrices, several at once; by the identity of the stored matrix (a tied embedding is packed once)."""
-    matrices = [tensors.embedding, tensors.head, *(m for layer in tensors.layers for m in layer.matrices())]
-    packed: dict[int, Any] = {}
+def _pack(native: ModuleType, weights: Weights, pool: ThreadPool) -> dict[str, Any]:
+    """Pack all matrices, several at once; by their slots."""
+    packed: dict[str, Any] = {}
 
-    def unit(matrix: StoredMatrix) -> Unit:
+    def unit(slot: str, matrix: StoredMatrix) -> Unit:
         def pack() -> None:
-            packed[id(matrix)] = native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
+            packed[slot] = native.Matrix(matrix.kind, matrix.outputs, matrix.inputs, matrix.rows)
 
         return pack
 
-    pool.run([unit(matrix) for matrix in {id(m): m for m in matrices}.values()])
+    pool.run([unit(slot, matrix) for slot, matrix in weights.matrices.items()])
     return packed
 
 
-def _layers(shape: LlamaShape, tensors: LlamaTensors, packed: dict[int, Any]) -> tuple[dict[str, Any], ...]:
-    """Return each layer as the native model takes it: its parts by the names of `LayerTensors`, `window` and `unrotated`."""
-
-    def parts(layer: LayerTensors) -> dict[str, Any]:
-        given = attrs.asdict(layer, recurse=False)
-        return {name: packed[id(part)] if isinstance(part, StoredMatrix) else part for name, part in given.items()}
-
+def _layers(form: NativeForm, weights: Weights, packed: dict[str, Any]) -> tuple[dict[str, Any], ...]:
+    """Return each layer as the native model takes it: matrices, vectors, `window` and `unrotated`."""
     return tuple(
-        parts(layer) | {"window": shape.window(index), "unrotated": index in shape.unrotated_layers}
-        for index, layer in enumerate(tensors.layers)
+        {name: packed[f"{index}.{slot}"] for name, slot in _MATRICES.items()}
+        | {name: weights.vectors.get(f"{index}.{slot}") for name, slot in _VECTORS.items()}
+        | {"window": window, "unrotated": unrotated}
+        for index, (window, unrotated) in enumerate(zip(form.windows, form.unrotated, strict=True))
     )

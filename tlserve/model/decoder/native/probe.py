@@ -1,14 +1,13 @@
 """The test at the start: whether the native kernels agree with the reference to the bit, on this machine.
 
-The cases: a product of each kind and depth that the model has, on a few columns; and a whole step of a small llama with the
-model's heads, over random weights of those kinds. They take some milliseconds in total. `build` decides what follows.
+The cases: a product of each kind and depth that the model has, on a few columns; and a whole step of a small decoder with the
+model's layers and heads, over random weights of those kinds. They take some milliseconds in total. `build` decides what follows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Any
 
 import attrs
 import numpy as np
@@ -26,11 +25,12 @@ from tlserve.kernels.reference.blocks import (
 )
 from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
-from tlserve.model.llama.native import NativeLlamaModel
-from tlserve.model.llama.numerics import Numerics
-from tlserve.model.llama.reference import ReferenceLlamaModel
-from tlserve.model.llama.shape import LlamaShape
-from tlserve.model.llama.tensors import LayerTensors, LlamaTensors, StoredMatrix
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.record import Block, Decoder, FeedForward, Layer, Mixer
+from tlserve.model.decoder.reference import ReferenceModel
+from tlserve.model.decoder.slots import TensorRole, slots
+from tlserve.model.decoder.weights import StoredMatrix, Weights
 
 F32 = NDArray[np.float32]
 
@@ -42,21 +42,21 @@ _BLOCK_SIZE = 16
 _FLOAT_BYTES = {0: 4, 1: 2, 30: 2}
 
 
-def disagreement(native: ModuleType, shape: LlamaShape, tensors: LlamaTensors, numerics: Numerics, isa: str) -> str:
+def disagreement(native: ModuleType, decoder: Decoder, weights: Weights, numerics: Numerics, isa: str) -> str:
     """Return what differs between the native kernels and numpy, or "" where every bit agrees."""
     random = np.random.default_rng(0)
-    for matrix in _different(tensors):
+    for matrix in _different(weights):
         if not _products_agree(native, matrix, numerics, isa, random):
             return f"products with weights of GGML type {matrix.kind} and {matrix.inputs} inputs"
-    if not _steps_agree(native, shape, tensors, numerics, isa, random):
+    if not _steps_agree(native, decoder, weights, numerics, isa, random):
         return "a step of a small model"
     return ""
 
 
-def _different(tensors: LlamaTensors) -> Iterable[StoredMatrix]:
+def _different(weights: Weights) -> Iterable[StoredMatrix]:
     """Return one matrix for each kind and depth, cut to a few columns."""
-    matrices = [tensors.head, *(matrix for layer in tensors.layers for matrix in layer.matrices())]
-    found = {(matrix.kind, matrix.inputs): matrix for matrix in matrices}
+    multiplied = [weights.head, *(m for name, m in weights.matrices.items() if name != "embedding")]
+    found = {(matrix.kind, matrix.inputs): matrix for matrix in multiplied}
     return [
         attrs.evolve(m, outputs=min(m.outputs, _COLUMNS), rows=np.ascontiguousarray(m.rows[:_COLUMNS]))
         for m in found.values()
@@ -83,72 +83,61 @@ def _products_agree(
 
 def _steps_agree(
     native: ModuleType,
-    shape: LlamaShape,
-    tensors: LlamaTensors,
+    decoder: Decoder,
+    weights: Weights,
     numerics: Numerics,
     isa: str,
     random: np.random.Generator,
 ) -> bool:
-    """Compare a step of a small random llama with this one's heads, on two threads."""
-    kinds = [matrix.kind for matrix in tensors.layers[0].matrices()]
-    small = _small_shape(shape, *((SUPER_VALUES, SUPER_VALUES) if SUPER_FORMATS.keys() & set(kinds) else (64, 96)))
-    drawn = random_tensors(small, kinds, random)
-    fast = NativeLlamaModel(native, small, drawn, numerics, isa=isa, threads=2)
-    ours, truth = (_run(model, small) for model in (fast, ReferenceLlamaModel(small, drawn, numerics)))
+    """Compare a step of a small random decoder with this one's layers and heads, on two threads."""
+    kinds = [m.kind for name, m in weights.matrices.items() if name.startswith("0.")]
+    small = _small(decoder, *((SUPER_VALUES, SUPER_VALUES) if SUPER_FORMATS.keys() & set(kinds) else (64, 96)))
+    drawn = random_weights(small, kinds, random)
+    fast = NativeModel(native, small, drawn, numerics, isa=isa, threads=2)
+    ours, truth = (_run(model, small) for model in (fast, ReferenceModel(small, drawn, numerics)))
     return _same(ours.logits, truth.logits) and _same(ours.hidden, truth.hidden)
 
 
-def _small_shape(shape: LlamaShape, hidden: int, intermediate: int) -> LlamaShape:
-    """Return `shape` with two small layers and at most two key heads; a part of some layers is in one of the two."""
-    kv_heads = min(shape.kv_heads, 2)
+def _small(decoder: Decoder, hidden: int, width: int) -> Decoder:
+    """Return `decoder` with few small layers, at least one of each kind that it has, and at most two key heads."""
+    layers = list(dict.fromkeys(_small_layer(layer, width) for layer in decoder.layers))
     return attrs.evolve(
-        shape,
-        layers=2,
+        decoder,
+        layers=tuple((layers * 2)[: max(2, len(layers))]),
         hidden=hidden,
-        intermediate=intermediate,
-        heads=shape.heads // shape.kv_heads * kv_heads,
-        kv_heads=kv_heads,
         vocabulary=40,
-        context_tokens=min(shape.context_tokens, 64),
-        windows=(_WINDOW, 0) if any(shape.windows) else (),
-        unrotated_layers=(1,) if shape.unrotated_layers else (),
+        context_tokens=min(decoder.context_tokens, 64),
+        tied=True,
     )
 
 
-def random_tensors(shape: LlamaShape, kinds: list[int], random: np.random.Generator) -> LlamaTensors:
-    """Return weights of `shape` whose matrices take `kinds` in turn, f32 where the rows are not whole blocks."""
-    queries, keys = shape.heads * shape.head_size, shape.kv_heads * shape.head_size
-    hidden, middle = shape.hidden, shape.intermediate
-    shapes = {"q": (queries, hidden), "k": (keys, hidden), "v": (keys, hidden), "output": (hidden, queries)}
-    shapes |= {"gate": (middle, hidden), "up": (middle, hidden), "down": (hidden, middle)}
-    layers = []
-    for _ in range(shape.layers):
-        drawn: dict[str, Any] = {
-            name: random_matrix(random, kind, *size) for kind, (name, size) in zip(kinds, shapes.items(), strict=True)
-        }
-        layers.append(LayerTensors(**drawn, **_random_vectors(shape, random)))
-    embedding = random_matrix(random, kinds[0], shape.vocabulary, hidden)
-    return LlamaTensors(
-        embedding=embedding,
-        layers=tuple(layers),
-        norm=random.uniform(0.5, 1.5, hidden).astype(np.float32),
-        head=embedding,
-        rope_factors=np.ones(shape.rotated // 2),
-        identity="random",
-    )
+def _small_layer(layer: Layer, width: int) -> Layer:
+    def small_mixer(mixer: Mixer) -> Mixer:
+        if isinstance(mixer, FeedForward):
+            return attrs.evolve(mixer, width=width)
+        kv_heads = min(mixer.kv_heads, 2)
+        heads = mixer.heads // mixer.kv_heads * kv_heads
+        return attrs.evolve(mixer, heads=heads, kv_heads=kv_heads, window=_WINDOW if mixer.window else 0)
+
+    def small_block(block: Block) -> Block:
+        return attrs.evolve(block, mixers=tuple(small_mixer(mixer) for mixer in block.mixers))
+
+    return Layer(blocks=tuple(small_block(block) for block in layer.blocks))
 
 
-def _random_vectors(shape: LlamaShape, random: np.random.Generator) -> dict[str, Any]:
-    """Return the norms of a layer, and the biases and head norms that `shape` has."""
-    sizes = {"attention_norm": shape.hidden, "ffn_norm": shape.hidden}
-    if shape.qk_norm:
-        sizes |= {"query_norm": shape.head_size, "key_norm": shape.head_size}
-    if shape.qkv_bias:
-        keys = shape.kv_heads * shape.head_size
-        sizes |= {"q_bias": shape.heads * shape.head_size, "k_bias": keys, "v_bias": keys}
-    if shape.output_bias:
-        sizes["output_bias"] = shape.hidden
-    return {name: random.uniform(0.5, 1.5, size).astype(np.float32) for name, size in sizes.items()}
+def random_weights(decoder: Decoder, kinds: list[int], random: np.random.Generator) -> Weights:
+    """Return weights of `decoder` whose matrices of a layer take `kinds` in turn, f32 where the rows are not whole blocks."""
+    matrices: dict[str, StoredMatrix] = {}
+    vectors: dict[str, F32] = {}
+    turn = {"": 0}  # how many matrices of a layer were drawn
+    for name, slot in slots(decoder).items():
+        layer = name.split(".")[0]
+        if slot.role is TensorRole.MATRIX:
+            matrices[name] = random_matrix(random, kinds[turn.get(layer, 0) % len(kinds)], *slot.shape)
+            turn[layer] = turn.get(layer, 0) + 1
+        else:
+            vectors[name] = random.uniform(0.5, 1.5, int(np.prod(slot.shape))).astype(np.float32)
+    return Weights(matrices=matrices, vectors=vectors, identity="random")
 
 
 def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:
@@ -193,9 +182,9 @@ def _float_rows(kind: int, values: F32) -> NDArray[np.uint8]:
     return (values.view(np.uint32) >> 16).astype(np.uint16).view(np.uint8)
 
 
-def _run(model: Model, shape: LlamaShape) -> StepOutput:
+def _run(model: Model, decoder: Decoder) -> StepOutput:
     """Run one sequence as one step."""
-    tokens = np.arange(min(_TOKENS, shape.context_tokens), dtype=np.int32)
+    tokens = np.arange(min(_TOKENS, decoder.context_tokens), dtype=np.int32)
     rows = np.arange(len(tokens), dtype=np.int32)
     blocks = -(-len(tokens) // _BLOCK_SIZE)
     batch = StepBatch(

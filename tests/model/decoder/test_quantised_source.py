@@ -6,7 +6,7 @@ import pytest
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.tiny_models import ArraySource, tiny_shape, tiny_tensors, write_tiny_gguf
 from tlserve.kernels.choose import KernelChoice
-from tlserve.model.llama.quantised_source import Q8_0_KIND, Q8Source
+from tlserve.model.decoder.quantised_source import Q8_0_KIND, Q8Source
 from tlserve.model.load import load_model
 
 MATRIX, VECTOR = "blk.0.ffn_up.weight", "blk.0.ffn_norm.weight"

@@ -1,0 +1,14 @@
+"""The table of all architectures, and where to find one by its name in a file."""
+
+from __future__ import annotations
+
+from tlserve.model.architectures.forms import Architecture, GgufForm, HfForm
+from tlserve.model.architectures.llamas import LLAMAS
+
+ARCHITECTURES: tuple[Architecture, ...] = (*LLAMAS,)
+
+HF: dict[str, tuple[Architecture, HfForm]] = {a.hf.model_type: (a, a.hf) for a in ARCHITECTURES if a.hf}
+"""By `model_type` of config.json."""
+
+GGUF: dict[str, tuple[Architecture, GgufForm]] = {a.gguf.name: (a, a.gguf) for a in ARCHITECTURES if a.gguf}
+"""By `general.architecture` of GGUF."""

@@ -1,0 +1,197 @@
+"""What a decoder computes, as data: a list of layers, each a list of residual blocks with one or two mixers.
+
+Everything that depends on the number of a layer is resolved when a file is read, so that a forward pass never knows an
+architecture's name. The record describes the mathematics only: `slots` has the tensors that follow from it, and
+`stored_slots` how a file stores them. Heads turn in adjacent pairs (see `kernels.reference.rope`); a file that stores the two
+halves of a head apart is put in order when it is read.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+
+import attrs
+
+from tlserve.errors import ModelRefused
+
+
+class NormKind(enum.Enum):
+    """RMS: x / sqrt(mean(x**2) + epsilon). LAYER: the same of x - mean(x)."""
+
+    RMS = "rms"
+    LAYER = "layer"
+
+
+class Activation(enum.Enum):
+    """The function between the products of a feed-forward mixer."""
+
+    SILU = "silu"
+    GELU_TANH = "gelu_tanh"
+    GELU_ERF = "gelu_erf"
+    RELU2 = "relu2"
+
+
+@attrs.frozen(kw_only=True)
+class Norm:
+    """A norm and its weight. `per_head`: every head has a weight of its own. `whole_row`: heads are normed together."""
+
+    kind: NormKind = NormKind.RMS
+    epsilon: float
+    bias: bool = False
+    per_head: bool = False
+    whole_row: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class Rope:
+    """How heads turn with the position: the first `turned` components, pair i by position * frequency i.
+
+    Frequency i is base**(-2 i / turned) / divisors[i]; positions are divided by `linear_factor`; cosines and sines are
+    multiplied by `amplitude`. Scaling of every kind is only these numbers, see `rope_scaling`.
+    """
+
+    base: float
+    turned: int
+    divisors: tuple[float, ...]
+    linear_factor: float = 1.0
+    amplitude: float = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Temperature:
+    """Queries at position p are multiplied by 1 + beta * ln(1 + floor(p / original))."""
+
+    beta: float
+    original: int
+
+    def factor(self, position: int) -> float:
+        """Return the factor at a position."""
+        return 1.0 + self.beta * math.log1p(position // self.original)
+
+
+@attrs.frozen(kw_only=True)
+class Attention:
+    """A mixer: attention to earlier rows of the sequence.
+
+    `scale` multiplies the scores. `q_norm`, `k_norm`: norms of the heads, before they turn or (`norm_after_rope`) after. `rope`:
+    None where nothing turns. `window`: how many keys a row sees, its own the last of them; 0: all. `cap`: scores become
+    cap * tanh(score / cap); 0: they stay.
+    """
+
+    heads: int
+    kv_heads: int
+    head_size: int
+    scale: float
+    qkv_bias: bool = False
+    output_bias: bool = False
+    q_norm: Norm | None = None
+    k_norm: Norm | None = None
+    norm_after_rope: bool = False
+    rope: Rope | None = None
+    window: int = 0
+    cap: float = 0.0
+    temperature: Temperature | None = None
+
+
+@attrs.frozen(kw_only=True)
+class FeedForward:
+    """A mixer: down(activation(gate x) * up x), or down(activation(up x)) where it is not `gated`."""
+
+    width: int
+    activation: Activation = Activation.SILU
+    gated: bool = True
+    bias: bool = False
+
+
+Mixer = Attention | FeedForward
+
+
+@attrs.frozen(kw_only=True)
+class Block:
+    """x becomes x + scale * post(sum of mixers(pre(x))); a norm that is None is left out."""
+
+    mixers: tuple[Mixer, ...]
+    pre: Norm | None = None
+    post: Norm | None = None
+    scale: float = 1.0
+
+    def is_plain(self) -> bool:
+        """Return whether each mixer's product is added as it is, so that its bias can be added after it."""
+        return self.post is None and self.scale == 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Layer:
+    """Residual blocks, one after the other."""
+
+    blocks: tuple[Block, ...]
+
+
+@attrs.frozen(kw_only=True)
+class Decoder:
+    """A whole model. `tied`: the output matrix is the embedding. `logit_cap`: as `Attention.cap`."""
+
+    architecture: str
+    vocabulary: int
+    hidden: int
+    context_tokens: int
+    layers: tuple[Layer, ...]
+    norm: Norm
+    tied: bool
+    embed_scale: float = 1.0
+    head_bias: bool = False
+    logit_scale: float = 1.0
+    logit_cap: float = 0.0
+
+    def attentions(self) -> tuple[Attention, ...]:
+        """Return the attention mixers in order; the place in this list is the number of their keys in a store."""
+        mixers = (mixer for layer in self.layers for block in layer.blocks for mixer in block.mixers)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, Attention))
+
+    def ropes(self) -> tuple[Rope, ...]:
+        """Return the different ropes of the layers, each once."""
+        return tuple(dict.fromkeys(a.rope for a in self.attentions() if a.rope is not None))
+
+
+MAX_ROPE_ANGLES = 1 << 26  # of the whole context: the tables take 8 bytes for each
+
+
+def checked(decoder: Decoder) -> Decoder:
+    """Return `decoder`; raises `ModelRefused` where its sizes do not fit each other."""
+    for attention in decoder.attentions():
+        if attention.heads % attention.kv_heads:
+            raise ModelRefused(f"{attention.heads} query heads cannot share {attention.kv_heads} key heads evenly")
+    for rope in decoder.ropes():
+        if rope.turned % 2:
+            raise ModelRefused(f"the rotated part of a head (rope.dimension_count) must be even, not {rope.turned}")
+        if rope.base <= 1:
+            raise ModelRefused(
+                f"the base of the rotation (rope.freq_base, rope_theta) must be above 1, not {rope.base:g}"
+            )
+        if decoder.context_tokens * rope.turned // 2 > MAX_ROPE_ANGLES:
+            raise ModelRefused(
+                f"a context of {decoder.context_tokens} tokens needs rope tables that are too large; "
+                "set a smaller context_tokens"
+            )
+    return decoder
+
+
+def sequential(attention: Mixer, feed_forward: Mixer, norm: Norm, scale: float = 1.0) -> Layer:
+    """Return a layer of two blocks, a norm before each."""
+    return Layer(blocks=tuple(Block(mixers=(m,), pre=norm, scale=scale) for m in (attention, feed_forward)))
+
+
+def parallel(attention: Mixer, feed_forward: Mixer, norm: Norm) -> Layer:
+    """Return a layer of one block with two mixers, which see the same normed rows."""
+    return Layer(blocks=(Block(mixers=(attention, feed_forward), pre=norm),))
+
+
+def sandwich(attention: Mixer, feed_forward: Mixer, norm: Norm) -> Layer:
+    """Return a layer of two blocks, a norm before and after each."""
+    return Layer(blocks=tuple(Block(mixers=(m,), pre=norm, post=norm) for m in (attention, feed_forward)))
+
+
+def post_normed(attention: Mixer, feed_forward: Mixer, norm: Norm) -> Layer:
+    """Return a layer of two blocks, a norm after each and none before."""
+    return Layer(blocks=tuple(Block(mixers=(m,), post=norm) for m in (attention, feed_forward)))

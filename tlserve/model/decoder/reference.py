@@ -1,0 +1,119 @@
+"""The forward pass of a decoder in numpy: the readable reference, whose bits the native kernels must have.
+
+To read it, begin at `ReferenceModel.forward`; it follows the record block by block, and `mixers` has what a block computes.
+Every array is float32 and has a row for each token of the step; T rows, F features. Where a sum has a stated order,
+`kernels.reference` states it, and C repeats it (`kernels/native/forward.c`). It serves models that the native kernels cannot run.
+Knows nothing of files and of architectures.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput, own_store
+from tlserve.kernels.reference import blas
+from tlserve.kernels.reference.elementwise import soft_cap
+from tlserve.model.decoder.kv_precision import PositionStore
+from tlserve.model.decoder.mixers import AttentionMixer, FeedForwardMixer, Step, apply_norm
+from tlserve.model.decoder.numerics import Numerics, decoder_spec, rotation_tables
+from tlserve.model.decoder.parts import Parts
+from tlserve.model.decoder.record import Attention, Block, Decoder
+from tlserve.model.decoder.slots import mixer_name
+from tlserve.model.decoder.weights import Weights
+
+F32 = NDArray[np.float32]
+
+
+class ReferenceModel:
+    """A `kernels.interface.Model` of any record."""
+
+    def __init__(self, decoder: Decoder, weights: Weights, numerics: Numerics) -> None:
+        blas.pin_to_one_thread()
+        self._decoder = decoder
+        self._numerics = numerics
+        self._parts = Parts(weights, numerics.activations)
+        self._ropes = rotation_tables(decoder)
+        self._blocks = self._bind_blocks()
+        kernels = f"reference (numpy, {numerics.activations} activations)"
+        self._spec = decoder_spec(decoder, weights.identity, self._ropes, numerics, kernels)
+
+    @property
+    def spec(self) -> ModelSpec:
+        """What the engine must know of the model."""
+        return self._spec
+
+    @property
+    def weights_bytes(self) -> int:
+        """Return the memory of the weights."""
+        return self._parts.nbytes
+
+    def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
+        """Reserve memory for `blocks` blocks of keys and values."""
+        heads = [(a.kv_heads, a.head_size) for a in self._decoder.attentions()]
+        return PositionStore(heads, blocks=blocks, block_size=block_size, precision=self._numerics.kv_precision)
+
+    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+        """Run all rows of `batch` through all layers; see `kernels.interface.Model.forward`."""
+        store = own_store(kv, PositionStore)
+        with np.errstate(all="ignore"):  # an overflow is part of a row's answer, not a warning
+            return self._forward(batch, store)
+
+    def _forward(self, batch: StepBatch, kv: PositionStore) -> StepOutput:
+        step = Step.of(batch, kv, self._ropes)
+        x = self._parts.matrix("embedding").rows(batch.tokens)
+        if self._decoder.embed_scale != 1.0:
+            x = x * np.float32(self._decoder.embed_scale)
+        for prefix, block, mixers in self._blocks:
+            self._add_block(prefix, block, mixers, x, step)
+        last, hidden = (
+            apply_norm(x[rows], self._decoder.norm, "norm", self._parts)
+            for rows in (batch.logit_rows, batch.hidden_rows)
+        )
+        return StepOutput(logits=self._logits(last), hidden=hidden)
+
+    def _add_block(
+        self, prefix: str, block: Block, mixers: tuple[AttentionMixer | FeedForwardMixer, ...], x: F32, step: Step
+    ) -> None:
+        """Add to the residual `x` (T, F) what a block computes from it.
+
+        In a plain block each product is added to the residual and its bias after it; else they are added together first.
+        """
+        normed = apply_norm(x, block.pre, f"{prefix}.pre", self._parts)
+        total = x if block.is_plain() else np.zeros_like(x)
+        for mixer in mixers:
+            total += mixer.run(normed, step)
+            bias = mixer.output_bias()
+            if bias is not None:
+                total += bias
+        if not block.is_plain():
+            total = apply_norm(total, block.post, f"{prefix}.post", self._parts)
+            if block.scale != 1.0:
+                total *= np.float32(block.scale)
+            x += total
+
+    def _logits(self, rows: F32) -> F32:
+        """Return the logits of normed rows."""
+        logits = self._parts.linear(rows, "head")[0]
+        bias = self._parts.vector("head.bias")
+        if bias is not None:
+            logits += bias
+        if self._decoder.logit_scale != 1.0:
+            logits *= np.float32(self._decoder.logit_scale)
+        return soft_cap(logits, np.float32(self._decoder.logit_cap)) if self._decoder.logit_cap else logits
+
+    def _bind_blocks(self) -> list[tuple[str, Block, tuple[AttentionMixer | FeedForwardMixer, ...]]]:
+        """Return every block with the prefix of its norms and its mixers, each with its own place in the weights."""
+        bound, attentions = [], 0
+        for index, layer in enumerate(self._decoder.layers):
+            for block in layer.blocks:
+                mixers: list[AttentionMixer | FeedForwardMixer] = []
+                for mixer in block.mixers:
+                    prefix = f"{index}.{mixer_name(mixer)}"
+                    if isinstance(mixer, Attention):
+                        mixers.append(AttentionMixer(mixer, prefix, self._parts, attentions))
+                        attentions += 1
+                    else:
+                        mixers.append(FeedForwardMixer(mixer, prefix, self._parts))
+                bound.append((f"{index}.{mixer_name(block.mixers[0])}", block, tuple(mixers)))
+        return bound

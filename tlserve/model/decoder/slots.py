@@ -1,0 +1,99 @@
+"""The tensors that a decoder needs: a slot for each, with its shape and its role.
+
+A slot of a layer is `<layer>.<mixer>.<part>`: `3.attention.q`, `3.ffn.down`; `.bias` follows the name of what it is added to. The
+norms of a block have the name of its first mixer: `3.attention.pre`, `3.ffn.post`. The others are `embedding`, `norm` and `head`.
+Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator
+
+import attrs
+
+from tlserve.model.decoder.record import Attention, Block, Decoder, FeedForward, Mixer, Norm, NormKind
+
+
+class TensorRole(enum.Enum):
+    """What a tensor does."""
+
+    MATRIX = "matrix"
+    BIAS = "bias"
+    NORM = "norm"
+
+
+@attrs.frozen
+class TensorSlot:
+    """`turned` of each `head` rows turn in pairs; 0: rows do not turn."""
+
+    shape: tuple[int, ...]
+    role: TensorRole = TensorRole.MATRIX
+    head: int = 0
+    turned: int = 0
+
+
+def mixer_name(mixer: Mixer) -> str:
+    """Return the name of a mixer in its slots."""
+    return "attention" if isinstance(mixer, Attention) else "ffn"
+
+
+def slots(decoder: Decoder) -> dict[str, TensorSlot]:
+    """Return every slot of `decoder`; a tied one has no slot `head`."""
+    found = {"embedding": TensorSlot((decoder.vocabulary, decoder.hidden))} | _norm(
+        "norm", decoder.norm, decoder.hidden
+    )
+    if not decoder.tied:
+        found["head"] = TensorSlot((decoder.vocabulary, decoder.hidden))
+    if decoder.head_bias:
+        found["head.bias"] = TensorSlot((decoder.vocabulary,), TensorRole.BIAS)
+    for index, layer in enumerate(decoder.layers):
+        for block in layer.blocks:
+            found |= {f"{index}.{name}": slot for name, slot in _block_slots(block, decoder.hidden)}
+    return found
+
+
+def _block_slots(block: Block, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
+    first = mixer_name(block.mixers[0])
+    for name, norm in (("pre", block.pre), ("post", block.post)):
+        yield from _norm(f"{first}.{name}", norm, hidden).items()
+    for mixer in block.mixers:
+        parts = _attention_slots(mixer, hidden) if isinstance(mixer, Attention) else _ffn_slots(mixer, hidden)
+        yield from ((f"{mixer_name(mixer)}.{name}", slot) for name, slot in parts)
+
+
+def _attention_slots(a: Attention, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
+    turned = a.head_size if a.rope is None else a.rope.turned
+    for name, heads, turns in (("q", a.heads, turned), ("k", a.kv_heads, turned), ("v", a.kv_heads, 0)):
+        head = a.head_size if turns else 0
+        yield name, TensorSlot((heads * a.head_size, hidden), TensorRole.MATRIX, head, turns)
+        if a.qkv_bias:
+            yield f"{name}.bias", TensorSlot((heads * a.head_size,), TensorRole.BIAS, head, turns)
+    yield "output", TensorSlot((hidden, a.heads * a.head_size))
+    if a.output_bias:
+        yield "output.bias", TensorSlot((hidden,), TensorRole.BIAS)
+    for name, norm, heads in (("q_norm", a.q_norm, a.heads), ("k_norm", a.k_norm, a.kv_heads)):
+        if norm is not None:
+            shape: tuple[int, ...] = (a.head_size,)
+            shape = (heads, a.head_size) if norm.per_head else (heads * a.head_size,) if norm.whole_row else shape
+            yield name, TensorSlot(shape, TensorRole.NORM, a.head_size, turned)
+
+
+def _ffn_slots(f: FeedForward, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
+    parts = {"gate": (f.width, hidden)} if f.gated else {}
+    for name, shape in (parts | {"up": (f.width, hidden), "down": (hidden, f.width)}).items():
+        yield name, TensorSlot(shape)
+        if f.bias:
+            yield f"{name}.bias", TensorSlot(shape[:1], TensorRole.BIAS)
+
+
+def _norm(name: str, norm: Norm | None, size: int) -> dict[str, TensorSlot]:
+    if norm is None:
+        return {}
+    found = {name: TensorSlot((size,), TensorRole.NORM)}
+    return found | {f"{name}.bias": TensorSlot((size,), TensorRole.BIAS)} if has_bias(norm) else found
+
+
+def has_bias(norm: Norm) -> bool:
+    """Return whether a norm adds a vector."""
+    return norm.bias and norm.kind is NormKind.LAYER

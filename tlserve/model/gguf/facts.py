@@ -1,0 +1,198 @@
+"""The facts of a model from GGUF metadata; a value that is not served is refused by name.
+
+Reads the keys `general.architecture` and `<architecture>.*`. Reads no tensors but the factors of the rotation; the names of the
+others say whether a model has biases, which the metadata do not say. Source: the GGUF specification, section "LLM";
+`gguf.constants`; llama.cpp for the meaning of each architecture.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tlserve.errors import ModelRefused
+from tlserve.model.architectures.facts import (
+    MAX_CONTEXT_TOKENS,
+    ModelFacts,
+    Sizes,
+    Windows,
+    WindowsReader,
+    chosen_context,
+)
+from tlserve.model.architectures.forms import GGUF_LAYER, ROPE_FACTORS, Architecture, GgufForm
+from tlserve.model.architectures.registry import GGUF
+from tlserve.model.decoder.record import Decoder, Rope
+from tlserve.model.decoder.rope_scaling import RopeScaling, YarnScaling, scaled_rope, yarn_amplitude
+from tlserve.model.fields import Fields
+from tlserve.model.tensor_shapes import check_shapes
+
+F64 = NDArray[np.float64]
+Metadata = Mapping[str, object]
+
+
+class GgufFacts(ModelFacts):
+    """The facts of a file's metadata, for the architecture of `form`.
+
+    `vocabulary`: rows of the embedding. `tensors`: the names of the file's tensors. `rope_factors`: what its frequencies are
+    divided by besides.
+    """
+
+    def __init__(
+        self,
+        fields: Fields,
+        form: GgufForm,
+        vocabulary: int,
+        context_tokens: int,
+        tensors: Collection[str],
+        rope_factors: F64 | None,
+    ) -> None:
+        self._fields = fields
+        self._form = form
+        self._tensors = tensors
+        self._rope_factors = rope_factors
+        hidden = fields.integer("embedding_length", 1, 1 << 16)
+        heads = fields.integer("attention.head_count", 1, 1024)
+        head_size = fields.integer("attention.key_length", 2, 1024, default=hidden // heads)
+        _refuse_what_is_not_served(fields, head_size, vocabulary)
+        self.sizes = Sizes(
+            architecture=form.name,
+            layers=fields.integer("block_count", 1, 1024),
+            hidden=hidden,
+            width=fields.integer("feed_forward_length", 1, 1 << 18),
+            heads=heads,
+            kv_heads=fields.integer("attention.head_count_kv", 1, heads, default=heads),
+            head_size=head_size,
+            vocabulary=vocabulary,
+            context_tokens=_context(fields, context_tokens),
+            tied="output.weight" not in tensors,
+        )
+
+    def number(self, hf: str, gguf: str, default: float | None = None) -> float:  # noqa: ARG002 - for both kinds of files
+        """See `ModelFacts`."""
+        return self._fields.positive(gguf, default)
+
+    def flag(self, hf: str, *, default: bool, tensor: str) -> bool:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self.has_tensor(tensor)
+
+    def has_tensor(self, name: str) -> bool:
+        """See `ModelFacts`."""
+        return GGUF_LAYER.format(0) + name in self._tensors
+
+    def windows(self, hf: WindowsReader, gguf: WindowsReader, unrotated: tuple[int, ...] = ()) -> Windows:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return gguf(self._fields, self.sizes.layers, unrotated)
+
+    def unrotated(self) -> tuple[int, ...]:
+        """See `ModelFacts`: llama.cpp has a constant for each architecture."""
+        every = self._form.unrotated_every
+        return tuple(range(every - 1, self.sizes.layers, every)) if every else ()
+
+    def rope(self) -> Rope:
+        """See `ModelFacts`."""
+        fields, head_size = self._fields, self.sizes.head_size
+        turned = fields.integer("rope.dimension_count", 2, head_size, default=head_size)
+        return scaled_rope(
+            fields.positive("rope.freq_base", 10000.0),
+            turned,
+            self.sizes.context_tokens,
+            _scaling(fields),
+            _linear_factor(fields),
+            _checked_factors(self._rope_factors, turned // 2),
+        )
+
+    def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._fields.positive(gguf)
+
+
+def gguf_architecture(metadata: Metadata) -> tuple[Architecture, GgufForm]:
+    """Return the row of a file; raises `ModelRefused` for an architecture that is not served."""
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name not in GGUF:
+        raise ModelRefused(f"the architecture {name!r:.60} is not served; served from GGUF: {', '.join(GGUF)}")
+    return GGUF[name]
+
+
+def gguf_decoder(
+    metadata: Metadata,
+    vocabulary: int,
+    context_tokens: int = 0,
+    tensors: Collection[str] = (),
+    rope_factors: F64 | None = None,
+) -> Decoder:
+    """Return the record of the model that `metadata` describes; raises `ModelRefused`.
+
+    `context_tokens` above 0 replaces the trained context, and must not exceed it. For the others see `GgufFacts`.
+    """
+    architecture, form = gguf_architecture(metadata)
+    prefix = f"{form.name}."
+    fields = Fields({k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}, prefix)
+    _refuse_tokens_without_rows(metadata, vocabulary)
+    return architecture.describe(GgufFacts(fields, form, vocabulary, context_tokens, tensors, rope_factors))
+
+
+def _refuse_what_is_not_served(fields: Fields, head_size: int, vocabulary: int) -> None:
+    """Refuse variants whose answers would be wrong."""
+    if fields.integer("attention.value_length", 1, 1024, default=head_size) != head_size:
+        raise ModelRefused("values whose length differs from that of keys are not served")
+    if fields.get("expert_count") not in (None, 0):
+        raise ModelRefused("mixtures of experts are not served")
+    fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
+    fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens only")
+    if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
+        raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")
+
+
+def _refuse_tokens_without_rows(metadata: Metadata, vocabulary: int) -> None:
+    tokens = metadata.get("tokenizer.ggml.tokens")
+    if isinstance(tokens, list) and len(tokens) > vocabulary:
+        raise ModelRefused(f"the tokenizer has {len(tokens)} tokens, the embedding only {vocabulary} rows")
+
+
+def _context(fields: Fields, requested: int) -> int:
+    """Return the context: the requested one, or the trained one, which yarn may lengthen."""
+    trained = fields.integer("context_length", 1, MAX_CONTEXT_TOKENS)
+    if fields.get("rope.scaling.type") == "yarn" and fields.has("rope.scaling.original_context_length"):
+        original = fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS)
+        trained = max(trained, min(int(original * fields.positive("rope.scaling.factor")), MAX_CONTEXT_TOKENS))
+    return chosen_context(trained, requested, trained)
+
+
+def _checked_factors(factors: F64 | None, pairs: int) -> F64 | None:
+    """Return the divisors of the frequencies that a tensor holds; raises `ModelRefused`."""
+    if factors is None:
+        return None
+    check_shapes({ROPE_FACTORS: (pairs,)}, {ROPE_FACTORS: factors.shape})
+    if not (np.isfinite(factors).all() and (factors > 0).all()):
+        raise ModelRefused(f"the tensor {ROPE_FACTORS} must hold finite numbers above 0")
+    return factors
+
+
+def _linear_factor(fields: Fields) -> float:
+    """Return the divisor of positions: 1, or the factor of linear scaling."""
+    if fields.get("rope.scaling.type") == "linear":
+        return fields.positive("rope.scaling.factor")
+    return fields.positive("rope.scale_linear", 1.0)
+
+
+def _scaling(fields: Fields) -> RopeScaling | None:
+    """Return the scaling of frequencies; kinds that are not known are refused. Llama 3's is a tensor in GGUF."""
+    fields.refuse_unless("rope.scaling.type", ("none", "linear", "yarn"), "none, linear, yarn")
+    if fields.get("rope.scaling.type") != "yarn":
+        return None
+    fields.refuse_unless("rope.scaling.yarn_log_multiplier", (0.0,), "0")
+    fields.refuse_unless("rope.scaling.yarn_ext_factor", (1.0, -1.0), "1")
+    factor = fields.positive("rope.scaling.factor")
+    context = fields.integer("context_length", 1, MAX_CONTEXT_TOKENS)
+    attention = fields.positive("rope.scaling.attn_factor", 1.0) * fields.positive("rope.scaling.yarn_attn_factor", 1.0)
+    return YarnScaling(
+        factor=factor,
+        original=fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS, default=context),
+        beta_fast=fields.positive("rope.scaling.yarn_beta_fast", 32.0),
+        beta_slow=fields.positive("rope.scaling.yarn_beta_slow", 1.0),
+        truncate=True,
+        amplitude=attention * yarn_amplitude(factor),
+    )

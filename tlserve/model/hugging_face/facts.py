@@ -1,0 +1,134 @@
+"""The facts of a model from a Hugging Face config.json; what is not served is refused by field and value.
+
+A field that the description of an architecture does not read, and that would change every answer, is refused unless it has the
+value that changes nothing. `rope` reads the rotation. Knows nothing of weights. Source: the `configuration_*` and `modeling_*`
+files of transformers 5.24.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import attrs
+
+from tlserve.model.architectures.facts import ModelFacts, Sizes, Windows, WindowsReader, chosen_context
+from tlserve.model.architectures.forms import Architecture, HfForm
+from tlserve.model.architectures.registry import HF
+from tlserve.model.architectures.windows import unrotated_layers
+from tlserve.model.decoder.record import Decoder, Rope
+from tlserve.model.fields import Fields
+from tlserve.model.hugging_face.rope import read_rope
+
+CONFIG = "config.json"
+
+_ONLY: Mapping[str, tuple[object, ...]] = {
+    "mlp_bias": (False,),
+    "attn_logit_softcapping": (),
+    "final_logit_softcapping": (),
+    "quantization_config": (),
+    "partial_rotary_factor": (1, 1.0),
+    "is_encoder_decoder": (False,),
+}
+"""Fields that no description read, with the values that are served; left out and null are served too."""
+
+
+class _ReadValues(Mapping[str, object]):
+    """The values of a config, and which of them were read."""
+
+    def __init__(self, values: Mapping[str, object]) -> None:
+        self._values = values
+        self.read = set[str]()
+
+    def __getitem__(self, name: str) -> object:
+        self.read.add(name)
+        return self._values[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class HfFacts(ModelFacts):
+    """The facts of a config.json, for the architecture of `form`."""
+
+    def __init__(self, config: Fields, form: HfForm, context_tokens: int) -> None:
+        self._config = config
+        self._form = form
+        hidden = config.integer("hidden_size", 1, 1 << 16)
+        heads = config.integer("num_attention_heads", 1, 1024)
+        head_size = config.integer("head_dim", 2, 1024, default=form.head_size or _divided(config, hidden, heads))
+        self._rope = read_rope(config, form.rope_base, form.partial)
+        self.sizes = Sizes(
+            architecture=form.model_type,
+            layers=config.integer("num_hidden_layers", 1, 1024),
+            hidden=hidden,
+            width=config.integer("intermediate_size", 1, 1 << 18),
+            heads=heads,
+            kv_heads=config.integer("num_key_value_heads", 1, heads, default=heads),
+            head_size=head_size,
+            vocabulary=config.integer("vocab_size", 2, 1 << 24),
+            context_tokens=chosen_context(self._rope.trained, context_tokens, self._rope.longest),
+            tied=config.flag("tie_word_embeddings", default=form.tied),
+        )
+
+    def number(self, hf: str, gguf: str, default: float | None = None) -> float:  # noqa: ARG002 - for both kinds of files
+        """See `ModelFacts`."""
+        return self._config.positive(hf, default)
+
+    def flag(self, hf: str, *, default: bool, tensor: str) -> bool:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._config.flag(hf, default=default)
+
+    def has_tensor(self, name: str) -> bool:  # noqa: ARG002
+        """See `ModelFacts`: config.json names no tensors."""
+        return False
+
+    def windows(self, hf: WindowsReader, gguf: WindowsReader, unrotated: tuple[int, ...] = ()) -> Windows:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return hf(self._config, self.sizes.layers, unrotated)
+
+    def unrotated(self) -> tuple[int, ...]:
+        """See `ModelFacts`."""
+        return unrotated_layers(self._config, self.sizes.layers)
+
+    def rope(self) -> Rope:
+        """See `ModelFacts`."""
+        return self._rope.record(self.sizes.head_size, self.sizes.context_tokens)
+
+    def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._config.positive(hf, self._form.epsilon)
+
+
+def hf_decoder(document: Mapping[str, object], context_tokens: int = 0) -> Decoder:
+    """Return the record of the model that a config.json describes; raises `ModelRefused`."""
+    values = _ReadValues(document)
+    config = Fields(values, f"{CONFIG}: ")
+    architecture, form = hf_architecture(config)
+    config.refuse_unless("hidden_act", form.activations, " or ".join(form.activations))
+    decoder = architecture.describe(HfFacts(config, form, context_tokens))
+    for name, served in _ONLY.items():
+        if name not in values.read:
+            config.refuse_unless(name, served, " or ".join(str(value).lower() for value in served) or "null")
+    return attrs.evolve(decoder, architecture=form.model_type)
+
+
+def hf_architecture(config: Fields) -> tuple[Architecture, HfForm]:
+    """Return the row of `model_type`; refuses another head than the one that predicts tokens."""
+    name = config.get("model_type")
+    if not isinstance(name, str) or name not in HF:
+        raise config.refusal("model_type", f"{name!r:.60} is not served; served: {', '.join(HF)}, bert")
+    architecture, form = HF[name]
+    classes = config.get("architectures")
+    if classes is not None and classes != [form.model_class]:
+        raise config.refusal("architectures", f"{classes!r:.80} is not served; served: {form.model_class}")
+    return architecture, form
+
+
+def _divided(config: Fields, hidden: int, heads: int) -> int:
+    """Return the head size where the config does not give it."""
+    if not config.has("head_dim") and hidden % heads:
+        raise config.refusal("hidden_size", f"{hidden} cannot be shared by {heads} heads evenly")
+    return hidden // heads

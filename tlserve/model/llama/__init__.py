@@ -1,1 +1,0 @@
-"""Models with a llama's layers: shape, tensors, and their forward passes."""
