@@ -13,6 +13,7 @@ from docs.make.commands_page import commands_page
 from docs.make.endpoints_page import endpoints_page
 from docs.make.metrics_page import metrics_page
 from docs.make.metrics_yaml import catalogue_yaml
+from docs.make.models_page import models_page
 from docs.make.openapi import openapi_text
 from docs.make.runtime_schema import runtime_schema_text
 from docs.make.settings_page import settings_page
@@ -24,6 +25,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": commands_page,
     "docs/reference/endpoints.md": endpoints_page,
     "docs/reference/metrics.md": metrics_page,
+    "docs/reference/models.md": models_page,
     "docs/reference/settings.md": settings_page,
     "docs/reference/tokenizers.md": tokenizers_page,
     "specs/metrics.yaml": catalogue_yaml,

@@ -36,11 +36,11 @@ def write_kin_gguf(path: Path, case: KinCase, **metadata: Any) -> Path:
     writer.add_tokenizer_model("bytes")
     for name, value in metadata.items():
         _add(writer, f"{architecture}.{name.replace('__', '.')}", value)
-    permuted = not architecture.startswith("qwen")
+    converted = not architecture.startswith("qwen")
     for name, tensor in checkpoint(case).items():
-        turning = permuted and re.search(r"\.[qk]_proj\.", name)
+        turning = converted and re.search(r"\.[qk]_proj\.", name)
         stem, _, kind = name.rpartition(".")
-        writer.add_tensor(f"{NAMES.get_name(stem)}.{kind}", _permuted(tensor, head_size) if turning else tensor)
+        writer.add_tensor(f"{NAMES.get_name(stem)}.{kind}", permuted(tensor, head_size) if turning else tensor)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -57,7 +57,8 @@ def checkpoint(case: KinCase) -> dict[str, np.ndarray]:
     return tensors
 
 
-def _permuted(tensor: np.ndarray, head_size: int) -> np.ndarray:
+def permuted(tensor: np.ndarray, head_size: int) -> np.ndarray:
+    """Return rows of heads whose halves are stored apart in adjacent pairs."""
     heads = tensor.reshape(-1, 2, head_size // 2, *tensor.shape[1:])
     return np.ascontiguousarray(heads.swapaxes(1, 2).reshape(tensor.shape))
 

@@ -246,8 +246,8 @@ def test_layers_without_rotation_are_listed_or_every_fourth():
     ("changes", "reason"),
     [
         (
-            {"model_type": "phi3"},
-            "model_type 'phi3' is not served; served: llama, mistral, qwen2, qwen3, smollm3, bert",
+            {"model_type": "gpt2"},
+            "model_type 'gpt2' is not served; served: llama, mistral, .*gemma3_text, .*nemotron, bert",
         ),
         ({"model_type": ["llama"]}, "model_type"),
         (
@@ -274,13 +274,20 @@ def test_layers_without_rotation_are_listed_or_every_fourth():
         ({"max_position_embeddings": None}, "max_position_embeddings"),
         ({"rope_theta": 0}, "rope_theta must be a number above 0"),
         ({"rope_theta": 1}, "must be above 1"),
+        ({"rope_theta": 1, "rope_scaling": {"type": "yarn", "factor": 4}}, "must be above 1"),
+        ({"head_dim": 15, "rope_scaling": {"type": "yarn", "factor": 4}}, "must be even"),
         ({"rope_scaling": []}, None),
         ({"rope_scaling": [1]}, "rope_scaling must be an object"),
         (
-            {"rope_scaling": {"rope_type": "longrope"}},
-            "rope_scaling.rope_type 'longrope' is not served; served: default, linear",
+            {"rope_scaling": {"rope_type": "proportional"}},
+            "rope_scaling.rope_type 'proportional' is not served; served: default, linear",
         ),
         ({"rope_scaling": {"type": "mrope", "mrope_section": [1]}}, "'mrope' is not served"),
+        ({"rope_scaling": {"type": "longrope"}}, "rope_scaling.short_factor must be a list of numbers"),
+        (
+            {"rope_scaling": {"type": "dynamic", "factor": 2, "alpha": 3}},
+            "alpha 3 is not served for the kind dynamic",
+        ),
         ({"rope_scaling": {"type": "linear"}}, "rope_scaling.factor must be a number above 0"),
         ({"rope_scaling": {"type": "linear", "factor": 1e300}}, "rope_scaling.factor must be a number"),
         (

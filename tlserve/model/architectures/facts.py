@@ -21,6 +21,7 @@ from tlserve.model.decoder.record import (
     Norm,
     NormKind,
     Rope,
+    Temperature,
     checked,
     sequential,
 )
@@ -66,12 +67,28 @@ class ModelFacts(ABC):
         """Return a number above 0."""
 
     @abstractmethod
+    def optional(self, hf: str, gguf: str, default: float) -> float:
+        """Return a number above 0, or 0 where the file says null; `default` where config.json does not have the field."""
+
+    @abstractmethod
+    def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
+        """Refuse a field of config.json whose value is not one of `allowed`."""
+
+    @abstractmethod
+    def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:
+        """Return the windows, and which layers have one: as the file lists them, else all but every `period`-th."""
+
+    @abstractmethod
     def flag(self, hf: str, *, default: bool, tensor: str) -> bool:
         """Return whether the model has a part: as config.json says, or as a GGUF file has `tensor` in layer 0."""
 
     @abstractmethod
     def has_tensor(self, name: str) -> bool:
         """Return whether a GGUF file has the tensor `name` in layer 0; False for config.json, which names none."""
+
+    def lacks_tensor(self, name: str) -> bool:  # noqa: ARG002 - for GGUF
+        """Return whether a GGUF file lacks the tensor `name` in layer 0; False for config.json."""
+        return False
 
     @abstractmethod
     def windows(self, hf: WindowsReader, gguf: WindowsReader, unrotated: tuple[int, ...] = ()) -> Windows:
@@ -82,8 +99,12 @@ class ModelFacts(ABC):
         """Return the layers without rotation."""
 
     @abstractmethod
-    def rope(self) -> Rope:
-        """Return how heads turn."""
+    def rope(self, kind: str = "full_attention") -> Rope:
+        """Return how heads turn in layers of a kind, which differ only in some architectures."""
+
+    @abstractmethod
+    def temperature(self) -> Temperature | None:
+        """Return what queries are multiplied by."""
 
     @abstractmethod
     def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:
@@ -117,6 +138,13 @@ class ModelFacts(ABC):
             attrs.evolve(same, window=windows[i] if windows else 0, rope=None if i in unrotated else same.rope)
             for i in self.layers
         ]
+
+    def biased_attention(self, hf: str = "attention_bias", *, default: bool = False) -> dict[str, Any]:
+        """Return the biases of attention: config.json has one field for all, GGUF has the tensors."""
+        return {
+            "qkv_bias": self.flag(hf, default=default, tensor="attn_q.bias"),
+            "output_bias": self.flag(hf, default=default, tensor="attn_output.bias"),
+        }
 
     def feed_forward(self, **changes: Any) -> FeedForward:
         """Return the gated silu of the model's width, with `changes`."""

@@ -55,7 +55,8 @@ class HfForm:
 
     `tied`, `head_size`, `rope_base` and `epsilon` (of the RMS norms) apply where a field is missing. `partial`: the share of a
     head that turns can be less than all, and is this where a field is missing. `activations`: values of `hidden_act` that are
-    served.
+    served. `local_rope_base`: above 0, layers with windows turn in their own way, and this is its base where a field is missing.
+    `rope_fields`: further fields of `rope_parameters` that the description reads.
     """
 
     model_type: str
@@ -68,7 +69,9 @@ class HfForm:
     head_size: int = 0
     rope_base: float = 10000.0
     epsilon: float = 1e-6
+    local_rope_base: float = 0.0
     partial: float | None = None
+    rope_fields: tuple[str, ...] = ()
     activations: tuple[str, ...] = ("silu",)
 
     def storage(self, *, tied: bool) -> Storage:
@@ -86,13 +89,18 @@ class HfForm:
 
 @attrs.frozen(kw_only=True)
 class GgufForm:
-    """One `general.architecture` of GGUF. `half_split`: the rows of queries and keys are stored half by half."""
+    """One `general.architecture` of GGUF. `half_split`: the rows of queries and keys are stored half by half.
+
+    `local_windows`: layers differ in their windows. `local_rope_base`: see `HfForm`.
+    """
 
     name: str
     names: Mapping[str, str] = {}
     fused: Mapping[str, tuple[str, ...]] = {}
     half_split: bool = False
     unrotated_every: int = 0
+    local_windows: bool = False
+    local_rope_base: float = 0.0
 
     def storage(self) -> Storage:
         """Return how a file stores the tensors."""

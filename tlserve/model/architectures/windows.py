@@ -27,6 +27,12 @@ def uniform_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> 
     return (window,) * layers
 
 
+def optional_window(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
+    """Return one window for all layers; null and no field mean none (phi3, starcoder2)."""
+    config.refuse_unless("layer_types", (), "one window for all layers")
+    return (_window(config, 0),) * layers
+
+
 def late_windows(config: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
     """Return windows from layer `max_window_layers` on, if windows are switched on (qwen2, qwen3)."""
     first = config.integer("max_window_layers", 0, 1 << 20, default=28)
@@ -74,6 +80,21 @@ def unrotated_layers(config: Fields, layers: int) -> tuple[int, ...]:
     return tuple(layer for layer in range(layers) if not turns[layer])
 
 
+def local_windows(config: Fields, layers: int, period: int, left_out: int) -> tuple[Windows, tuple[bool, ...]]:
+    """Return the windows, and which layers have one: `layer_types`, else all but every `sliding_window_pattern`-th layer.
+
+    `period` and `left_out` apply where a field is missing; null means no window.
+    """
+    window = _window(config, left_out)
+    if config.has("layer_types"):
+        local = _named_layers(config, layers)
+    else:
+        every = config.integer("sliding_window_pattern", 1, 1 << 20, default=period)
+        local = frozenset(layer for layer in range(layers) if (layer + 1) % every)
+    local = local if window else frozenset()
+    return tuple(window if i in local else 0 for i in range(layers)), tuple(i in local for i in range(layers))
+
+
 # --- GGUF ------------------------------------------------------------------------------------------------------------
 
 
@@ -87,3 +108,20 @@ def gguf_no_windows(fields: Fields, layers: int, unrotated: tuple[int, ...]) -> 
 def gguf_one_window(fields: Fields, layers: int, unrotated: tuple[int, ...]) -> Windows:  # noqa: ARG001 - every reader's
     """Return one window for all layers."""
     return (fields.integer("attention.sliding_window", 0, 1 << 30, default=0),) * layers
+
+
+def gguf_local_windows(fields: Fields, layers: int, period: int) -> tuple[Windows, tuple[bool, ...]]:
+    """Return the windows, and which layers have one: the pattern of the file, else all but every `period`-th layer."""
+    window = fields.integer("attention.sliding_window", 0, 1 << 30, default=0)
+    pattern = fields.get("attention.sliding_window_pattern")
+    if isinstance(pattern, list):
+        if len(pattern) != layers or not all(type(flag) in (bool, int) for flag in pattern):
+            raise fields.refusal(
+                "attention.sliding_window_pattern", f"must be true or false for each of {layers} layers"
+            )
+        local = [bool(flag) for flag in pattern]
+    else:
+        every = fields.integer("attention.sliding_window_pattern", 1, 1 << 20, default=period)
+        local = [bool((layer + 1) % every) for layer in range(layers)]
+    has = tuple(flag and bool(window) for flag in local)
+    return tuple(window if flag else 0 for flag in has), has

@@ -163,12 +163,6 @@ def checked(decoder: Decoder) -> Decoder:
         if attention.heads % attention.kv_heads:
             raise ModelRefused(f"{attention.heads} query heads cannot share {attention.kv_heads} key heads evenly")
     for rope in decoder.ropes():
-        if rope.turned % 2:
-            raise ModelRefused(f"the rotated part of a head (rope.dimension_count) must be even, not {rope.turned}")
-        if rope.base <= 1:
-            raise ModelRefused(
-                f"the base of the rotation (rope.freq_base, rope_theta) must be above 1, not {rope.base:g}"
-            )
         if decoder.context_tokens * rope.turned // 2 > MAX_ROPE_ANGLES:
             raise ModelRefused(
                 f"a context of {decoder.context_tokens} tokens needs rope tables that are too large; "

@@ -1,4 +1,4 @@
-"""Rotary frequencies for contexts longer than a model was first trained for: dynamic, llama3 and yarn scaling.
+"""Rotary frequencies for contexts longer than a model was first trained for: dynamic, llama3, yarn and LongRoPE scaling.
 
 Each kind changes the frequencies, in float64: `frequency_factors` returns the divisor of each one, `amplitude` the factor of
 every cosine and sine. Both are fixed for a model and its served context, never by the length of a sequence, because stored keys
@@ -16,6 +16,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.errors import ModelRefused
 from tlserve.model.decoder.record import Rope
 
 F64 = NDArray[np.float64]
@@ -68,6 +69,27 @@ class Llama3Scaling:
 
 
 @attrs.frozen(kw_only=True)
+class LongScaling:
+    """LongRoPE: one list of divisors for contexts up to `original` tokens, another for longer ones.
+
+    transformers changes to the second list once a sequence is longer than `original`, so that keys which are already stored
+    would be wrong. Here the served context decides, for every sequence.
+    """
+
+    original: int
+    short: tuple[float, ...]
+    long: tuple[float, ...]
+    amplitude: float
+
+    def frequency_factors(self, base: float, rotated: int, context_tokens: int) -> F64:  # noqa: ARG002 - the protocol's
+        """See `RopeScaling`."""
+        factors = self.long if context_tokens > self.original else self.short
+        if len(factors) != rotated // 2:
+            raise ModelRefused(f"the rotation has {len(factors)} factors, but {rotated // 2} pairs of a head turn")
+        return np.array(factors, np.float64)
+
+
+@attrs.frozen(kw_only=True)
 class YarnScaling:
     """Pairs that rotate more than `beta_fast` times over the original context are kept, those below `beta_slow` divided."""
 
@@ -117,7 +139,14 @@ def scaled_rope(
     linear_factor: float = 1.0,
     factors: F64 | None = None,
 ) -> Rope:
-    """Return the rope of `turned` components; the divisors are those of `scaling` times `factors`, where there are any."""
+    """Return the rope of `turned` components; the divisors are those of `scaling` times `factors`, where there are any.
+
+    Raises `ModelRefused` for numbers that no frequencies follow from.
+    """
+    if turned % 2:
+        raise ModelRefused(f"the rotated part of a head (rope.dimension_count) must be even, not {turned}")
+    if base <= 1:
+        raise ModelRefused(f"the base of the rotation (rope.freq_base, rope_theta) must be above 1, not {base:g}")
     divisors = np.ones(turned // 2) if factors is None else factors
     if scaling is not None:
         divisors = divisors * scaling.frequency_factors(base, turned, context_tokens)

@@ -23,7 +23,8 @@ from tlserve.model.architectures.facts import (
 )
 from tlserve.model.architectures.forms import GGUF_LAYER, ROPE_FACTORS, Architecture, GgufForm
 from tlserve.model.architectures.registry import GGUF
-from tlserve.model.decoder.record import Decoder, Rope
+from tlserve.model.architectures.windows import gguf_local_windows
+from tlserve.model.decoder.record import Decoder, Rope, Temperature
 from tlserve.model.decoder.rope_scaling import RopeScaling, YarnScaling, scaled_rope, yarn_amplitude
 from tlserve.model.fields import Fields
 from tlserve.model.tensor_shapes import check_shapes
@@ -56,6 +57,8 @@ class GgufFacts(ModelFacts):
         heads = fields.integer("attention.head_count", 1, 1024)
         head_size = fields.integer("attention.key_length", 2, 1024, default=hidden // heads)
         _refuse_what_is_not_served(fields, head_size, vocabulary)
+        if not form.local_windows:
+            fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
         self.sizes = Sizes(
             architecture=form.name,
             layers=fields.integer("block_count", 1, 1024),
@@ -73,6 +76,17 @@ class GgufFacts(ModelFacts):
         """See `ModelFacts`."""
         return self._fields.positive(gguf, default)
 
+    def optional(self, hf: str, gguf: str, default: float) -> float:  # noqa: ARG002
+        """See `ModelFacts`: what GGUF does not have is 0."""
+        return self._fields.positive(gguf) if self._fields.get(gguf) not in (None, 0, 0.0) else 0.0
+
+    def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
+        """See `ModelFacts`: the tensors of a GGUF file say it."""
+
+    def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return gguf_local_windows(self._fields, self.sizes.layers, period)
+
     def flag(self, hf: str, *, default: bool, tensor: str) -> bool:  # noqa: ARG002
         """See `ModelFacts`."""
         return self.has_tensor(tensor)
@@ -80,6 +94,10 @@ class GgufFacts(ModelFacts):
     def has_tensor(self, name: str) -> bool:
         """See `ModelFacts`."""
         return GGUF_LAYER.format(0) + name in self._tensors
+
+    def lacks_tensor(self, name: str) -> bool:
+        """See `ModelFacts`."""
+        return not self.has_tensor(name)
 
     def windows(self, hf: WindowsReader, gguf: WindowsReader, unrotated: tuple[int, ...] = ()) -> Windows:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -90,9 +108,13 @@ class GgufFacts(ModelFacts):
         every = self._form.unrotated_every
         return tuple(range(every - 1, self.sizes.layers, every)) if every else ()
 
-    def rope(self) -> Rope:
-        """See `ModelFacts`."""
+    def rope(self, kind: str = "full_attention") -> Rope:
+        """See `ModelFacts`: layers with windows have their own base, or the same one, and no scaling."""
         fields, head_size = self._fields, self.sizes.head_size
+        if kind != "full_attention":
+            base = fields.positive("rope.freq_base", 10000.0)
+            own = fields.positive("rope.freq_base_swa", self._form.local_rope_base or base)
+            return scaled_rope(own, head_size, self.sizes.context_tokens)
         turned = fields.integer("rope.dimension_count", 2, head_size, default=head_size)
         return scaled_rope(
             fields.positive("rope.freq_base", 10000.0),
@@ -102,6 +124,13 @@ class GgufFacts(ModelFacts):
             _linear_factor(fields),
             _checked_factors(self._rope_factors, turned // 2),
         )
+
+    def temperature(self) -> Temperature | None:
+        """See `ModelFacts`."""
+        if not self._fields.has("attention.temperature_scale"):
+            return None
+        original = self._fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS)
+        return Temperature(beta=self._fields.positive("attention.temperature_scale"), original=original)
 
     def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -140,7 +169,6 @@ def _refuse_what_is_not_served(fields: Fields, head_size: int, vocabulary: int) 
         raise ModelRefused("values whose length differs from that of keys are not served")
     if fields.get("expert_count") not in (None, 0):
         raise ModelRefused("mixtures of experts are not served")
-    fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
     fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens only")
     if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
         raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")

@@ -7,17 +7,25 @@ files of transformers 5.24.
 
 from __future__ import annotations
 
+from collections import ChainMap
 from collections.abc import Iterator, Mapping
 
 import attrs
 
-from tlserve.model.architectures.facts import ModelFacts, Sizes, Windows, WindowsReader, chosen_context
+from tlserve.model.architectures.facts import (
+    MAX_CONTEXT_TOKENS,
+    ModelFacts,
+    Sizes,
+    Windows,
+    WindowsReader,
+    chosen_context,
+)
 from tlserve.model.architectures.forms import Architecture, HfForm
 from tlserve.model.architectures.registry import HF
-from tlserve.model.architectures.windows import unrotated_layers
-from tlserve.model.decoder.record import Decoder, Rope
+from tlserve.model.architectures.windows import local_windows, unrotated_layers
+from tlserve.model.decoder.record import Decoder, Rope, Temperature
 from tlserve.model.fields import Fields
-from tlserve.model.hugging_face.rope import read_rope
+from tlserve.model.hugging_face.rope import HfRope, read_rope, rope_numbers
 
 CONFIG = "config.json"
 
@@ -59,7 +67,7 @@ class HfFacts(ModelFacts):
         hidden = config.integer("hidden_size", 1, 1 << 16)
         heads = config.integer("num_attention_heads", 1, 1024)
         head_size = config.integer("head_dim", 2, 1024, default=form.head_size or _divided(config, hidden, heads))
-        self._rope = read_rope(config, form.rope_base, form.partial)
+        self._rope = self._read_rope("full_attention")
         self.sizes = Sizes(
             architecture=form.model_type,
             layers=config.integer("num_hidden_layers", 1, 1024),
@@ -77,6 +85,19 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         return self._config.positive(hf, default)
 
+    def optional(self, hf: str, gguf: str, default: float) -> float:  # noqa: ARG002
+        """See `ModelFacts`."""
+        given = hf in self._config.values
+        return self._config.positive(hf) if self._config.has(hf) else 0.0 if given else default
+
+    def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
+        """See `ModelFacts`."""
+        self._config.refuse_unless(hf, allowed, served)
+
+    def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:
+        """See `ModelFacts`."""
+        return local_windows(self._config, self.sizes.layers, period, window)
+
     def flag(self, hf: str, *, default: bool, tensor: str) -> bool:  # noqa: ARG002
         """See `ModelFacts`."""
         return self._config.flag(hf, default=default)
@@ -93,9 +114,34 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         return unrotated_layers(self._config, self.sizes.layers)
 
-    def rope(self) -> Rope:
+    def rope(self, kind: str = "full_attention") -> Rope:
         """See `ModelFacts`."""
-        return self._rope.record(self.sizes.head_size, self.sizes.context_tokens)
+        rope = self._rope if kind == "full_attention" else self._read_rope(kind)
+        return rope.record(self.sizes.head_size, self.sizes.context_tokens)
+
+    def temperature(self) -> Temperature | None:
+        """See `ModelFacts`."""
+        numbers = rope_numbers(self._config)
+        if not numbers.has("llama_4_scaling_beta"):
+            return None
+        original = numbers.integer("original_max_position_embeddings", 1, MAX_CONTEXT_TOKENS)
+        return Temperature(beta=numbers.positive("llama_4_scaling_beta"), original=original)
+
+    def _read_rope(self, kind: str) -> HfRope:
+        """Return the rotation of a kind of layers: `rope_parameters` has an object for each, older files have other fields."""
+        config, form = self._config, self._form
+        if not form.local_rope_base:
+            return read_rope(config, form.rope_base, form.partial, form.rope_fields)
+        nested = config.get("rope_parameters")
+        if isinstance(nested, Mapping) and kind in nested:
+            own: dict[str, object] = {"rope_parameters": nested[kind], "rope_scaling": None, "rope_theta": None}
+        elif kind == "full_attention":
+            own = {}
+        else:
+            theta = config.get("rope_local_base_freq")
+            own = {"rope_parameters": None, "rope_scaling": None, "rope_theta": theta}
+        base = form.rope_base if kind == "full_attention" else form.local_rope_base
+        return read_rope(Fields(ChainMap(own, config.values), config.prefix), base, form.partial)  # type: ignore[arg-type]
 
     def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -107,7 +153,8 @@ def hf_decoder(document: Mapping[str, object], context_tokens: int = 0) -> Decod
     values = _ReadValues(document)
     config = Fields(values, f"{CONFIG}: ")
     architecture, form = hf_architecture(config)
-    config.refuse_unless("hidden_act", form.activations, " or ".join(form.activations))
+    for name in ("hidden_act", "hidden_activation"):
+        config.refuse_unless(name, form.activations, " or ".join(form.activations))
     decoder = architecture.describe(HfFacts(config, form, context_tokens))
     for name, served in _ONLY.items():
         if name not in values.read:

@@ -7,6 +7,7 @@ scaling does not know is refused by name, because ignoring it would change every
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import attrs
@@ -16,12 +17,13 @@ from tlserve.model.decoder.record import Rope
 from tlserve.model.decoder.rope_scaling import (
     DynamicScaling,
     Llama3Scaling,
+    LongScaling,
     RopeScaling,
     YarnScaling,
     scaled_rope,
     yarn_amplitude,
 )
-from tlserve.model.fields import Fields
+from tlserve.model.fields import LEAST, MOST, Fields
 
 
 @attrs.frozen(kw_only=True)
@@ -34,11 +36,13 @@ class HfRope:
     trained: int
     longest: int
     share: float = 1.0
+    alpha: float = 1.0
 
     def record(self, head_size: int, context_tokens: int) -> Rope:
         """Return the rope of heads of `head_size` for the served context."""
         turned = int(head_size * self.share)
-        return scaled_rope(self.base, turned, context_tokens, self.scaling, self.linear_factor)
+        base = self.base if self.alpha == 1.0 else self.base * self.alpha ** (turned / max(turned - 2, 1))
+        return scaled_rope(base, turned, context_tokens, self.scaling, self.linear_factor)
 
 
 @attrs.frozen
@@ -49,16 +53,19 @@ class _Kind:
     read: Callable[[Fields, float, int], HfRope]
 
 
-def read_rope(config: Fields, default_base: float, partial: float | None = None) -> HfRope:
-    """Return what `config` says; raises `ModelRefused`. `partial`: see `HfForm`."""
+def read_rope(config: Fields, default_base: float, partial: float | None = None, also: tuple[str, ...] = ()) -> HfRope:
+    """Return what `config` says; raises `ModelRefused`.
+
+    `partial`: see `HfForm`. `also`: further fields that `rope_parameters` can have.
+    """
     context = config.integer("max_position_embeddings", 1, MAX_CONTEXT_TOKENS)
-    numbers = _numbers(config)
+    numbers = rope_numbers(config)
     base = numbers.positive("rope_theta", config.positive("rope_theta", default_base))
     name = numbers.get("rope_type") or numbers.get("type") or "default"
     if not isinstance(name, str) or name not in _KINDS:
         raise numbers.refusal("rope_type", f"{name!r:.60} is not served; served: {', '.join(_KINDS)}")
     for key in numbers.values:
-        if key not in _COMMON and key not in _KINDS[name].knows.split():
+        if key not in _COMMON and key not in _KINDS[name].knows.split() and key not in also:
             raise numbers.refusal(key, f"{numbers.get(key)!r:.60} is not served for the kind {name}")
     if partial is None:
         numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "whole heads rotated")
@@ -69,7 +76,7 @@ def read_rope(config: Fields, default_base: float, partial: float | None = None)
     return attrs.evolve(_KINDS[name].read(numbers, base, context), share=share)
 
 
-def _numbers(config: Fields) -> Fields:
+def rope_numbers(config: Fields) -> Fields:
     """Return the object with the numbers of the scaling, empty where there is none."""
     name = "rope_scaling" if config.get("rope_scaling") else "rope_parameters"
     value = config.get(name)
@@ -97,6 +104,8 @@ def _linear(numbers: Fields, base: float, context: int) -> HfRope:
 
 
 def _dynamic(numbers: Fields, base: float, context: int) -> HfRope:
+    if numbers.has("alpha"):  # read_rope refuses it for architectures that do not have it
+        return HfRope(base=base, alpha=numbers.positive("alpha"), trained=context, longest=context)
     numbers.refuse_unless("original_max_position_embeddings", (context,), f"max_position_embeddings ({context})")
     factor = numbers.positive("factor")
     scaling = DynamicScaling(factor=factor, original=context)
@@ -114,6 +123,26 @@ def _llama3(numbers: Fields, base: float, context: int) -> HfRope:
         original=_original(numbers, context),
     )
     return HfRope(base=base, scaling=scaling, trained=context, longest=context)
+
+
+def _longrope(numbers: Fields, base: float, context: int) -> HfRope:
+    original = _original(numbers, context)
+    factor = numbers.positive("factor", context / original)
+    natural = math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1 and original > 1 else 1.0
+    scaling = LongScaling(
+        original=original,
+        short=_factors(numbers, "short_factor"),
+        long=_factors(numbers, "long_factor"),
+        amplitude=numbers.positive("attention_factor", natural),
+    )
+    return HfRope(base=base, scaling=scaling, trained=context, longest=context)
+
+
+def _factors(numbers: Fields, name: str) -> tuple[float, ...]:
+    given = numbers.get(name)
+    if not isinstance(given, list) or not all(type(x) in (int, float) and LEAST <= x <= MOST for x in given):
+        raise numbers.refusal(name, "must be a list of numbers above 0, one for each pair of a head that turns")
+    return tuple(float(x) for x in given)
 
 
 def _yarn(numbers: Fields, base: float, context: int) -> HfRope:
@@ -156,6 +185,7 @@ _KINDS = {
     "default": _Kind("", _default),
     "linear": _Kind("factor", _linear),
     "dynamic": _Kind(f"factor {_ORIGINAL}", _dynamic),
+    "longrope": _Kind(f"factor short_factor long_factor attention_factor {_ORIGINAL}", _longrope),
     "llama3": _Kind(f"factor low_freq_factor high_freq_factor {_ORIGINAL}", _llama3),
     "yarn": _Kind(
         f"factor {_ORIGINAL} attention_factor beta_fast beta_slow mscale mscale_all_dim truncate finetuned", _yarn

@@ -1,0 +1,42 @@
+"""The architectures that are served, `docs/reference/models.md`.
+
+Owns the text around the table; the rows are the descriptions.
+"""
+
+from __future__ import annotations
+
+from tlserve.model.architectures.forms import Architecture
+from tlserve.model.architectures.registry import ARCHITECTURES
+
+NATIVE = frozenset({"llama", "mistral", "qwen2", "qwen3", "smollm3", "seed_oss", "ernie4_5", "phi3"})
+"""Those whose every mechanism the native kernels have; a test compares them with what the kernels accept."""
+
+_HEAD = """\
+# Models
+
+The architectures that are served. `python -m docs.make` makes this page from `tlserve/model/architectures/`. A file of another
+architecture is refused, by name and with the list of these. BERT encoders are served for [embeddings](../how-to/embed-texts.md).
+
+*config.json* is the field `model_type` of a Hugging Face directory, *GGUF* the field `general.architecture` of a file. *Kernels*:
+`native` runs in C. `numpy` runs in the reference, with the same exactness, and ten to a hundred times slower. A warning in the
+log says so when such a model is loaded, and names the mechanism that the native kernels do not have.
+
+Where transformers and llama.cpp compute different things, tlserve follows transformers. Each row is compared with transformers
+on tiny random checkpoints (`tests/parity/test_described.py`, `tests/parity/test_kin.py`): log-probabilities in float32 differ by
+less than 0.0001, and each mechanism of an architecture, switched off, changes them.
+
+| config.json | GGUF | kernels | known models | what differs |
+|---|---|---|---|---|
+"""
+
+
+def models_page() -> str:
+    """Return the page."""
+    return _HEAD + "".join(_row(architecture) for architecture in ARCHITECTURES)
+
+
+def _row(architecture: Architecture) -> str:
+    name = architecture.hf.model_type if architecture.hf else ""
+    gguf = f"`{architecture.gguf.name}`" if architecture.gguf else ""
+    kernels = "native" if name in NATIVE else "numpy"
+    return f"| `{name}` | {gguf} | {kernels} | {architecture.models} | {architecture.note} |\n"

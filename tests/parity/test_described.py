@@ -1,0 +1,258 @@
+"""Every described architecture, compared with transformers on the same random checkpoint, and each of its mechanisms alive.
+
+A mechanism that does not act is not tested: switched off, it must change the log-probabilities.
+"""
+
+import attrs
+import numpy as np
+import pytest
+
+from docs.make.models_page import NATIVE
+from tests.kit.engine.real_runs import Models, play
+from tests.kit.engine.schedules import random_schedule, same_bits
+from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.described import EXACT as IN_NUMPY
+from tests.kit.model.described import described_cases, load_described, record_and_weights, write_described
+from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
+from tests.kit.model.naive_llama import log_softmax
+from tlserve.errors import ModelRefused
+from tlserve.kernels.choose import KernelChoice
+from tlserve.model.architectures.registry import ARCHITECTURES, HF
+from tlserve.model.decoder.native.form import NativeForm, native_form
+from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.record import Activation, Attention, Layer
+from tlserve.model.decoder.reference import ReferenceModel
+from tlserve.model.hugging_face.facts import hf_decoder
+from tlserve.model.load import load_model
+
+CASES = described_cases()
+BOUND = 1e-4  # of a log-probability; transformers adds in another order
+ALIVE = 0.01
+F32 = Numerics("f32", "f32")
+IN_KIN = {"llama", "mistral", "qwen2", "qwen3", "smollm3"}  # see test_kin.py
+
+
+def context_of(name):
+    return 256 if "short" in name else 0  # within the original context of the case
+
+
+@pytest.mark.spec("MOD-56")
+@pytest.mark.parametrize("name", CASES)
+def test_log_probabilities_of_every_architecture_are_those_of_transformers(tmp_path, name):
+    case = CASES[name]
+    logits = run_whole(load_described(tmp_path, case, context_of(name)), case.ids).logits
+    assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() < BOUND
+
+
+def test_every_architecture_of_the_table_has_a_case():
+    compared = {case.config["model_type"] for case in CASES.values()}
+    assert compared | IN_KIN == set(HF)
+    assert all(architecture.models for architecture in ARCHITECTURES)
+
+
+AS_GGUF = [name for name, case in CASES.items() if case.config["model_type"] in CONVERSIONS and "longrope" not in name]
+OTHER_SCALE = {"gemma2", "gemma3_text"}  # GGUF has no scale of scores: it is head_size**-0.5 in models of these sizes
+
+
+@pytest.mark.spec("MOD-20", "MOD-56")
+@pytest.mark.parametrize("name", AS_GGUF)
+def test_the_same_checkpoint_as_gguf_gives_the_same(tmp_path, name):
+    case = CASES[name]
+    path = write_described_gguf(tmp_path / "described.gguf", case)
+    ours = log_softmax(run_whole(load_model(path, threads=1, kernels=IN_NUMPY).model, case.ids).logits)
+    if name in OTHER_SCALE:
+        usual = load_described(tmp_path / "hf", case, query_pre_attn_scalar=case.config["head_dim"])
+        assert np.abs(ours - log_softmax(run_whole(usual, case.ids).logits)).max() < BOUND
+    else:
+        assert np.abs(ours[case.rows] - case.logprobs).max() < BOUND
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("gemma2", {"attention__sliding_window_pattern": [True]}, "must be true or false for each of 2 layers"),
+        ("granite", {"attention__sliding_window": 7, "residual_scale": 0.0}, "residual_scale must be a number above 0"),
+        ("seed_oss", {"attention__sliding_window_pattern": 2}, "served: one window for all layers"),
+    ],
+)
+def test_metadata_that_a_description_does_not_serve_are_refused_by_key(tmp_path, name, changes, reason):
+    with pytest.raises(ModelRefused, match=reason):
+        load_model(write_described_gguf(tmp_path / "described.gguf", CASES[name], **changes), threads=1)
+
+
+NATIVE_CASES = ["seed_oss", "ernie4_5", "phi3", "phi3, window", "phi3, longrope, long"]
+
+
+@pytest.mark.spec("KER-18", "MOD-56")
+@pytest.mark.parametrize("name", NATIVE_CASES)
+def test_an_architecture_that_runs_natively_has_the_bits_of_the_reference(tmp_path, name):
+    case = CASES[name]
+    path = write_described(tmp_path, case)
+    native, numpy = (
+        run_whole(
+            load_model(path, threads=2, kernels=KernelChoice(kernels=kernels, kv_precision="f32")).model, case.ids
+        )
+        for kernels in ("native", "reference")
+    )
+    assert same_bits(native.logits, numpy.logits)
+
+
+def test_the_reference_page_says_which_architectures_run_natively():
+    first = {case.config["model_type"]: case for case in reversed(CASES.values())}
+    native = {name for name, case in first.items() if isinstance(native_form(hf_decoder(case.config)), NativeForm)}
+    assert native == NATIVE - IN_KIN
+
+
+# --- each mechanism switched off -----------------------------------------------------------------------------------------
+
+
+def with_mixers(decoder, change):
+    """Return `decoder` with `change` applied to every mixer."""
+    return attrs.evolve(
+        decoder,
+        layers=tuple(
+            Layer(blocks=tuple(attrs.evolve(b, mixers=tuple(change(m) for m in b.mixers)) for b in layer.blocks))
+            for layer in decoder.layers
+        ),
+    )
+
+
+def with_blocks(decoder, **changes):
+    """Return `decoder` with the fields `changes` in every block."""
+    return attrs.evolve(
+        decoder,
+        layers=tuple(Layer(blocks=tuple(attrs.evolve(b, **changes) for b in layer.blocks)) for layer in decoder.layers),
+    )
+
+
+def attention_without(**off):
+    def change(mixer):
+        return attrs.evolve(mixer, **off) if isinstance(mixer, Attention) else mixer
+
+    return lambda decoder: with_mixers(decoder, change)
+
+
+def other_activation(mixer):
+    if isinstance(mixer, Attention):
+        return mixer
+    other = Activation.SILU if mixer.activation is not Activation.SILU else Activation.RELU2
+    return attrs.evolve(mixer, activation=other)
+
+
+def unscaled(mixer):
+    return attrs.evolve(mixer, scale=mixer.head_size**-0.5) if isinstance(mixer, Attention) else mixer
+
+
+def turned_as_usual(mixer):
+    """Take away the scaling of a rotation."""
+    if not isinstance(mixer, Attention) or mixer.rope is None:
+        return mixer
+    plain = attrs.evolve(mixer.rope, divisors=(1.0,) * len(mixer.rope.divisors), linear_factor=1.0, amplitude=1.0)
+    return attrs.evolve(mixer, rope=plain)
+
+
+def one_rope(decoder):
+    """Give every layer that turns the rope of the first one."""
+
+    def change(mixer):
+        return attrs.evolve(mixer, rope=decoder.ropes()[0]) if isinstance(mixer, Attention) and mixer.rope else mixer
+
+    return with_mixers(decoder, change)
+
+
+SWITCHES = {
+    "scaled embeddings": lambda d: attrs.evolve(d, embed_scale=1.0),
+    "scaled logits": lambda d: attrs.evolve(d, logit_scale=1.0),
+    "capped logits": lambda d: attrs.evolve(d, logit_cap=0.0),
+    "norms before parts": lambda d: with_blocks(d, pre=None),
+    "norms after parts": lambda d: with_blocks(d, post=None),
+    "scaled parts": lambda d: with_blocks(d, scale=1.0),
+    "the scale of scores": lambda d: with_mixers(d, unscaled),
+    "capped scores": attention_without(cap=0.0),
+    "windows": attention_without(window=0),
+    "rotation": attention_without(rope=None),
+    "the scaling of the rotation": lambda d: with_mixers(d, turned_as_usual),
+    "two rotations": one_rope,
+    "temperature": attention_without(temperature=None),
+    "norms of queries": attention_without(q_norm=None),
+    "norms of keys": attention_without(k_norm=None),
+    "norms after the rotation": attention_without(norm_after_rope=False),
+    "activation": lambda d: with_mixers(d, other_activation),
+}
+
+
+@pytest.mark.spec("MOD-56")
+@pytest.mark.parametrize("name", CASES)
+def test_every_mechanism_of_an_architecture_is_alive(tmp_path, name):
+    case = CASES[name]
+    decoder, weights = record_and_weights(tmp_path, case, context_of(name))
+    alive = []
+    for mechanism, switch in SWITCHES.items():
+        without = switch(decoder)
+        if without != decoder:
+            logits = run_whole(ReferenceModel(without, weights, F32), case.ids).logits
+            change = np.abs(log_softmax(logits)[case.rows] - case.logprobs).max()
+            assert change > ALIVE, (mechanism, change)
+            alive.append(mechanism)
+    for ending in {slot.split(".", 1)[-1] for slot in weights.vectors if slot.endswith(".bias")}:
+        kept = {slot: vector for slot, vector in weights.vectors.items() if not slot.endswith(ending)}
+        model = ReferenceModel(decoder, attrs.evolve(weights, vectors=kept), F32)
+        assert np.abs(log_softmax(run_whole(model, case.ids).logits)[case.rows] - case.logprobs).max() > ALIVE, ending
+    assert {"rotation", "activation"} <= set(alive)
+
+
+# --- exactness -------------------------------------------------------------------------------------------------------------
+
+EXACT = ["gemma2", "gemma3_text", "ministral3", "hunyuan_v1_dense", "cohere, norms of heads", "phi", "olmo3, yarn"]
+"""At least one of each kind of block, norm, activation and attention."""
+
+
+@pytest.mark.spec("ENG-1", "MOD-57")
+@pytest.mark.parametrize("name", EXACT)
+def test_a_sequence_has_its_bits_in_any_chunks_and_next_to_any_neighbours(tmp_path, name):
+    model = load_described(tmp_path, CASES[name])
+    random = np.random.default_rng(11)
+    sequences = [random.integers(3, 96, n) for n in (1, 17, 40)]
+    got = random_schedule(model, model.new_kv_store(30, 8), sequences, random, 8, 30, 9)
+    for tokens, logits in zip(sequences, got, strict=True):
+        assert same_bits(logits, run_whole(model, tokens).logits)
+
+
+@pytest.mark.spec("ENG-1", "MOD-57")
+@pytest.mark.parametrize("name", EXACT)
+def test_requests_that_are_cached_preempted_and_drafted_keep_their_bits(tmp_path, name):
+    model = load_described(tmp_path, CASES[name])
+    play(Models((model,), model, tuple(range(3, 96))), seed=5)
+
+
+# --- refusals ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("MOD-25")
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("phi", {"qk_layernorm": True}, "qk_layernorm True is not served"),
+        ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention True is not served"),
+        ("gemma", {"hidden_act": "relu"}, "hidden_act 'relu' is not served; served: gelu_pytorch_tanh"),
+        ("gemma3_text", {"layer_types": ["full_attention"]}, "for each of 2 layers"),
+        ("granite", {"residual_multiplier": -1}, "residual_multiplier must be a number above 0"),
+        ("glm4", {"partial_rotary_factor": 2.0, "rope_parameters": None}, "must be at most 1"),
+        (
+            "phi3, longrope, long",
+            {"rope_parameters": {"rope_type": "longrope", "short_factor": [1.0], "long_factor": [1.0]}},
+            "has 1 factors, but 8 pairs",
+        ),
+    ],
+)
+def test_a_value_that_a_description_does_not_serve_is_refused_by_field(name, changes, reason):
+    with pytest.raises(ModelRefused, match=reason):
+        hf_decoder({**CASES[name].config, **changes})
+
+
+def test_a_missing_part_of_a_shared_tensor_is_refused_by_its_shape(tmp_path):
+    case = attrs.evolve(
+        CASES["phi3"], shapes={**CASES["phi3"].shapes, "model.layers.0.mlp.gate_up_proj.weight": [112, 64]}
+    )
+    with pytest.raises(ModelRefused, match=r"gate_up_proj.weight has the shape \[112, 64\], not \[224, 64\]"):
+        load_model(write_described(tmp_path, case), threads=1)
