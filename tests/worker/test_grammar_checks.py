@@ -10,6 +10,7 @@ import pytest
 import trio
 
 from tests.kit.chat.hostile_schemas import KINDS, hostile_schemas
+from tlserve.admission.fair_places import FairPlaces
 from tlserve.chat.dialect import FROM_NOTHING
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
@@ -20,7 +21,6 @@ from tlserve.errors import ClientError, Overloaded
 from tlserve.generation import Grammar
 from tlserve.programs.grammars.start import check_program
 from tlserve.text.byte_tokenizer import ByteTokenizer
-from tlserve.worker.fair_places import FairPlaces
 from tlserve.worker.grammars import GrammarLimits, Grammars
 
 STOPS = frozenset({0})

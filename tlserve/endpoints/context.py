@@ -1,7 +1,6 @@
 """What all endpoints of one server share: the models, the door, the limits, and the sources of randomness and time.
 
-Owns this bundle, so that an endpoint takes two arguments, this and the exchange; and the rule which work leaves the event loop:
-rendering and tokenising megabytes must neither stall other streams nor take every worker thread.
+Owns this bundle, so that an endpoint takes two arguments, this and the exchange.
 """
 
 from __future__ import annotations
@@ -9,40 +8,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
-from typing import TypeVar
 
 import attrs
-import trio
 
 from tlserve.access.cors import Cors
 from tlserve.access.door import Door
 from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.tables.network import HttpSettings
+from tlserve.endpoints.offload import Offload
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
-
-Result = TypeVar("Result")
-
-INLINE_BYTES = 16_384
-"""Below this size the work takes less time than a hop to a thread and back."""
-
-
-def _limiter() -> trio.CapacityLimiter:
-    return trio.CapacityLimiter(2)
-
-
-@attrs.frozen
-class Offload:
-    """Runs functions here or in a worker thread, by the size of their input."""
-
-    limiter: trio.CapacityLimiter = attrs.field(factory=_limiter)
-
-    async def run(self, size_bytes: int, work: Callable[[], Result]) -> Result:
-        """Return the result of `work`. A caller that is cancelled does not wait for the thread."""
-        if size_bytes <= INLINE_BYTES:
-            return work()
-        return await trio.to_thread.run_sync(work, limiter=self.limiter, abandon_on_cancel=True)
 
 
 def _draw_seed() -> int:

@@ -63,7 +63,7 @@ async def read_incoming(
     """Read and parse the body, and pick its model; note both in the exchange. Raises ClientError and ModelNotFound."""
     rules = BodyRules(api.settings.max_json_depth, read_switch(exchange.request.headers, STRICT))
     body = await exchange.request.body.read()
-    request = await api.offload.run(len(body), lambda: parse(body, rules))
+    request = await api.offload.run(len(body), lambda: parse(body, rules), exchange.tenant)
     exchange.ignored = request.ignored
     served = api.catalogue.pick(request.model)
     exchange.figures.model = served.model_id

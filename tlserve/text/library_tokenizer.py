@@ -6,7 +6,7 @@ Owns the safety of special tokens and the bytes of each token. Does not know the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 import attrs
 
 from tlserve.errors import ModelRefused, ServerFault
+from tlserve.text.pieces import check_wanted
 from tlserve.text.special_tokens import SpecialTokens
 
 LONG_CHARACTERS = 4096
@@ -30,13 +31,18 @@ class TextFrame:
     add_eos: bool = False
 
 
+def whole(text: str) -> Iterable[str]:
+    """Return the text as its only piece."""
+    return (text,)
+
+
 class LibraryTokenizer:
     """The `Tokenizer` protocol over `tokenizers.Tokenizer`.
 
     `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text. `inner` is
     the library tokenizer for text that does not begin a prompt, if that is encoded differently (only the beginning gets a space).
     `unknown` is the id of any unknown word: it is special, but ordinary text can have it. Characters that the vocabulary cannot
-    spell are left out, as in the library and llama.cpp.
+    spell are left out, as in the library and llama.cpp. `cuts` gives the pieces of a text that can be encoded one by one.
     """
 
     def __init__(
@@ -50,8 +56,10 @@ class LibraryTokenizer:
         trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
         inner: Any = None,
         unknown: int | None = None,
+        cuts: Callable[[str], Iterable[str]] = whole,
     ) -> None:
         self._library = library
+        self._cuts = cuts
         self._inner = library if inner is None else inner
         self._pieces = pieces
         self._hidden = hidden
@@ -71,7 +79,9 @@ class LibraryTokenizer:
         return self._encode(self._library, text)
 
     def _encode(self, library: Any, text: str) -> list[int]:
-        text = _unicode(text)
+        return [token for piece in self._cuts(_unicode(text)) for token in self._encode_piece(library, piece)]
+
+    def _encode_piece(self, library: Any, text: str) -> list[int]:
         if len(text) > LONG_CHARACTERS:
             found: list[int] = _encoded(library, text, with_offsets=False).ids
             if self._kept_out.isdisjoint(found):
@@ -101,6 +111,7 @@ class LibraryTokenizer:
         trim: Callable[[str], str] | None = None
         library = self._library
         for piece in self._special.split(text, origin):
+            check_wanted()
             if isinstance(piece, int):
                 ids.append(piece)
                 trim = self._trims.get(piece)

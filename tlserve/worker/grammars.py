@@ -15,11 +15,11 @@ from collections import OrderedDict
 import attrs
 import trio
 
+from tlserve.admission.fair_places import FairPlaces
 from tlserve.errors import ClientError, Overloaded, Refusal
 from tlserve.generation import CompiledGrammar, Grammar, GrammarCompiler, TokenConstraint
 from tlserve.worker.check_messages import CheckReply, CheckRequest
 from tlserve.worker.deep_stack import run_with_deep_stack
-from tlserve.worker.fair_places import FairPlaces
 from tlserve.worker.grammar_checks import CheckProgram, GrammarChecks
 
 log = logging.getLogger("tlserve.worker")
@@ -95,7 +95,7 @@ class Grammars:
         self._limits = limits
         self.checks_made = 0
         self._checks = None if program is None else GrammarChecks(program)
-        self._places = FairPlaces(limits.at_once)
+        self._places = FairPlaces(limits.at_once, "too many grammars are being compiled; retry in 1 s")
         self._threads = trio.CapacityLimiter(limits.at_once)
         self._kept: OrderedDict[Key, _Kept] = OrderedDict()
         self._refused: OrderedDict[Key, ClientError] = OrderedDict()

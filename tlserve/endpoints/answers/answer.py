@@ -48,4 +48,4 @@ async def _whole_document(api: ApiContext, exchange: ApiExchange, started: Start
     size_bytes = _DOCUMENT_BYTES * sum(len(choice.request.prompt) for choice in started.choices)
     if task.options.prompt_logprobs is None:
         return task.shape.whole(started, parts)
-    return await api.offload.run(size_bytes, lambda: task.shape.whole(started, parts))
+    return await api.offload.run(size_bytes, lambda: task.shape.whole(started, parts), exchange.tenant)

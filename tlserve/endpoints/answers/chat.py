@@ -31,7 +31,7 @@ async def answer_chat(
     served, request = incoming.served, incoming.request
     exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
-        prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request))
+        prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request), exchange.tenant)
     exchange.hold_bytes(bytes_of_ids(len(prompt.ids)))
     task = GenerationTask(
         served=served,

@@ -38,7 +38,9 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     given_bytes = bytes_of_inputs(request.prompts)
     exchange.hold_bytes(given_bytes)
     with incoming.deadline.obeyed():
-        prompts = await api.offload.run(incoming.size_bytes, lambda: encode_prompts(served, request, specials))
+        prompts = await api.offload.run(
+            incoming.size_bytes, lambda: encode_prompts(served, request, specials), exchange.tenant
+        )
     exchange.hold_bytes(bytes_of_ids(sum(len(prompt.ids) for prompt in prompts)) - given_bytes)
     task = GenerationTask(
         served=served,

@@ -42,14 +42,16 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     given_bytes = bytes_of_inputs(request.inputs)
     exchange.hold_bytes(given_bytes)
     with deadline.obeyed():
-        inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request))
+        inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request), exchange.tenant)
         exchange.hold_bytes(bytes_of_ids(sum(map(len, inputs))) - given_bytes)
         vectors = await _embed(
             exchange, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
         )
         size_bytes = sum(vector.nbytes for vector in vectors)
         exchange.hold_bytes(size_bytes)
-        document = await api.offload.run(size_bytes, lambda: _document(incoming, vectors, sum(map(len, inputs))))
+        document = await api.offload.run(
+            size_bytes, lambda: _document(incoming, vectors, sum(map(len, inputs))), exchange.tenant
+        )
     exchange.hold_bytes(len(document))
     await exchange.send(document)
 

@@ -12,7 +12,8 @@ from typing import Any
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import byte_level_bytes, literal_bytes
 from tlserve.text.kinds.pre_tokenizers import PreTokenizer, library_pre_tokenizer, pre_tokenizer
-from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library, whole
+from tlserve.text.pieces import allows_cuts, pieces_of
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import MAX_MERGES, Vocabulary, read_list, read_text, read_vocabulary
 
@@ -32,6 +33,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
         frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        cuts=pieces_of if allows_cuts(vocabulary.text_tokens()) else whole,
     )
 
 

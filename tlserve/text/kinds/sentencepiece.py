@@ -8,12 +8,14 @@ Source: the SentencePiece paper, section 3.1; byte fallback as in sentencepiece'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import SPACE, byte_value, literal_bytes, sentencepiece_bytes
-from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
+from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library, whole
+from tlserve.text.pieces import allows_cuts, pieces_of
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import (
     TokenKind,
@@ -43,7 +45,16 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
         frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        cuts=_cuts_of_text(vocabulary, prefix=prefix),
     )
+
+
+def _cuts_of_text(vocabulary: Vocabulary, *, prefix: bool) -> Callable[[str], Iterable[str]]:
+    """Return how texts are cut: nowhere if a token can lie across a space; `prefix` says that the library adds the first one."""
+    words, texts = vocabulary.of_kinds(frozenset({TokenKind.NORMAL})), vocabulary.text_tokens()
+    if not (allows_cuts(words, SPACE) and allows_cuts(texts) and allows_cuts(texts, SPACE)):
+        return whole
+    return partial(pieces_of, keeps_space=not prefix)
 
 
 def byte_tokens(vocabulary: Vocabulary) -> dict[int, int]:

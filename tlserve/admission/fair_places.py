@@ -5,6 +5,7 @@ Owns the count. Knows nothing of the work.
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -20,13 +21,15 @@ class FairPlaces:
     places. If there is one place, any tenant can hold it, and another one waits for one piece of work at most.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, busy: str = "too much work of this kind is waiting; retry in 1 s") -> None:
+        """`busy` is the error of those that waited in vain."""
+        self._busy = busy
         self._all = trio.CapacityLimiter(count)
         self._most = max(1, count - 1)
         self._tenants: dict[str, trio.CapacityLimiter] = {}
 
     @asynccontextmanager
-    async def hold(self, tenant: str, *, patience_s: float) -> AsyncIterator[None]:
+    async def hold(self, tenant: str, *, patience_s: float = math.inf) -> AsyncIterator[None]:
         """Hold a place for the block; raises Overloaded if none came free in time."""
         own = self._tenants.setdefault(tenant, trio.CapacityLimiter(self._most))
         borrower, has_own, has_place = object(), False, False
@@ -37,7 +40,7 @@ class FairPlaces:
                 await self._all.acquire_on_behalf_of(borrower)
                 has_place = True
             if not has_place:
-                raise Overloaded("too many grammars are being compiled; retry in 1 s")
+                raise Overloaded(self._busy)
             yield
         finally:
             if has_place:
