@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sized
 from contextvars import ContextVar
 from typing import Any
 
@@ -27,6 +27,7 @@ COPIED_CHARS_PER_WORK = 1024
 SLOW_CHARS_PER_WORK = 4
 COUNTS_PER_WORK = 16
 SEARCHED_PER_WORK = 512
+WORK_PER_PART = 4
 _LONG_NUMBER = re.compile(r"\d{5,}")
 _LONG_PERCENT = re.compile(r"%[^a-zA-Z%]*(\*|\d{5,})")
 _PERCENT_NAME = re.compile(r"%\([^()%]{0,200}\)")
@@ -156,6 +157,20 @@ def charge_search(text: Any, wanted: Any, *, backwards: bool = False) -> None:
     BUDGET.get().spend(max(0, compared_chars // SEARCHED_PER_WORK - len(text) // CHARS_PER_WORK))
 
 
+def charge_parts(text: Any, wanted: Any = None, most: Any = -1) -> None:
+    """Charge for cutting `text` at every `wanted` (None: at whitespace), because the letters of each part are kept."""
+    if isinstance(text, str) and (wanted is None or isinstance(wanted, str)):
+        parts = text.count(wanted) if wanted is not None else len(str.split(text))
+        limited = isinstance(most, int) and 0 <= most < parts
+        BUDGET.get().spend(WORK_PER_PART * (most if limited else parts))
+
+
+def charge_members(values: Any) -> None:
+    """Charge for joining `values`, because the letters of each are kept."""
+    if isinstance(values, Sized):
+        BUDGET.get().spend(WORK_PER_PART * len(values))
+
+
 def charge_strip(text: Any, chars: Any = None, *_: Any) -> None:
     """Charge for the removal of `chars` at the ends of `text`: each character is looked up among them."""
     if isinstance(text, str) and isinstance(chars, str):
@@ -192,6 +207,14 @@ def charge_method(owner: Any, name: str, args: tuple[Any, ...]) -> None:
         charge = _STR_WORK.get(name)
         if charge is not None and args:
             charge(owner, args[0])
+        if name in ("split", "rsplit"):
+            charge_parts(owner, *args[:2])
+        elif name == "replace":
+            charge_parts(owner, args[0] if args else "", *args[2:3])
+        elif name == "join":
+            charge_members(args[0] if args else ())
+        elif name == "splitlines":
+            charge_parts(owner, "\n")
     elif isinstance(owner, list | tuple) and name in ("index", "count"):
         compared(owner)
 

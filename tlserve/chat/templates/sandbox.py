@@ -35,7 +35,7 @@ CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
 _REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
 _REFUSED_GLOBALS = ("lipsum",)
 _QUICK_FILTERS = frozenset({"length", "count", "default", "d", "first"})
-_SLOW_FILTERS = frozenset({"wordwrap", "title", "striptags", "wordcount", "truncate", "indent"})
+_SLOW_FILTERS = frozenset({"wordwrap", "title", "striptags", "wordcount", "truncate", "indent", "escape", "e"})
 _COMPARING_TESTS = (
     "in",
     "eq",
@@ -308,11 +308,14 @@ def _bounded_test(function: Any) -> Callable[..., Any]:
 
 
 def _check_join(value: Any, d: Any = "", attribute: Any = None) -> None:  # noqa: ARG001
-    limits.check_weight(limits.joined_weight(str(d), list(value)))
+    members = list(value)
+    limits.charge_members(members)
+    limits.check_weight(limits.joined_weight(str(d), members))
 
 
 def _check_replace(value: Any, old: Any, new: Any, count: int | None = None) -> None:
     limits.charge_search(str(value), str(old))
+    limits.charge_parts(str(value), str(old), -1 if count is None else count)
     limits.check_weight(limits.replaced_weight(str(value), str(old), str(new), count))
 
 
@@ -329,6 +332,7 @@ def _check_order(value: Any, *_: Any, **__: Any) -> None:
 
 
 def _check_indent(value: Any, width: Any = 4, first: Any = False, blank: Any = False) -> None:  # noqa: ARG001
+    limits.charge_parts(str(value), "\n")
     lines = 1 + len(str(value).splitlines())
     limits.check_weight(len(value) + lines * (width if isinstance(width, int) else len(width)))
 
