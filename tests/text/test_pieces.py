@@ -1,7 +1,7 @@
 """Long texts are encoded in pieces: the ids are those of the whole, and the work ends when nobody waits for it."""
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -29,7 +29,7 @@ WORDS = {SPACE: -1.0, "a": -2.0, "b": -2.5, SPACE + "a": -3.0, "ab": -4.0, SPACE
 
 
 @pytest.fixture
-def set_size(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[int], None]]:
+def set_size(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Give a function that sets the least length of a piece."""
     return lambda size: monkeypatch.setattr(pieces, "PIECE_CHARACTERS", size)
 

@@ -11,6 +11,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.json_calls import QWEN3
+from tlserve.chat.dialects.llama3 import LLAMA3
 from tlserve.chat.grammars.source import GrammarSource, parse_source
 from tlserve.chat.templates.template import Template
 from tlserve.generation import Grammar
@@ -406,3 +407,21 @@ async def test_a_raw_completion_can_have_a_format_like_a_chat(open_api) -> None:
     assert [source_of(request.grammar).rules for request in backend.requests] == [
         "start:  content\ncontent: @answer"
     ] * 2
+
+
+@pytest.mark.spec("CHAT-5")
+@pytest.mark.parametrize("value", ["1e999", '"\\ud800"', "-1e999", "9" * 400])
+async def test_a_strange_value_in_a_call_is_a_valid_answer_and_the_server_lives_on(open_api, value) -> None:
+    calc = {"type": "function", "function": {"name": "calc", "parameters": {"type": "object"}}}
+    served = {**SERVED, "dialect": LLAMA3}
+    async with open_api(saying(f"[calc(x={value})]"), **served) as api:
+        for stream in (False, True):
+            answer = await api.chat(max_tokens=1000, tools=[calc], stream=stream)
+            assert answer.status == 200
+            assert b"Infinity" not in answer.body
+            if not stream:
+                message = json.loads(answer.body)["choices"][0]["message"]
+                for call in message.get("tool_calls") or []:
+                    json.loads(call["function"]["arguments"], parse_constant=pytest.fail)
+                assert message.get("tool_calls") or message["content"]
+        assert len(api.backend.requests) == 2
