@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextvars import ContextVar
+from itertools import pairwise
 
 PIECE_CHARACTERS = 1 << 16
 """A piece has at least this length; encoding it takes some tens of milliseconds."""
@@ -26,8 +27,8 @@ class Dropped(Exception):
 
 def allows_cuts(tokens: Iterable[str], space: str = " ") -> bool:
     """Say whether no token has a letter before a space, so that none can lie across a cut. `space` is its spelling in them."""
-    across = re.compile("[A-Za-z]" + re.escape(space))
-    return not any(across.search(token) for token in tokens)
+    pairs = (pair for token in tokens for pair in pairwise(token))
+    return not any(after == space and before.isascii() and before.isalpha() for before, after in pairs)
 
 
 def check_wanted() -> None:
