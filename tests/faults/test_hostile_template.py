@@ -28,7 +28,7 @@ def status_of(url: str, body: object = None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.spec("CHAT-5")
-def test_the_health_port_answers_and_sigterm_drains_while_a_template_burns_its_limits(tmp_path: Path) -> None:
+def test_a_server_answers_probes_and_drains_while_a_template_uses_its_limits(tmp_path: Path) -> None:
     model = write_tiny_gguf(tmp_path / "tiny.gguf", chat_template=BURNING)
     with server_process("--model", str(model)) as server, ThreadPoolExecutor(4) as threads:
         chat = f"http://{server.address}/v1/chat/completions"

@@ -48,21 +48,21 @@ def check_same(tokenizer: Tokenizer, set_size: Callable[[int], None]) -> int:
     return cuts
 
 
-@pytest.mark.spec("TEXT-31")
+@pytest.mark.spec("TEXT-32")
 @pytest.mark.parametrize("name", sorted(set(PRE_TOKENIZERS)))
 def test_pieces_have_the_ids_of_the_whole(name: str, set_size: Callable[[int], None]) -> None:
     for defined in ((), (" the", "a", "xx ", "\n\n", "  ")):
         assert check_same(build_tokenizer(gpt2_metadata(pre=name, user_defined=defined)), set_size) > 20
 
 
-@pytest.mark.spec("TEXT-31")
+@pytest.mark.spec("TEXT-32")
 @pytest.mark.parametrize("prefix", [True, False])
 def test_pieces_have_the_ids_of_the_whole_in_sentencepiece(prefix: bool, set_size: Callable[[int], None]) -> None:
     tokenizer = build_tokenizer(llama_metadata(WORDS, add_space_prefix=prefix))
     assert check_same(tokenizer, set_size) > 20
 
 
-@pytest.mark.spec("TEXT-31")
+@pytest.mark.spec("TEXT-32")
 def test_a_vocabulary_with_tokens_across_words_keeps_texts_whole(set_size: Callable[[int], None]) -> None:
     across = "a" + SPACE + "b"
     values = WORDS | {"a" + SPACE: -2.6, across: -2.7}

@@ -35,7 +35,7 @@ class _Caller:
 class Offload:
     """Runs functions here or in a worker thread, by the size of their input.
 
-    A thread that nobody waits for any more keeps the tenant's only place for long work until it ends.
+    A thread that nobody waits for keeps the tenant's only place for long work until it ends.
     """
 
     limiter: trio.CapacityLimiter = attrs.field(factory=partial(trio.CapacityLimiter, 2))

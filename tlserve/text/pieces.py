@@ -22,7 +22,7 @@ _CUT = re.compile("(?<=[A-Za-z]) (?=[A-Za-z])")
 
 
 class Dropped(Exception):
-    """Nobody waits for the ids any more."""
+    """Nobody waits for the ids."""
 
 
 def allows_cuts(tokens: Iterable[str], space: str = " ") -> bool:

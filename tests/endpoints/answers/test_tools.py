@@ -411,7 +411,7 @@ async def test_a_raw_completion_can_have_a_format_like_a_chat(open_api) -> None:
 
 @pytest.mark.spec("CHAT-5")
 @pytest.mark.parametrize("value", ["1e999", '"\\ud800"', "-1e999", "9" * 400])
-async def test_a_strange_value_in_a_call_is_a_valid_answer_and_the_server_lives_on(open_api, value) -> None:
+async def test_a_strange_value_in_a_call_is_a_valid_answer(open_api, value) -> None:
     calc = {"type": "function", "function": {"name": "calc", "parameters": {"type": "object"}}}
     served = {**SERVED, "dialect": LLAMA3}
     async with open_api(saying(f"[calc(x={value})]"), **served) as api:
