@@ -85,7 +85,7 @@ def test_a_token_with_a_letter_before_a_space_forbids_cuts() -> None:
 
 
 @pytest.mark.parametrize("encode", ["encode", "encode_with_specials"])
-def test_encoding_ends_after_a_piece_when_nobody_waits(encode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_encoding_ends_after_a_piece_for_a_client_that_left(encode: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer: Any = build_tokenizer(gpt2_metadata())
     asked = 0
 
@@ -101,7 +101,7 @@ def test_encoding_ends_after_a_piece_when_nobody_waits(encode: str, monkeypatch:
     assert asked == 3
 
 
-def test_encoding_ends_between_messages_when_nobody_waits() -> None:
+def test_encoding_ends_between_messages_for_a_client_that_left() -> None:
     tokenizer = build_tokenizer(gpt2_metadata())
     before = is_dropped.set(lambda: True)
     with pytest.raises(Dropped):

@@ -103,7 +103,7 @@ async def count_chat_tokens(
     check_generates(served)
     exchange.ignored = ignored_names(served, request)
     limit = tokenize_limit(api)
-    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, limit))
+    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, limit), exchange.tenant)
     exchange.figures.prompt_tokens = len(prompt.ids)
     return len(prompt.ids)
 

@@ -41,7 +41,9 @@ async def tokenize(api: ApiContext, exchange: ApiExchange) -> None:
     if request.chat is not None:
         check_generates(served)
         exchange.ignored = ignored_names(served, request.chat)
-    document = await api.offload.run(incoming.size_bytes, lambda: _tokenize(served, request, specials, limit))
+    document = await api.offload.run(
+        incoming.size_bytes, lambda: _tokenize(served, request, specials, limit), exchange.tenant
+    )
     exchange.hold_bytes(len(document))
     await exchange.send(document)
 
@@ -80,7 +82,7 @@ async def _send_text(api: ApiContext, exchange: ApiExchange, names: Sequence[str
     incoming = await read_incoming(api, exchange, parse_detokenize)
     served, request = incoming.served, incoming.request
     exchange.hold_bytes(bytes_of_ids(len(request.tokens)))
-    document = await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request, names))
+    document = await api.offload.run(incoming.size_bytes, lambda: _detokenize(served, request, names), exchange.tenant)
     exchange.hold_bytes(len(document))
     await exchange.send(document)
 
