@@ -173,7 +173,9 @@ def test_a_product_of_wrong_arrays_is_refused():
         module.multiply(x, x, out, "f32", ISAS[0])
 
 
-@pytest.mark.parametrize("change", [{"heads": 5}, {"head_size": 2000}, {"kv_heads": 0}, {"hidden": 96}, {"rotated": 18}])
+@pytest.mark.parametrize(
+    "change", [{"heads": 5}, {"head_size": 2000}, {"kv_heads": 0}, {"hidden": 96}, {"rotated": 18}]
+)
 def test_sizes_that_do_not_fit_the_weights_are_refused(change):
     tensors = stored(SHAPE)
     with pytest.raises((ValueError, ZeroDivisionError)):
