@@ -184,7 +184,7 @@ class CallForm:
     between two calls, `after` after the last. A special token inside a text is that token, not its letters. `begin` is the text
     by which the calls are found, and `end` the text that closes them; both are in the rows. `dropped` are further texts around
     calls that mean nothing by themselves. `bare`: calls have no marker, and only these characters at the beginning of an answer
-    can open them. `arguments`: None if they are one JSON object.
+    can open them. `texts`: an answer without a call begins with one of these. `arguments`: None if they are one JSON object.
     """
 
     call: tuple[str | Slot, ...]
@@ -195,6 +195,7 @@ class CallForm:
     end: str = ""
     dropped: tuple[str, ...] = ()
     bare: str = ""
+    texts: tuple[str, ...] = ()
     arguments: ArgumentMarks | None = None
 
     @property

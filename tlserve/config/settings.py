@@ -26,6 +26,7 @@ KERNELS = ("auto", "native", "reference", "amx", "avx512vnni", "avxvnni", "avx2"
 """What computes. The last ones are native kernels of one instruction set; their names are those of `tlserve.kernels.native`."""
 
 DIALECT_NAMES = (
+    "harmony",
     "smollm3",
     "qwen3_coder",
     "glm4",

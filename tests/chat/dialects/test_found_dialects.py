@@ -36,6 +36,8 @@ NAMED = {
     "meetkai-functionary-medium-v3.1": "functionary_v3_1",
     "meetkai-functionary-medium-v3.2": "plain",
     "meta-llama-Llama-3.1-8B-Instruct": "llama3",
+    "llm-jp-llm-jp-4.1-8b-thinking": "harmony",
+    "openai-gpt-oss-120b": "harmony",
     "mistralai-Ministral-3-14B-Reasoning-2512": "magistral",
     "moonshotai-Kimi-K2": "kimi_k2",
     "Qwen-Qwen3-0.6B": "qwen3",
@@ -84,6 +86,24 @@ HABITS = [
     ("qwen3_coder", CALLED, Read(calls=(PARIS_CALL,))),
     ("qwen3_coder", f"I look.\n{CALLED}", Read("I look.", calls=(PARIS_CALL,))),
 ]
+
+
+ANALYSIS = "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant"
+TO_WEATHER = "<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>"
+HARMONY = [
+    ("<|channel|>final<|message|>Hello", Read("Hello")),
+    (f"{ANALYSIS}<|channel|>final<|message|>Hello<|return|>", Read("Hello", "Hm.")),
+    (f'{ANALYSIS}{TO_WEATHER}{{"city": "Paris"}}<|call|>', Read("", "Hm.", (PARIS_CALL,))),
+    (' to=functions.get_weather<|channel|>commentary json<|message|>{"city": "Paris"}', Read(calls=(PARIS_CALL,))),
+    (f'{TO_WEATHER}{{"city": "Pa', Read(calls=(call("get_weather", '{"city": "Pa', complete=False),))),
+    ("Hello", Read("Hello")),
+]
+
+
+@pytest.mark.spec("CHAT-23")
+@pytest.mark.parametrize(("text", "expected"), HARMONY)
+def test_messages_with_channels_are_read_at_every_split(text, expected):
+    assert read("harmony", text) == expected
 
 
 @pytest.mark.spec("CHAT-24")

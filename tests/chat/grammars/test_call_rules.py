@@ -66,6 +66,7 @@ KNOWN = {name for name, _ in VOCABULARIES}
 for dialect in DIALECTS:
     if isinstance(dialect, DescribedDialect) and dialect.name not in KNOWN:
         VOCABULARIES += [(dialect.name, ()), (dialect.name, tuple(sorted(spellings_of(dialect.calls))))]
+VOCABULARIES += [("harmony", ())]
 EVERY = pytest.mark.parametrize(
     ("name", "special"), VOCABULARIES, ids=[f"{name}-{len(special)}" for name, special in VOCABULARIES]
 )
@@ -152,7 +153,8 @@ def test_several_calls_are_possible_where_they_are_allowed(name, special) -> Non
 def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
-    first = '{"name": "' if form.bare else f"Let me see. {(*form.before, *form.call)[0]}"
+    text = "" if form.texts else "Let me see. "
+    first = '{"name": "' if form.bare else f"{text}{(*form.before, *form.call)[0]}"
     answers = [read(name, tokenizer, tokens, TOOLS) for tokens in walks(name, tokenizer, TOOLS, first=first)]
     assert answers
     for answer in answers:
@@ -165,7 +167,9 @@ def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
 def test_free_text_needs_no_call(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     constraint = grammar_of(name, tokenizer, TOOLS).start()
-    assert take_text(constraint, tokenizer, "It is {raining} [now].\n")
+    assert take_text(
+        constraint, tokenizer, f"{begin_of_content(name) if name == 'harmony' else ''}It is {{raining}} [now].\n"
+    )
     assert stops_of(tokenizer) <= set(allowed(constraint))
 
 

@@ -12,6 +12,7 @@ import attrs
 
 from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects import json_calls, marked_calls, named_calls
+from tlserve.chat.dialects.harmony import HARMONY
 from tlserve.chat.dialects.llama3 import LLAMA3
 from tlserve.chat.dialects.mistral import MAGISTRAL, MISTRAL
 from tlserve.chat.dialects.plain import PLAIN
@@ -21,6 +22,7 @@ from tlserve.chat.templates.template import Template
 AUTO = "auto"
 
 DIALECTS: tuple[Dialect, ...] = (
+    HARMONY,
     json_calls.SMOLLM3,
     marked_calls.QWEN3_CODER,
     marked_calls.GLM4,

@@ -51,6 +51,11 @@ class CallGrammar:
             plain = rf"/(?s:[ \t\n\r]*[^ \t\n\r{_in_class(self.form.bare)}].*)?/"
             lines = [forced.lines[0].replace("calls:", "bare_calls:"), *forced.lines[1:]]
             return attrs.evolve(forced, lines=("calls: bare_calls | PLAIN", f"PLAIN: {plain}", *lines))
+        if self.form.texts:
+            forced = self.forced()
+            texts = " | ".join(map(self._text, self.form.texts))
+            lines = [forced.lines[0].replace("calls:", "only_calls:"), *forced.lines[1:]]
+            return attrs.evolve(forced, lines=(f"calls: only_calls | ({texts}) TEXT", f"TEXT: {ANY_TEXT}", *lines))
         return self._rules(self._among_lines())
 
     def _among_lines(self) -> list[str]:

@@ -1,0 +1,163 @@
+"""Reads answers in messages: each has a header with a channel and perhaps a recipient, and then a body.
+
+    <|channel|>analysis<|message|>...<|end|>
+    <|start|>assistant<|channel|>commentary to=functions.f <|constrain|>json<|message|>{...}<|call|>
+
+The channel `analysis` is reasoning, a message to a function is a call, every other message is content. Source: "OpenAI harmony
+response format".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tlserve.chat.dialect import (
+    CallArguments,
+    CallClosed,
+    CallOpened,
+    Channel,
+    ChannelText,
+    Opening,
+    Piece,
+    Tags,
+    ToolUse,
+)
+from tlserve.chat.output.argument_stream import ArgumentStream
+from tlserve.chat.output.json_scan import ValueScanner
+from tlserve.chat.output.markup_reader import TagFinder
+
+START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
+ENDS = ("<|end|>", "<|return|>", "<|call|>")
+REASONING = Tags(f"{CHANNEL}analysis{MESSAGE}", f"<|end|>{START}assistant")
+_CHANNEL = re.compile(r"<\|channel\|>\s*+([a-z]+)")
+_FUNCTION = re.compile(r"to=functions\.([^\s<>]{1,256})")
+_WORDS = ("assistant", "to=")
+_MAX_HEADER_CHARS = 512
+
+
+class HarmonyReader:
+    """Reads one answer; the prompt ends inside the header of its first message."""
+
+    def __init__(self, opening: Opening, tools: ToolUse | None) -> None:
+        self.ended = False
+        self._tools = tools
+        self._finder = TagFinder((START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS))
+        self._header: str | None = "" if opening.begun is None else None
+        self._channel = Channel.CONTENT
+        if opening.is_inside(REASONING.begin, REASONING.end):
+            self._header, self._channel = None, Channel.REASONING
+        self._is_between = False  # after the end of a message
+        self._scanner: ValueScanner | None = None
+        self._stream = ArgumentStream({})
+
+    @property
+    def held(self) -> int:
+        """Return how many characters are not in a piece yet."""
+        return len(self._finder.held) + len(self._header or "")
+
+    @property
+    def markers(self) -> frozenset[str]:
+        """Return the spellings of the marks."""
+        return frozenset({START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS})
+
+    def feed(self, text: str) -> Sequence[Piece]:
+        """Return the pieces that `text` completes."""
+        pieces: list[Piece] = []
+        while text and not self.ended:
+            before, tag, text = self._finder.feed(text)
+            pieces += self._text(before)
+            pieces += self._tag(tag) if tag else []
+        return self._shown(pieces)
+
+    def finish(self) -> Sequence[Piece]:
+        """Return what was held; a header that was cut is markup."""
+        held, self._finder.held = self._finder.held, ""
+        pieces = self._text(held)
+        if self._header is not None and CHANNEL not in self._header:
+            header, self._header = self._header, None
+            pieces += self._body(header)
+        if self._scanner is not None:
+            pieces += _arguments(self._stream.finish())
+        return self._shown(pieces)
+
+    def _shown(self, pieces: list[Piece]) -> list[Piece]:
+        if self._tools is None or not self._tools.hidden:
+            return pieces
+        return [piece for piece in pieces if isinstance(piece, ChannelText)]
+
+    def _text(self, text: str) -> list[Piece]:
+        if not text:
+            return []
+        if self._header is None:
+            return self._body(text)
+        self._header += text
+        begun = self._header.strip()
+        is_header = CHANNEL in begun or any(begun.startswith(word) or word.startswith(begun) for word in _WORDS)
+        if is_header and len(begun) <= _MAX_HEADER_CHARS:
+            return []
+        header, self._header = self._header, None
+        return self._body(header)
+
+    def _tag(self, tag: str) -> list[Piece]:
+        if tag == MESSAGE and self._header is not None:
+            return self._open(self._header)
+        if tag in (START, CHANNEL):
+            pieces = self._close()
+            has_recipient = tag == CHANNEL and self._header is not None
+            self._header = (self._header or "") + tag if has_recipient else "" if tag == START else tag
+            return pieces
+        if tag in ENDS:
+            pieces = self._close()
+            self._header, self._is_between = None, True
+            return pieces
+        if self._header is not None:
+            self._header += tag
+        return []
+
+    def _open(self, header: str) -> list[Piece]:
+        """Begin the body after `header`."""
+        self._header, self._is_between = None, False
+        found, function = _CHANNEL.findall(header), _FUNCTION.search(header)
+        self._channel = Channel.REASONING if found[-1:] == ["analysis"] else Channel.CONTENT
+        if function is None or self._tools is None:
+            return []
+        self._scanner = ValueScanner()
+        self._stream = ArgumentStream(self._tools.schemas.get(function[1], {}))
+        return [CallOpened(function[1])]
+
+    def _body(self, text: str) -> list[Piece]:
+        if self._scanner is not None:
+            return self._call(self._scanner, text)
+        if self._is_between:
+            self._channel = Channel.CONTENT
+            if not text.strip():
+                return []
+        return [ChannelText(self._channel, text)] if text else []
+
+    def _call(self, scanner: ValueScanner, text: str) -> list[Piece]:
+        is_complete, is_over = scanner.complete, scanner.complete or scanner.failed
+        if is_over:
+            return [] if is_complete else [ChannelText(Channel.CONTENT, text)]
+        read, end = scanner.read(text)
+        pieces = _arguments(self._stream.feed(read))
+        if scanner.failed:
+            self._channel = Channel.CONTENT
+            return [*pieces, *_arguments(self._stream.finish()), ChannelText(Channel.CONTENT, text[end:])]
+        if scanner.complete:
+            pieces.append(CallClosed())
+            self._end_answer()
+        return pieces
+
+    def _close(self) -> list[Piece]:
+        """End the body; a call that was cut stays open."""
+        scanner, self._scanner = self._scanner, None
+        return [] if scanner is None or scanner.complete else _arguments(self._stream.finish())
+
+    def _end_answer(self) -> None:
+        tools = self._tools
+        self.ended = tools is not None and not (tools.parallel or tools.hidden)
+
+
+def _arguments(text: str) -> list[Piece]:
+    return [CallArguments(text)] if text else []
