@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ATTENTION_ROWS = 64 };
+enum { MOST_ATTENTION_ROWS = 64, LEAST_ATTENTION_ROWS = 16, UNITS_PER_THREAD = 4 };
 
 long sequence_of(const step *s, long row) {
   long low = 0, high = s->sequences - 1;
@@ -44,6 +44,13 @@ static activations reserve_rows(arena *a, const model *m, long rows, long inputs
 
 static long most(long a, long b) { return a > b ? a : b; }
 
+/* Many rows of a unit share what attention does once for each segment of keys; few rows make enough units for all threads. */
+static int32_t rows_of_attention(const model *m, const step *s) {
+  long wanted = UNITS_PER_THREAD * (long)pool_threads(m->threads), rows = MOST_ATTENTION_ROWS;
+  while (rows > LEAST_ATTENTION_ROWS && s->rows * m->kv_heads < wanted * rows) rows /= 2;
+  return (int32_t)rows;
+}
+
 static void lay_out(work *w, arena *a) {
   const model *m = w->m;
   size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
@@ -58,25 +65,26 @@ static void lay_out(work *w, arena *a) {
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
   w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
   w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
-  size_t units = rows / ATTENTION_ROWS + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
+  size_t units = rows / (size_t)w->attention_rows + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
   w->all.units = reserve(a, units * sizeof(attention_unit));
   w->wanted.units = reserve(a, some * sizeof(attention_unit));
   w->wanted_rows = reserve(a, some * sizeof(int32_t));
   w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
   w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
   w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
-                           attend_scratch(ATTENTION_ROWS * (m->heads / m->kv_heads), padded_head(m->head_size)));
+                           attend_scratch(w->attention_rows * (m->heads / m->kv_heads), padded_head(m->head_size)));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
 }
 
 static void divide_attention(work *w) {
   const step *s = w->s;
+  int32_t most_rows = w->attention_rows;
   w->all.count = s->rows;
   for (int32_t q = 0; q < s->sequences; q++)
-    for (int32_t row = s->row_starts[q]; row < s->row_starts[q + 1]; row += ATTENTION_ROWS) {
+    for (int32_t row = s->row_starts[q]; row < s->row_starts[q + 1]; row += most_rows) {
       int32_t left = s->row_starts[q + 1] - row;
-      w->all.units[w->all.unit_count++] = (attention_unit){row, left < ATTENTION_ROWS ? left : ATTENTION_ROWS, q, s->positions[row]};
+      w->all.units[w->all.unit_count++] = (attention_unit){row, left < most_rows ? left : most_rows, q, s->positions[row]};
     }
 }
 
@@ -106,7 +114,7 @@ static void choose_wanted(work *w) {
   attention_unit *u = NULL;
   for (int32_t i = 0; i < to->count; i++) {
     int32_t row = to->rows[i], sequence = (int32_t)sequence_of(w->s, row);
-    if (u && u->sequence == sequence && u->rows < ATTENTION_ROWS && row == to->rows[i - 1] + 1) {
+    if (u && u->sequence == sequence && u->rows < w->attention_rows && row == to->rows[i - 1] + 1) {
       u->rows++;
       continue;
     }
@@ -117,7 +125,7 @@ static void choose_wanted(work *w) {
 
 int work_open(work *w, const model *m, const step *s) {
   arena a = {NULL, 0};
-  *w = (work){.m = m, .s = s};
+  *w = (work){.m = m, .s = s, .attention_rows = rows_of_attention(m, s)};
   lay_out(w, &a);
   w->memory = aligned_alloc(64, a.used);
   if (!w->memory) return -1;

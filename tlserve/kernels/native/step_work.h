@@ -33,6 +33,7 @@ typedef struct {
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;
   selection all, wanted;
+  int32_t attention_rows; /* the most of one unit */
   int32_t *wanted_rows, *logit_places, *hidden_places; /* the last two: places of rows after the last layer */
   float *scratch;
   long scratch_floats; /* of one thread */
