@@ -10,7 +10,11 @@ import zipfile
 from pathlib import Path
 
 EXTENSION = "tlserve/kernels/native/_native.abi3.so"
-ISAS = {"x86_64": ("avx512vnni", "avxvnni", "avx2"), "aarch64": ("neondot", "neon"), "arm64": ("neondot", "neon")}
+ISAS = {
+    "x86_64": ("amx", "avx512vnni", "avxvnni", "avx2"),
+    "aarch64": ("neondot", "neon"),
+    "arm64": ("neondot", "neon"),
+}
 
 
 def faults_of(path: Path) -> list[str]:

@@ -18,7 +18,8 @@ from tlserve.openai import answer_formats, field_tables, messages
 _INTRODUCTION = """# Endpoints
 
 Every route of the API, with its fields and statuses. `python -m docs.make` makes this page from the code. The same facts for
-programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md` and `specs/anthropic.md`.
+programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`, `specs/anthropic.md` and
+`specs/ollama.md`.
 
 `null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
 both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`,
@@ -53,13 +54,19 @@ def _operation(title: str, operation: Operation) -> Iterator[str]:
     yield from (f"## {title}", "", operation.summary, "")
     if operation.body is not None:
         yield f"- Body: [{operation.body}](#{operation.body.lower()})"
-    chunk = operation.chunk or ""
-    done = ", then `[DONE]`" if operation.error == "Error" else ""
-    streams = f"; with `stream` true events of [{chunk}](#{chunk.lower()}){done}" if chunk else ""
+    streams = _stream_words(operation) if operation.chunk else ""
     yield f"- Answer: [{operation.answer}](#{operation.answer.lower()}){streams}"
     yield "- Headers: " + ", ".join(f"`{name}`" for name in operation.headers)
     yield "- Statuses: " + ", ".join(str(status) for status in sorted(operation.statuses))
     yield ""
+
+
+def _stream_words(operation: Operation) -> str:
+    link = f"[{operation.chunk}](#{str(operation.chunk).lower()})"
+    if operation.media_type != "text/event-stream":
+        return f"; with `stream` true, as by default, lines of {link}"
+    done = ", then `[DONE]`" if operation.error == "Error" else ""
+    return f"; with `stream` true events of {link}{done}"
 
 
 def _section(title: str, tables: Mapping[str, Table]) -> Iterator[str]:

@@ -75,7 +75,9 @@ def _header_parameter(name: str) -> Mapping[str, Any]:
 def _answer(operation: Operation) -> Schema:
     content: dict[str, Any] = {"application/json": {"schema": ref(operation.answer)}}
     if operation.chunk is not None:  # before OpenAPI 3.2, the schema of a stream is that of each event
-        content["text/event-stream"] = {"schema": event_of(operation.chunk, operation.error)}
+        is_events = operation.media_type == "text/event-stream"
+        schema = event_of(operation.chunk, operation.error) if is_events else {"type": "string"}
+        content[operation.media_type] = {"schema": schema}
     names = ["X-Request-Id"]
     names += ["X-TL-Ignored"] if operation.body is not None else []
     names += ["X-TL-Seed"] if operation.chunk is not None else []

@@ -13,6 +13,8 @@ import attrs
 
 from tlserve.anthropic.requests import INPUT, MESSAGES
 from tlserve.api.fields import Table
+from tlserve.endpoints.routes.ollama_chat import LINES
+from tlserve.ollama import requests as ollama
 from tlserve.openai import field_tables
 
 STATUSES: Mapping[int, str] = {
@@ -83,7 +85,8 @@ ANSWER_HEADERS: Mapping[str, str] = {
 class Operation:
     """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: the route has no body.
 
-    `chunk` names the schema of the events with `stream` true, `error` that of an error.
+    `chunk` names the schema of the events with `stream` true, `error` that of an error;
+    `media_type` is that of the stream.
     """
 
     summary: str
@@ -92,6 +95,7 @@ class Operation:
     headers: tuple[str, ...] = ("X-Request-Id",)
     chunk: str | None = None
     error: str = "Error"
+    media_type: str = "text/event-stream"
     statuses: tuple[int, ...] = _POSTING
 
 
@@ -101,6 +105,11 @@ BODIES: Mapping[str, Table] = {
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
     "MessageRequest": MESSAGES,
     "MessageTokensRequest": INPUT,
+    "OllamaChatRequest": ollama.CHAT,
+    "OllamaTextRequest": ollama.GENERATE,
+    "OllamaVectorsRequest": ollama.EMBED,
+    "OllamaVectorRequest": ollama.EMBEDDING,
+    "OllamaModelRequest": ollama.SHOW,
     "TokenizeRequest": field_tables.TOKENIZE,
     "DetokenizeRequest": field_tables.DETOKENIZE,
 }
@@ -120,6 +129,15 @@ _DETOKENIZE = Operation(
     answer="Text",
     body="DetokenizeRequest",
     headers=("X-Request-Id", "X-TL-Strict"),
+)
+
+_OLLAMA_VECTORS = Operation(
+    summary="Turn texts into unit vectors, in order, in the form of Ollama's API.",
+    answer="OllamaVector",
+    body="OllamaVectorRequest",
+    headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Deadline-Ms"),
+    error="OllamaError",
+    statuses=_WORKING,
 )
 
 OPERATIONS: Mapping[tuple[str, str], Operation] = {
@@ -172,6 +190,47 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("POST", "/v1/detokenize"): _DETOKENIZE,
     ("POST", "/tokenize"): _TOKENIZE,
     ("POST", "/detokenize"): attrs.evolve(_DETOKENIZE, answer="TextOfOthers"),
+    ("POST", "/api/chat"): Operation(
+        summary="Continue a conversation with the assistant's next turn, in the form of Ollama's API.",
+        answer="OllamaChat",
+        body="OllamaChatRequest",
+        headers=_GENERATING,
+        chunk="OllamaChat",
+        error="OllamaError",
+        media_type=LINES.media_type,
+        statuses=_WORKING,
+    ),
+    ("POST", "/api/generate"): Operation(
+        summary="Continue a text, as a turn of the user or raw, in the form of Ollama's API.",
+        answer="OllamaText",
+        body="OllamaTextRequest",
+        headers=(*_GENERATING, "X-TL-Special-Tokens"),
+        chunk="OllamaText",
+        error="OllamaError",
+        media_type=LINES.media_type,
+        statuses=_WORKING,
+    ),
+    ("POST", "/api/embed"): attrs.evolve(_OLLAMA_VECTORS, answer="OllamaVectors", body="OllamaVectorsRequest"),
+    ("POST", "/api/embeddings"): _OLLAMA_VECTORS,
+    ("POST", "/api/show"): Operation(
+        summary="Return the template, the context and the capabilities of a model.",
+        answer="OllamaModel",
+        body="OllamaModelRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+        error="OllamaError",
+    ),
+    ("GET", "/api/tags"): Operation(
+        summary="List every model under each of its names.",
+        answer="OllamaModels",
+        error="OllamaError",
+        statuses=_READING,
+    ),
+    ("GET", "/api/ps"): Operation(
+        summary="List the models that are ready.", answer="OllamaRunning", error="OllamaError", statuses=_READING
+    ),
+    ("GET", "/api/version"): Operation(
+        summary="Return the version of the server.", answer="OllamaVersion", error="OllamaError", statuses=_READING
+    ),
     ("GET", "/v1/models"): Operation(
         summary="List every model under each of its names.", answer="Models", statuses=_READING
     ),

@@ -61,6 +61,13 @@ def document_of_succ() -> dict[str, Any]:
         body["tool_choice"] = {"type": "object", "required": ["type"], "properties": {"type": {"const": "auto"}}}
         body["thinking"] = {"type": "object", "required": ["type"], "properties": {"type": {"const": "disabled"}}}
         body["output_config"] = {"type": "object", "properties": {"effort": {"type": "null"}}}
+    for name in ("OllamaChatRequest", "OllamaTextRequest"):
+        body = document["components"]["schemas"][name]["properties"]
+        body["think"] = {"const": False}
+        body["tools"] = {"type": "array", "maxItems": 0}
+        body["stream"] = {"const": False}
+        body["options"] = {"type": "object", "maxProperties": 0}
+    document["components"]["schemas"]["OllamaVectorsRequest"]["properties"]["dimensions"] = {"const": 256}
     return document
 
 

@@ -23,7 +23,7 @@ LAYERS = (
     ("programs.grammars",),
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
-    ("access", "openai", "anthropic", "worker", "fleet"),
+    ("access", "openai", "anthropic", "ollama", "worker", "fleet"),
     ("api",),
     ("http", "chat", "engine"),
     ("text", "model"),

@@ -10,16 +10,15 @@ from hypothesis import strategies as st
 
 from tlserve.api.chat_request import BodyRules, ChatRequest
 from tlserve.api.fields import Table
+from tlserve.api.inputs import EmbeddingsRequest, Input
 from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
 from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
-from tlserve.openai.inputs import Input
 from tlserve.openai.messages import read_turns
 from tlserve.openai.requests import (
     CompletionRequest,
     DetokenizeRequest,
-    EmbeddingsRequest,
     TokenizeRequest,
     parse_chat,
     parse_completion,

@@ -24,6 +24,8 @@ from tlserve.endpoints.routes.embeddings import embeddings
 from tlserve.endpoints.routes.healthz import healthz
 from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
+from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
+from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
 from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
@@ -47,6 +49,14 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/detokenize"): detokenize,
     ("POST", "/tokenize"): tokenize,
     ("POST", "/detokenize"): detokenize_for_others,
+    ("POST", "/api/chat"): ollama_chat,
+    ("POST", "/api/generate"): ollama_generate,
+    ("POST", "/api/embed"): embed,
+    ("POST", "/api/embeddings"): embed_one,
+    ("POST", "/api/show"): show,
+    ("GET", "/api/tags"): tags,
+    ("GET", "/api/ps"): running,
+    ("GET", "/api/version"): ollama_version,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{id+}"): show_model,
     ("GET", "/healthz"): healthz,

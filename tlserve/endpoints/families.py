@@ -13,6 +13,7 @@ import attrs
 from tlserve.access.request_id import HEADER
 from tlserve.anthropic import documents
 from tlserve.api.errors import ErrorAnswer
+from tlserve.ollama import documents as ollama_documents
 from tlserve.openai.errors import error_document
 
 Fields = tuple[tuple[str, str], ...]
@@ -33,7 +34,8 @@ class Family:
 
 OPENAI = Family(prefixes=(), error_document=lambda answer, _: error_document(answer))
 ANTHROPIC = Family(prefixes=("/v1/messages",), error_document=documents.error_document, id_names=(HEADER, "request-id"))
-FAMILIES: tuple[Family, ...] = (ANTHROPIC,)
+OLLAMA = Family(prefixes=("/api/",), error_document=lambda answer, _: ollama_documents.error_document(answer))
+FAMILIES: tuple[Family, ...] = (ANTHROPIC, OLLAMA)
 
 
 def family_of(path: str) -> Family:

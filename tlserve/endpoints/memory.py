@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tlserve.api.inputs import Input
 from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.generation import GenerationRequest
-from tlserve.openai.inputs import Input
 
 ID_BYTES = 40
 """An int object, and its place in a list."""

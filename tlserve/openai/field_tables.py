@@ -14,9 +14,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Raw
 
 from tlserve.api.fields import Table, inert, later, served
+from tlserve.api.inputs import MAX_INPUTS
 from tlserve.chat.thinking import RESERVED
 from tlserve.openai import answer_formats
-from tlserve.openai.inputs import MAX_INPUTS
 from tlserve.openai.messages import PlainMessage
 from tlserve.openai.other_servers import OTHER_SERVERS
 from tlserve.openai.tools import MAX_TOOLS, ToolChoice, tool_choice_schema, tools_schema

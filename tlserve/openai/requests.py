@@ -15,13 +15,13 @@ import attrs
 
 from tlserve.api.chat_request import DEFAULT_RULES, BodyRules, ChatRequest, noted_names
 from tlserve.api.fields import Table, Values, read_fields
+from tlserve.api.inputs import EmbeddingsRequest, Input, read_inputs
 from tlserve.api.json_body import Members, parse_object
 from tlserve.api.options import GenerationOptions
 from tlserve.chat.messages import Role, Turn
 from tlserve.chat.thinking import Thinking
 from tlserve.errors import ClientError
 from tlserve.openai import field_tables
-from tlserve.openai.inputs import Input, read_inputs
 from tlserve.openai.messages import read_turns
 from tlserve.openai.options import read_options
 from tlserve.openai.tools import read_tools
@@ -41,18 +41,6 @@ class CompletionRequest:
     echo: bool = False
     only_echo: bool = False
     options: GenerationOptions
-    ignored: tuple[str, ...] = ()
-
-
-@attrs.frozen(kw_only=True)
-class EmbeddingsRequest:
-    """One body of POST /v1/embeddings; each input is text or token ids."""
-
-    model: str
-    inputs: tuple[Input, ...]
-    as_base64: bool = False
-    dimensions: int | None = None
-    timeout_s: float | None = None
     ignored: tuple[str, ...] = ()
 
 

@@ -32,6 +32,7 @@ from tlserve.endpoints.request_headers import NO_HEADERS, GenerationHeaders
 from tlserve.errors import ClientError
 from tlserve.generation import BackendInfo, GenerationRequest, Grammar
 from tlserve.http.sse import EVENTS, StreamForm
+from tlserve.telemetry.request_log import RequestFigures
 
 SEED = "X-TL-Seed"
 
@@ -225,11 +226,13 @@ class Choice:
 
 @attrs.frozen(kw_only=True)
 class StartedAnswer:
-    """The answer to a task, under way; a choice's place is its `index`."""
+    """The answer to a task, under way; a choice's place is its `index`. The figures are those of its exchange."""
 
     task: GenerationTask
     head: AnswerHead
     choices: tuple[Choice, ...]
+    figures: RequestFigures = attrs.field(factory=RequestFigures)
+    elapsed_ms: Callable[[], float] = lambda: 0.0
 
     def usage(self) -> Usage:
         """Return the cost of all choices so far; a prompt counts once, however many choices it has."""
@@ -271,7 +274,13 @@ def apply_plan(api: ApiContext, exchange: ApiExchange, plan: AnswerPlan) -> Star
         system_fingerprint=plan.system_fingerprint,
     )
     choices = (_choice(plan, index, exchange) for index in range(len(plan.requests)))
-    return StartedAnswer(task=plan.task, head=head, choices=tuple(choices))
+    return StartedAnswer(
+        task=plan.task,
+        head=head,
+        choices=tuple(choices),
+        figures=exchange.figures,
+        elapsed_ms=exchange.elapsed_ms,
+    )
 
 
 def _choice(plan: AnswerPlan, index: int, exchange: ApiExchange) -> Choice:

@@ -7,6 +7,7 @@ know bodies and documents: the request is parsed, and the shape of the answer is
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 from tlserve.api.chat_request import BodyRules, ChatRequest, refuse_ignored
 from tlserve.chat.grammars.answers import answer_grammar
@@ -23,9 +24,11 @@ from tlserve.endpoints.memory import bytes_of_ids
 from tlserve.endpoints.request_body import IncomingGeneration, read_incoming
 from tlserve.http.messages import HttpFault
 
+Chat = TypeVar("Chat", bound=ChatRequest)
+
 
 async def answer_chat(
-    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[ChatRequest], shape: AnswerShape
+    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[Chat], shape: AnswerShape
 ) -> None:
     """Answer with the assistant's next turn, in `shape`."""
     served, request = incoming.served, incoming.request

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tlserve.api.inputs import Input
 from tlserve.chat.dialect import FROM_NOTHING
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.grammars.answers import answer_grammar
@@ -24,7 +25,6 @@ from tlserve.endpoints.request_body import read_generation
 from tlserve.endpoints.request_headers import SPECIAL_TOKENS, read_switch
 from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
-from tlserve.openai.inputs import Input
 from tlserve.openai.requests import CompletionRequest, parse_completion
 
 SHAPE = choices_shape("cmpl", completion_chunks, completion_document, default_tokens=COMPLETION_TOKENS)

@@ -7,11 +7,13 @@ are shortened and scaled to length 1 again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tlserve.api.chat_request import BodyRules
+from tlserve.api.inputs import EmbeddingsRequest, Input
 from tlserve.chat.served_model import Served, check_embeds
 from tlserve.endpoints.answers.budget import check_ids, check_length
 from tlserve.endpoints.answers.deadline import plan_deadline
@@ -23,8 +25,7 @@ from tlserve.endpoints.request_headers import read_deadline_s, read_priority
 from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest
 from tlserve.openai.documents import embeddings_document
-from tlserve.openai.inputs import Input
-from tlserve.openai.requests import EmbeddingsRequest, parse_embeddings
+from tlserve.openai.requests import parse_embeddings
 from tlserve.text.tokenizer import framed
 
 Vector = NDArray[np.float32]
@@ -32,9 +33,19 @@ Vector = NDArray[np.float32]
 
 async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with one vector per input, in order."""
+    await answer_embeddings(api, exchange, parse_embeddings, _document)
+
+
+async def answer_embeddings(
+    api: ApiContext,
+    exchange: ApiExchange,
+    parse: Callable[[bytes, BodyRules], EmbeddingsRequest],
+    document: Callable[[Incoming[EmbeddingsRequest], Sequence[Vector], int], bytes],
+) -> None:
+    """Answer with the document of the vectors, which gets the request, the vectors and the number of tokens."""
     headers = exchange.request.headers
     priority, header_s = read_priority(headers, exchange.entry), read_deadline_s(headers)
-    incoming = await read_incoming(api, exchange, parse_embeddings)
+    incoming = await read_incoming(api, exchange, parse)
     served, request = incoming.served, incoming.request
     check_embeds(served)
     check_dimensions(request.dimensions, served)
@@ -43,17 +54,16 @@ async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     exchange.hold_bytes(given_bytes)
     with deadline.obeyed():
         inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request), exchange.tenant)
-        exchange.hold_bytes(bytes_of_ids(sum(map(len, inputs))) - given_bytes)
-        vectors = await _embed(
-            exchange, served, EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
-        )
+        tokens = sum(map(len, inputs))
+        exchange.hold_bytes(bytes_of_ids(tokens) - given_bytes)
+        wanted = EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
+        vectors = await _embed(exchange, served, wanted)
         size_bytes = sum(vector.nbytes for vector in vectors)
         exchange.hold_bytes(size_bytes)
-        document = await api.offload.run(
-            size_bytes, lambda: _document(incoming, vectors, sum(map(len, inputs))), exchange.tenant
-        )
-    exchange.hold_bytes(len(document))
-    await exchange.send(document)
+        shown = [cut(vector, request.dimensions) for vector in vectors]
+        sent = await api.offload.run(size_bytes, lambda: document(incoming, shown, tokens), exchange.tenant)
+    exchange.hold_bytes(len(sent))
+    await exchange.send(sent)
 
 
 async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:
@@ -66,13 +76,9 @@ async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingReques
     return vectors
 
 
-def _document(incoming: Incoming[EmbeddingsRequest], vectors: Iterable[Vector], prompt_tokens: int) -> bytes:
-    request = incoming.request
+def _document(incoming: Incoming[EmbeddingsRequest], vectors: Sequence[Vector], prompt_tokens: int) -> bytes:
     return embeddings_document(
-        model=incoming.named,
-        vectors=[cut(vector, request.dimensions) for vector in vectors],
-        as_base64=request.as_base64,
-        prompt_tokens=prompt_tokens,
+        model=incoming.named, vectors=vectors, as_base64=incoming.request.as_base64, prompt_tokens=prompt_tokens
     )
 
 

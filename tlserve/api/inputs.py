@@ -1,4 +1,4 @@
-"""The input of a request: one text or token ids, or a list of these.
+"""The input of a request: one text or token ids, or a list of these; and the request for their vectors.
 
 Owns the four forms of `prompt` and `input`, and the place of each item in errors ("input[3]"). Does not know vocabularies and
 contexts: the endpoints check the limits that depend on a model.
@@ -23,6 +23,18 @@ class Input:
 
     content: str | tuple[int, ...]
     place: str
+
+
+@attrs.frozen(kw_only=True)
+class EmbeddingsRequest:
+    """Texts or token ids to turn into vectors. `as_base64`: the vectors are sent in that form."""
+
+    model: str
+    inputs: tuple[Input, ...]
+    as_base64: bool = False
+    dimensions: int | None = None
+    timeout_s: float | None = None
+    ignored: tuple[str, ...] = ()
 
 
 def read_inputs(given: str | list[Any], field: str) -> tuple[Input, ...]:

@@ -1,0 +1,1 @@
+"""Ollama's API as data: bodies parsed once, answers, lines of streams and errors rendered."""
