@@ -227,6 +227,13 @@ def test_metadata_that_is_not_served_is_refused_by_name(tmp_path, name, value, r
         load_model(write_changed(tmp_path / "t.gguf", metadata={name: value}))
 
 
+@pytest.mark.spec("MOD-13")
+def test_more_heads_than_components_are_refused(tmp_path):
+    many = {"attention.key_length": None, "attention.head_count": 64, "attention.head_count_kv": 64}
+    with pytest.raises(ModelRefused, match="heads of at least 2"):
+        load_model(write_changed(tmp_path / "t.gguf", metadata=many))
+
+
 @pytest.mark.spec("MOD-44")
 def test_ends_of_text_turn_and_message_all_end_an_answer(tmp_path):
     loaded = load_model(write_changed(tmp_path / "t.gguf", bos=1, eos=2, eot=5, eom=7))

@@ -59,7 +59,7 @@ BY_NAME: Mapping[str, Dialect] = {dialect.name: dialect for dialect in DIALECTS}
 
 @attrs.frozen
 class FoundDialect:
-    """The dialect of a model, and how it was found, in words. `is_known`: calls are read in the model's own form."""
+    """The dialect of a model, and how it was found, in words. `is_known` is false if its calls have a form of their own."""
 
     dialect: Dialect
     how: str
@@ -75,9 +75,7 @@ def find_dialect(template: Template, special_tokens: Mapping[str, int], name: st
     if probe.written is None:
         if matching:
             return FoundDialect(matching[0], "recognised by the words of the chat template, which writes no calls")
-        return FoundDialect(
-            PLAIN, "the chat template has no form for calls; tools are described in words", is_known=False
-        )
+        return FoundDialect(PLAIN, "the chat template has no form for calls; tools are described in words")
     for dialect in matching:
         if reads_back(dialect, probe):
             return FoundDialect(dialect, "recognised by the words of the chat template, whose calls it reads")

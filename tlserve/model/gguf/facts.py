@@ -56,6 +56,10 @@ class GgufFacts(ModelFacts):
         hidden = fields.integer("embedding_length", 1, 1 << 16)
         heads = fields.integer("attention.head_count", 1, 1024)
         head_size = fields.integer("attention.key_length", 2, 1024, default=hidden // heads)
+        if head_size < 2:
+            raise fields.refusal(
+                "attention.head_count", f"must leave heads of at least 2 of {hidden} components, not {heads}"
+            )
         _refuse_what_is_not_served(fields, head_size, vocabulary)
         if not form.local_windows:
             fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
