@@ -46,12 +46,16 @@ NAMED = {
 }
 
 
+UNKNOWN = {"meetkai-functionary-medium-v3.2"}
+"""Templates that write calls in a form that no dialect has."""
+
+
 @pytest.mark.spec("CHAT-22")
 @pytest.mark.parametrize(("name", "dialect"), NAMED.items())
 def test_a_public_template_has_its_dialect(name, dialect):
     found = find_dialect(Template.parse(SOURCES[name]), {})
     assert found.dialect.name == dialect
-    assert found.is_known
+    assert found.is_known == (name not in UNKNOWN)
 
 
 @pytest.mark.spec("CHAT-22")
