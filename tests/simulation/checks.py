@@ -132,6 +132,8 @@ def own_answer(request: GenerationRequest) -> tuple[str, str]:
 
 def _compare(reply: Reply, truths: Truths) -> Iterator[str]:
     for choice, (text, finish) in answers_of(reply).items():
+        if not text and finish is None:  # a choice that had not begun when the stream ended
+            continue
         truth, true_finish = truths.text(reply.ask.id, choice)
         if finish is None and not truth.startswith(text.rstrip("\N{REPLACEMENT CHARACTER}")):
             yield f"{reply.ask.id}/{choice}: a part of the answer that the model does not give: {text!r} of {truth!r}"
