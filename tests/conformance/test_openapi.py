@@ -55,6 +55,8 @@ def document_of_succ() -> dict[str, Any]:
     chat["tools"] = {"type": "array", "maxItems": 0}
     chat["enable_thinking"] = chat["continue_final_message"] = {"const": False}
     chat["reasoning_effort"] = {"const": "none"}
+    # True is not served for a chat: its template has the special tokens.
+    document["components"]["schemas"]["TokenizeRequest"]["properties"]["add_special_tokens"] = {"const": False}
     for name in ("MessageRequest", "MessageTokensRequest"):
         body = document["components"]["schemas"][name]["properties"]
         body["tools"] = {"type": "array", "maxItems": 0}

@@ -16,7 +16,6 @@ from tests.kit.model.described import described_cases, load_described, record_an
 from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
 from tests.kit.model.naive_llama import log_softmax
 from tlserve.errors import ModelRefused
-from tlserve.kernels.choose import KernelChoice
 from tlserve.model.architectures.registry import ARCHITECTURES, HF
 from tlserve.model.decoder.native.form import NativeForm, native_form
 from tlserve.model.decoder.numerics import Numerics
@@ -78,23 +77,6 @@ def test_the_same_checkpoint_as_gguf_gives_the_same(tmp_path, name):
 def test_metadata_that_a_description_does_not_serve_are_refused_by_key(tmp_path, name, changes, reason):
     with pytest.raises(ModelRefused, match=reason):
         load_model(write_described_gguf(tmp_path / "described.gguf", CASES[name], **changes), threads=1)
-
-
-NATIVE_CASES = ["seed_oss", "ernie4_5", "phi3", "phi3, window", "phi3, longrope, long"]
-
-
-@pytest.mark.spec("KER-18", "MOD-56")
-@pytest.mark.parametrize("name", NATIVE_CASES)
-def test_an_architecture_that_runs_natively_has_the_bits_of_the_reference(tmp_path, name):
-    case = CASES[name]
-    path = write_described(tmp_path, case)
-    native, numpy = (
-        run_whole(
-            load_model(path, threads=2, kernels=KernelChoice(kernels=kernels, kv_precision="f32")).model, case.ids
-        )
-        for kernels in ("native", "reference")
-    )
-    assert same_bits(native.logits, numpy.logits)
 
 
 def test_the_reference_page_says_which_architectures_run_natively():

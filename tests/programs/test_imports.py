@@ -5,8 +5,6 @@ import sys
 
 import pytest
 
-from tests.kit.model.tiny_models import write_tiny_gguf
-
 PRINT_LOADED = (
     "import sys, {program}; print(*sorted(name for name in sys.modules if name.startswith(('tlserve.', 'ray'))))"
 )
@@ -42,19 +40,3 @@ def loaded_by(program: str) -> list[str]:
 def test_a_program_imports_no_package_that_it_does_not_use(program: str, unused: tuple[str, ...]) -> None:
     loaded = loaded_by(program)
     assert [name for name in loaded for prefix in unused if f"{name}.".startswith(f"{prefix}.")] == []
-
-
-def test_a_model_on_native_kernels_is_loaded_without_the_gguf_package(tmp_path):
-    path = write_tiny_gguf(tmp_path / "tiny.gguf")
-    load = f"""
-import sys
-from pathlib import Path
-from tlserve.kernels.choose import choose_kernels
-from tlserve.model.load import load_model
-loaded = load_model(Path({str(path)!r}), kernels=choose_kernels("native", activations="auto", kv_precision="f16"))
-print(loaded.model.spec.kernels, "gguf" in sys.modules, sep="|")
-"""
-    done = subprocess.run([sys.executable, "-c", load], capture_output=True, text=True, check=True)
-    kernels, imported = done.stdout.strip().split("|")
-    assert kernels.startswith("native")
-    assert imported == "False"

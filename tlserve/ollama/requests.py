@@ -156,8 +156,8 @@ EMBEDDING: Table = {
 
 
 SHOW: Table = {
-    "model": served(str, "the name of a served model"),
-    "name": served(str, "the name of a served model: an older name of the field"),
+    "model": _COMMON["model"],
+    "name": served(Annotated[str, Meta(min_length=1)], "the name of a served model: an older name of the field"),
     "verbose": inert(bool, "true or false"),
 }
 
