@@ -92,7 +92,11 @@ def streaming(document: dict[str, Any]) -> dict[str, Any]:
 
 SCHEMA = schemathesis.openapi.from_dict(document_of_succ())
 STREAMS = schemathesis.openapi.from_dict(streaming(document_of_succ()))
-OPERATION_KEYS = [(pattern.replace("+}", "}"), method) for method, pattern in OPERATIONS]
+NOT_DRAWN = ("/api/", "/v1/messages")
+"""The beginnings of paths whose bodies have rules that the document does not state yet."""
+OPERATION_KEYS = [
+    (pattern.replace("+}", "}"), method) for method, pattern in OPERATIONS if not pattern.startswith(NOT_DRAWN)
+]
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +152,7 @@ def test_requests_that_do_not_fit_the_document_get_documented_refusals(live: Any
 
 @pytest.mark.slow
 @pytest.mark.spec("API-46")
-@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions", "/v1/messages"])
+@pytest.mark.parametrize("path", ["/v1/chat/completions", "/v1/completions"])
 def test_every_event_of_a_stream_is_a_chunk_of_the_document(live: Any, path: str) -> None:
     assert 200 in run(live, STREAMS[path]["POST"], GenerationMode.POSITIVE, ALWAYS)
 
