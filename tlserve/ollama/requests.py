@@ -102,8 +102,12 @@ TOOL_LIST_SCHEMA = {
 }
 
 
-def _unloads(value: Any) -> bool:
-    return value not in (0, "0", "0s", "0m")
+_NEVER = ("0", "0s", "0m")
+"""Spellings of no time at all, after which a model would be unloaded; so is the number 0."""
+
+
+def _stays_loaded(value: Any) -> bool:
+    return value != 0 and value not in _NEVER
 
 
 _COMMON: Table = {
@@ -116,7 +120,12 @@ _COMMON: Table = {
         schema={"anyOf": [{"type": "string", "enum": ["", "json"]}, {"type": "object"}]},
     ),
     "think": served(bool | Literal["low", "medium", "high"], 'true, false, "low", "medium" or "high"'),
-    "keep_alive": later(str | float, '"5m"', when=_unloads),
+    "keep_alive": later(
+        str | float,
+        '"5m"',
+        when=_stays_loaded,
+        schema={"anyOf": [{"type": "number", "not": {"const": 0}}, {"type": "string", "not": {"enum": list(_NEVER)}}]},
+    ),
     "logprobs": later(bool, "false", False),
     "top_logprobs": later(int, "0", 0),
     "truncate": later(bool, "false", False),

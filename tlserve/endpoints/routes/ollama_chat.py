@@ -47,9 +47,10 @@ async def ollama_chat(api: ApiContext, exchange: ApiExchange) -> None:
 
 async def ollama_generate(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with the continuation of a text, as a turn of the user or raw."""
+    specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
     incoming = await read_generation(api, exchange, parse_ollama_generate)
     if incoming.request.raw:
-        await _continue(api, exchange, incoming, incoming.request.raw)
+        await _continue(api, exchange, incoming, specials=specials)
     else:
         await _answer(api, exchange, incoming, TEXT_SHAPE, text_fields)
 
@@ -69,11 +70,10 @@ async def _answer(
 
 
 async def _continue(
-    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[OllamaRequest], text: str
+    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[OllamaRequest], *, specials: bool
 ) -> None:
     """Answer with the continuation of a raw prompt; it can spell control tokens only if the header says so."""
-    specials = read_switch(exchange.request.headers, SPECIAL_TOKENS)
-    served = incoming.served
+    served, text = incoming.served, incoming.request.raw or ""
     check_length(served.tokenizer, len(text), served.backend.info().context_tokens, "prompt")
     with incoming.deadline.obeyed():
         ids = await api.offload.run(
