@@ -8,14 +8,13 @@ are in `cache_read_input_tokens`. Nothing is written to a cache on request, so t
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from tlserve.anthropic.message_blocks import AnswerBlocks, BlockBegun, BlockGained, BlockKind
-from tlserve.api.answers import Usage
+from tlserve.api.answers import Usage, arguments_object, moment
 from tlserve.api.errors import ErrorAnswer
 from tlserve.chat.output.deltas import Delta
 from tlserve.generation import Finish
@@ -97,16 +96,8 @@ def content_of(deltas: Iterable[Delta]) -> list[dict[str, Any]]:
 def _whole(begun: BlockBegun, text: str) -> dict[str, Any]:
     fields = begun_fields(begun)
     if begun.kind is BlockKind.TOOL_USE:
-        return {**fields, "input": _object(text)}
+        return {**fields, "input": arguments_object(text)}
     return {**fields, TEXT_OF[begun.kind]: text}
-
-
-def _object(text: str) -> dict[str, Any]:
-    try:
-        decoded = msgspec.json.decode(text or "{}")
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        return {}
-    return decoded if isinstance(decoded, dict) else {}
 
 
 def count_document(count: int) -> bytes:
@@ -128,12 +119,11 @@ def error_document(answer: ErrorAnswer, request_id: str) -> bytes:
 
 def model_fields(name: str, created: int, context_tokens: int) -> dict[str, Any]:
     """Return one model; `created` in seconds since 1970."""
-    moment = datetime.datetime.fromtimestamp(created, datetime.UTC).isoformat().replace("+00:00", "Z")
     return {
         "type": "model",
         "id": name,
         "display_name": name,
-        "created_at": moment,
+        "created_at": moment(created),
         "lifecycle": "active",
         "max_input_tokens": context_tokens,
         "max_tokens": context_tokens,

@@ -45,25 +45,24 @@ def read_tools(tools: Sequence[Tool], choice: ToolUseChoice) -> AskedTools:
     """Return the tools; raises ClientError for wrong ones, Refusal for a type that is not served."""
     if not tools and choice.type == "auto":
         return NO_TOOLS
-    names = [tool.name for tool in tools]
-    for index, tool in enumerate(tools):
-        _check(tool, f"tools.{index}", is_twice=tool.name in names[:index])
-    offered = [
-        OfferedFunction(tool.name, tool.input_schema, bool(tool.strict), f"tools.{index}.input_schema")
-        for index, tool in enumerate(tools)
-    ]
-    parallel = not choice.disable_parallel_tool_use
-    return asked_tools(offered, map(_shown, tools), _call_choice(choice), parallel=parallel)
+    functions = [_function(tool, f"tools.{index}") for index, tool in enumerate(tools)]
+    return asked_tools(functions, _call_choice(choice), parallel=not choice.disable_parallel_tool_use)
 
 
-def _check(tool: Tool, place: str, *, is_twice: bool) -> None:
+def _function(tool: Tool, place: str) -> OfferedFunction:
     if tool.type not in (None, CUSTOM):
         shown = str(tool.type)[:64]
         raise Refusal(f"{place} has the type {shown!r}, which is not served; send tools of your own", param=place)
     if tool.input_schema is None:
         raise ClientError(f"{place}.input_schema is missing; send a JSON schema", param=f"{place}.input_schema")
-    if is_twice:
-        raise ClientError(f"{place}.name {tool.name!r} is there twice; send it once", param=f"{place}.name")
+    return OfferedFunction(
+        name=tool.name,
+        description=tool.description,
+        parameters=tool.input_schema,
+        place=place,
+        schema_name="input_schema",
+        strict=bool(tool.strict),
+    )
 
 
 def _call_choice(choice: ToolUseChoice) -> CallChoice:
@@ -72,9 +71,3 @@ def _call_choice(choice: ToolUseChoice) -> CallChoice:
             raise ClientError("tool_choice.name is missing; send the name of a tool", param="tool_choice.name")
         return CallChoice(CallMode.REQUIRED, choice.name)
     return CallChoice(CallMode.REQUIRED if choice.type == "any" else CallMode(choice.type))
-
-
-def _shown(tool: Tool) -> dict[str, Any]:
-    """Return the tool as chat templates know it."""
-    described = {} if tool.description is None else {"description": tool.description}
-    return {"type": "function", "function": {"name": tool.name, **described, "parameters": tool.input_schema}}

@@ -21,14 +21,30 @@ from tlserve.chat.grammars.tool_parameters import arguments_schema
 from tlserve.errors import ClientError
 
 
-@attrs.frozen
+@attrs.frozen(kw_only=True)
 class OfferedFunction:
-    """A function that the model can call, the JSON schema of its arguments, and the place of that in the request."""
+    """A function that the model can call, and the JSON schema of its arguments.
+
+    `place` is its place in the request, and `schema_name` the name of the schema there.
+    """
 
     name: str
+    description: str | None
     parameters: Mapping[str, Any] | None
-    strict: bool
     place: str
+    schema_name: str = "parameters"
+    strict: bool = False
+
+    @property
+    def schema_place(self) -> str:
+        """Return the place of the schema, for errors."""
+        return f"{self.place}.{self.schema_name}"
+
+    def shown(self) -> dict[str, Any]:
+        """Return the function as chat templates know tools."""
+        described = {} if self.description is None else {"description": self.description}
+        parameters = {"type": "object"} if self.parameters is None else self.parameters
+        return {"type": "function", "function": {"name": self.name, **described, "parameters": parameters}}
 
 
 class CallMode(enum.Enum):
@@ -49,12 +65,16 @@ class CallChoice:
 
 def asked_tools(
     functions: Sequence[OfferedFunction],
-    shown: Iterable[Mapping[str, Any]],
     choice: CallChoice,
     *,
+    shown: Iterable[Mapping[str, Any]] | None = None,
     parallel: bool = True,
 ) -> AskedTools:
-    """Return the tools of a request; `shown` go to the prompt. Raises ClientError for a choice that cannot be made."""
+    """Return the tools of a request; `shown` go to the prompt instead of the functions as templates know them.
+
+    Raises ClientError for a name that is there twice, and for a choice that cannot be made.
+    """
+    _refuse_twins(functions)
     _check_choice(functions, choice)
     schemas = {function.name: function.parameters or {} for function in functions}
     if choice.mode is CallMode.NONE:
@@ -69,7 +89,17 @@ def asked_tools(
         required=required,
         named=choice.name is not None,
     )
-    return AskedTools(shown=tuple(shown), use=use)
+    return AskedTools(
+        shown=tuple(function.shown() for function in functions) if shown is None else tuple(shown), use=use
+    )
+
+
+def _refuse_twins(functions: Sequence[OfferedFunction]) -> None:
+    names: set[str] = set()
+    for function in functions:
+        if function.name in names:
+            raise ClientError(f"{function.place}.name {function.name!r} is there twice; send it once", param="tools")
+        names.add(function.name)
 
 
 def _check_choice(functions: Sequence[OfferedFunction], choice: CallChoice) -> None:
@@ -88,7 +118,7 @@ def _enforced(functions: Sequence[OfferedFunction], named: str | None) -> dict[s
     """Return the enforced schema of each function that can be called."""
     return {
         function.name: PlacedSchema(
-            function.place, arguments_schema(function.parameters, function.place, strict=function.strict)
+            function.schema_place, arguments_schema(function.parameters, function.schema_place, strict=function.strict)
         )
         for function in functions
         if named in (None, function.name)

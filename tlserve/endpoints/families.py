@@ -10,13 +10,12 @@ from collections.abc import Callable
 
 import attrs
 
+from tlserve.access.cors import Fields
 from tlserve.access.request_id import HEADER
 from tlserve.anthropic import documents
 from tlserve.api.errors import ErrorAnswer
 from tlserve.ollama import documents as ollama_documents
 from tlserve.openai.errors import error_document
-
-Fields = tuple[tuple[str, str], ...]
 
 
 @attrs.frozen(kw_only=True)

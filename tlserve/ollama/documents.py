@@ -7,14 +7,13 @@ Source: Ollama's page of its API. What this server does not know of a model, suc
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 import msgspec
 
-from tlserve.api.answers import AnswerHead, Usage
+from tlserve.api.answers import AnswerHead, Usage, arguments_object, moment
 from tlserve.api.errors import ErrorAnswer
 from tlserve.chat.output.deltas import Answer, AnswerCall
 from tlserve.generation import Finish
@@ -46,11 +45,6 @@ def _nanoseconds(milliseconds: float) -> int:
     return max(0, round(milliseconds * 1_000_000))
 
 
-def moment(seconds: float) -> str:
-    """Return a time, in seconds since 1970, as these documents show it."""
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat().replace("+00:00", "Z")
-
-
 def head_fields(head: AnswerHead) -> dict[str, Any]:
     """Return what every line of an answer begins with."""
     return {"model": head.model, "created_at": moment(head.created)}
@@ -72,12 +66,10 @@ def text_fields(content: str = "", thinking: str = "", _calls: Sequence[AnswerCa
 
 
 def _call_fields(index: int, call: AnswerCall) -> dict[str, Any]:
-    """Return a call; the arguments of one that the limit of tokens has cut are empty."""
-    try:
-        arguments = msgspec.json.decode(call.arguments or "{}")
-    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
-        arguments = {}
-    return {"id": call.id, "function": {"index": index, "name": call.name, "arguments": arguments}}
+    return {
+        "id": call.id,
+        "function": {"index": index, "name": call.name, "arguments": arguments_object(call.arguments)},
+    }
 
 
 def end_fields(answer: Answer, usage: Usage, times: Times) -> dict[str, Any]:

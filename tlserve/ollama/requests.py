@@ -250,25 +250,16 @@ def _prompt_turns(given: Mapping[str, Any]) -> tuple[Turn, ...]:
 
 
 def _tools(tools: Sequence[OllamaTool]) -> AskedTools:
-    names = [tool.function.name for tool in tools]
-    for index, name in enumerate(names):
-        if name in names[:index]:
-            raise ClientError(f"tools[{index}].function.name {name!r} is there twice; send it once", param="tools")
-    offered = [
-        OfferedFunction(tool.function.name, tool.function.parameters, False, f"tools[{index}].function.parameters")
+    functions = [
+        OfferedFunction(
+            name=tool.function.name,
+            description=tool.function.description,
+            parameters=tool.function.parameters,
+            place=f"tools[{index}].function",
+        )
         for index, tool in enumerate(tools)
     ]
-    return asked_tools(offered, map(_shown, tools), CallChoice())
-
-
-def _shown(tool: OllamaTool) -> dict[str, Any]:
-    """Return the tool as chat templates know it."""
-    function = tool.function
-    described = {} if function.description is None else {"description": function.description}
-    return {
-        "type": "function",
-        "function": {"name": function.name, **described, "parameters": function.parameters or ANY_OBJECT},
-    }
+    return asked_tools(functions, CallChoice())
 
 
 def _format(given: str | dict[str, Any]) -> AnswerFormat | None:

@@ -99,11 +99,8 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
     if isinstance(choice, AllowedTools | CustomChoice) and functions:
         words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
         raise Refusal(words, param="tool_choice")
-    offered = [
-        OfferedFunction(name, function.parameters, bool(function.strict), f"tools[{index}].function.parameters")
-        for index, (name, function) in enumerate(functions.items())
-    ]
-    asked = asked_tools(offered, tools, _call_choice(choice), parallel=given.get("parallel_tool_calls", True))
+    parallel = given.get("parallel_tool_calls", True)
+    asked = asked_tools(functions, _call_choice(choice), shown=tools, parallel=parallel)
     return attrs.evolve(asked, unknown=unknown)
 
 
@@ -113,20 +110,24 @@ def _call_choice(choice: Any) -> CallChoice:
     return CallChoice(CallMode(choice)) if isinstance(choice, str) else CallChoice(CallMode.REQUIRED)
 
 
-def _functions(tools: Sequence[Mapping[str, Any]]) -> tuple[dict[str, FunctionSpec], tuple[str, ...]]:
-    """Return the functions by name, and the paths of the unknown members of all tools, each once."""
-    functions: dict[str, FunctionSpec] = {}
+def _functions(tools: Sequence[Mapping[str, Any]]) -> tuple[list[OfferedFunction], tuple[str, ...]]:
+    """Return the functions, and the paths of the unknown members of all tools, each once."""
+    functions: list[OfferedFunction] = []
     unknown: dict[str, None] = {}
     for index, members in enumerate(tools):
         tool = _convert_tool(members, index)
         if isinstance(tool, CustomTool):
             raise Refusal(f"tools[{index}] is a custom tool, which is not served; send functions", param="tools")
         function = tool.function
-        if function.name in functions:
-            raise ClientError(
-                f"tools[{index}].function.name {function.name!r} is there twice; send it once", param="tools"
+        functions.append(
+            OfferedFunction(
+                name=function.name,
+                description=function.description,
+                parameters=function.parameters,
+                place=f"tools[{index}].function",
+                strict=bool(function.strict),
             )
-        functions[function.name] = function
+        )
         unknown.update(dict.fromkeys(unknown_members(members, tool, "tools[]")))
     return functions, tuple(unknown)
 

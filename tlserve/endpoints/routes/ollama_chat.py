@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tlserve.api.answers import moment
 from tlserve.api.errors import ErrorAnswer
 from tlserve.chat.output.deltas import Delta, fold
 from tlserve.chat.prompt import encode_completion
@@ -31,7 +32,6 @@ from tlserve.ollama.documents import (
     end_fields,
     error_document,
     head_fields,
-    moment,
     text_fields,
 )
 from tlserve.ollama.requests import OllamaRequest, parse_ollama_chat, parse_ollama_generate

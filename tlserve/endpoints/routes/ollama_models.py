@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from tlserve import __version__
+from tlserve.api.answers import moment
 from tlserve.api.inputs import EmbeddingsRequest
 from tlserve.chat.served_model import Served
 from tlserve.chat.thinking import can_switch_thinking
@@ -16,7 +17,7 @@ from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import Incoming, read_incoming
 from tlserve.endpoints.routes.embeddings import Vector, answer_embeddings
-from tlserve.ollama.documents import details, embed_document, encode, model_fields, moment
+from tlserve.ollama.documents import details, embed_document, encode, model_fields
 from tlserve.ollama.requests import LATEST, parse_ollama_embed, parse_ollama_embedding, parse_show
 
 
