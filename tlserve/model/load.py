@@ -14,6 +14,7 @@ import attrs
 
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
+from tlserve.model.gguf.shard_names import first_shard
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json
 
@@ -40,7 +41,7 @@ def builtin_model_path(name: str) -> Path | None:
 def load_model(
     path: Path | str, *, context_tokens: int = 0, threads: int = 0, kernels: KernelChoice | None = None
 ) -> LoadedModel:
-    """Load the model at `path`: a .gguf file, a directory with one, or a directory with a config.json.
+    """Load the model at `path`: a .gguf file (the first of a split model), a directory with one, or with a config.json.
 
     `context_tokens` 0: what the model was trained for; `threads` 0: one per core; `kernels`: which arithmetic to use.
     Raises `ModelMissing` where there is no model, `ModelRefused` with the reason where it cannot be served, and `SettingsError`
@@ -90,11 +91,14 @@ def _find(path: Path) -> tuple[Reader, Path]:
 
 
 def _one_gguf(path: Path) -> Path:
-    """Return the one .gguf file of a directory."""
+    """Return the one .gguf file of a directory, of a split model the first one."""
     files = sorted(path.glob("*.gguf"))
-    if len(files) > 1:
+    first = first_shard(files) if len(files) > 1 else files[0]
+    if first is None:
         raise ModelRefused(f"it has {len(files)} .gguf files; name the one to serve")
-    return files[0]
+    if not first.is_file():
+        raise ModelRefused(f"the first file of its model, {first.name}, is missing")
+    return first
 
 
 # The readers are imported when they are needed, because numpy and gguf take a tenth of a second.

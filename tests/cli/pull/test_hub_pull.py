@@ -276,6 +276,7 @@ def listed(*names: str) -> list[HubFile]:
         (("1_Pooling/config.json", "model.safetensors"), ["1_Pooling/config.json", "model.safetensors"]),
         (("README.md", "only.gguf"), ["only.gguf"]),
         (("consolidated.safetensors", "x.gguf"), ["x.gguf"]),
+        (("x-00001-of-00002.gguf", "x-00002-of-00002.gguf"), ["x-00001-of-00002.gguf", "x-00002-of-00002.gguf"]),
     ],
 )
 def test_safetensors_with_their_files_are_chosen_else_the_one_gguf(names, chosen):
@@ -289,12 +290,20 @@ def test_safetensors_with_their_files_are_chosen_else_the_one_gguf(names, chosen
         (listed("a.Q4_0.gguf", "b.Q8_0.gguf"), "", "2 GGUF files; choose one with --file: a.Q4_0.gguf, b.Q8_0.gguf"),
         (listed("a.gguf"), "b.gguf", "has no GGUF file 'b.gguf'; it has a.gguf"),
         ([HubFile(path="a.gguf", size_bytes=3)], "", "gives no hash for a.gguf"),
+        (listed("a-00001-of-00002.gguf"), "", "is one of 2 files of a model, and org/x does not have a-00002-of-00002"),
+        (listed("a-00001-of-00002.gguf", "b.gguf"), "a-00001-of-00002.gguf", "does not have a-00002-of-00002.gguf"),
         (listed(*(f"model-{i:05}-of-02000.safetensors" for i in range(2000))), "", "in 2000 files"),
     ],
 )
 def test_a_repository_without_a_model_is_refused(files, gguf, reason):
     with pytest.raises(DownloadFailed, match=reason):
         choose_files(files, "org/x", gguf)
+
+
+def test_the_name_of_one_shard_chooses_all_files_of_its_model():
+    files = listed("a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b.gguf")
+    chosen = choose_files(files, "org/x", "a-00002-of-00002.gguf")
+    assert [file.path for file in chosen] == ["a-00001-of-00002.gguf", "a-00002-of-00002.gguf"]
 
 
 def test_one_gguf_of_several_is_chosen_by_its_name(hub, cache):

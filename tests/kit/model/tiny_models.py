@@ -183,10 +183,14 @@ def write_tiny_gguf(
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     tied: bool = False,
     chat_template: str = "{% for m in messages %}{{ m.content }}{% endfor %}",
+    tensors_in_a_file: int = 0,
 ) -> Path:
-    """Write the tiny llama as a GGUF file with the byte tokenizer, its matrices as `quantization`; return `path`."""
+    """Write the tiny llama as a GGUF file with the byte tokenizer, its matrices as `quantization`; return `path`.
+
+    With `tensors_in_a_file` above 0 it is split over several files; returns the path of the first one.
+    """
     shape = shape or tiny_shape()
-    writer = gguf.GGUFWriter(path, "llama")
+    writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_in_a_file)
     _add_metadata(writer, shape)
     writer.add_chat_template(chat_template)
     for name, tensor in tiny_tensors(shape, seed, tied=tied).items():
@@ -196,7 +200,7 @@ def write_tiny_gguf(
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    return path
+    return min(path.parent.glob(f"{path.stem}-*-of-*.gguf")) if tensors_in_a_file else path
 
 
 def _add_metadata(writer: gguf.GGUFWriter, shape: LlamaShape) -> None:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import attrs
 
 from tlserve.errors import DownloadFailed
+from tlserve.model.gguf.shard_names import all_shards_of, first_shard
 
 _CHUNK_BYTES = 1 << 20
 MOST_FILES = 1100
@@ -64,15 +65,26 @@ def _chosen_paths(listed: Mapping[str, HubFile], name: str, gguf: str) -> list[s
     if gguf:
         if gguf not in ggufs:
             raise DownloadFailed(f"{name} has no GGUF file {gguf!r}; it has {_said(ggufs)}")
-        return [gguf]
+        return _whole_gguf(listed, gguf, name)
     weights = [_WHOLE] if _WHOLE in listed else sorted(path for path in listed if _SHARD.fullmatch(path))
     if weights:
         return [*sorted(_TEXTS & listed.keys()), *weights]
-    if len(ggufs) == 1:
-        return ggufs
+    if len({first_shard([PurePath(path)]) or path for path in ggufs}) == 1:
+        return _whole_gguf(listed, ggufs[0], name)
     if ggufs:
         raise DownloadFailed(f"{name} has {len(ggufs)} GGUF files; choose one with --file: {_said(ggufs)}")
     raise DownloadFailed(f"{name} has neither safetensors nor a GGUF file; other formats are not served")
+
+
+def _whole_gguf(listed: Mapping[str, HubFile], gguf: str, name: str) -> list[str]:
+    """Return the file `gguf`, or all files of a split model if it is one of them."""
+    shards = all_shards_of(gguf) if len(all_shards_of(gguf)) <= MOST_FILES else [gguf]
+    missing = [shard for shard in shards if shard not in listed]
+    if missing:
+        raise DownloadFailed(
+            f"{gguf} is one of {len(shards)} files of a model, and {name} does not have {_said(missing)}"
+        )
+    return shards
 
 
 def _said(names: list[str]) -> str:

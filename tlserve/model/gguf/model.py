@@ -20,6 +20,7 @@ from tlserve.model.decoder.slots import slots
 from tlserve.model.decoder.stored_slots import StoredSlots
 from tlserve.model.gguf.end_tokens import end_tokens, named_token
 from tlserve.model.gguf.facts import gguf_architecture, gguf_decoder
+from tlserve.model.gguf.shard_names import without_number
 from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_sidecar
@@ -66,7 +67,7 @@ def _front(path: Path, metadata: Mapping[str, object], decoder: Decoder) -> Mode
         eos_ids=sidecar.eos_ids | end_tokens(metadata, decoder.vocabulary),
         bos_id=named_token(metadata, "tokenizer.ggml.bos_token_id", decoder.vocabulary),
         context_tokens=decoder.context_tokens,
-        name=_text(metadata, "general.name") or path.stem,
+        name=_text(metadata, "general.name") or without_number(path.name),
         description=_describe(metadata, decoder, path),
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
@@ -83,5 +84,6 @@ def _text(metadata: Mapping[str, object], key: str) -> str:
 
 def _describe(metadata: Mapping[str, object], decoder: Decoder, path: Path) -> str:
     """Return one line: name, parameters, file."""
-    millions = sum(math.prod(slot.shape) for name, slot in slots(decoder).items() if name != "head") / 1e6
-    return f"{_text(metadata, 'general.name') or path.stem} ({decoder.architecture}, {millions:.0f}M parameters, {path.name})"
+    millions = sum(math.prod(slot.shape) for slot_name, slot in slots(decoder).items() if slot_name != "head") / 1e6
+    name = _text(metadata, "general.name") or without_number(path.name)
+    return f"{name} ({decoder.architecture}, {millions:.0f}M parameters, {path.name})"

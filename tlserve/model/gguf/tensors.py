@@ -1,7 +1,7 @@
-"""The tensors of a GGUF file as rows of float32.
+"""The tensors of a GGUF model as rows of float32.
 
-Maps the file and checks that every tensor is inside it. `block_types` turns the quantised types into float32. Does not know which
-tensors a model needs.
+Maps its files and checks that every tensor is inside its file. `block_types` turns the quantised types into float32, `shards`
+knows which files belong together. Does not know which tensors a model needs.
 """
 
 from __future__ import annotations
@@ -13,70 +13,110 @@ import mmap
 from collections.abc import Mapping
 from pathlib import Path
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
 from tlserve.model.gguf.block_types import BlockType, block_type, type_name
 from tlserve.model.gguf.header import GgufHeader, TensorInfo, read_header
+from tlserve.model.gguf.shards import check_count, check_shard, other_shards
 
 F32 = NDArray[np.float32]
 
 MAX_TENSOR_VALUES = 1 << 36
 
 
+@attrs.frozen
+class _Stored:
+    """Where a tensor is: the mapped file that it is in, its entry there, and its type."""
+
+    data: mmap.mmap
+    file: str
+    info: TensorInfo
+    kind: BlockType
+
+
 class GgufFile:
-    """An open GGUF file: a `llama.tensors.TensorSource`. Close it when the weights are read; a context manager."""
+    """An open model: a `llama.tensors.TensorSource`. Close it when the weights are read; a context manager.
+
+    A model can be split over several files, of which the first has the metadata.
+    """
 
     def __init__(self, path: Path) -> None:
+        self._files: list[mmap.mmap] = []
+        self._tensors: dict[str, _Stored] = {}
         try:
-            with path.open("rb") as file:
-                self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError) as error:  # an empty file cannot be mapped
-            raise ModelRefused(f"cannot read {path.name}: {error}") from error
-        try:
-            self.header: GgufHeader = read_header(self._data)
-            self._kinds = {name: _checked_kind(info, len(self._data)) for name, info in self.header.tensors.items()}
+            self.header = self._opened(path)
+            for number, name in enumerate(other_shards(path, self.header.metadata), 1):
+                other = self._opened(path.with_name(name))
+                check_shard(name, other.metadata, number, self.header.metadata)
+            check_count(self.header.metadata, len(self._tensors))
         except BaseException:
-            self._data.close()
+            self.close()
             raise
 
     def __enter__(self) -> GgufFile:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(
-            BufferError
-        ):  # an error that is being raised still holds a view: the mapping ends with it
-            self._data.close()
+        self.close()
+
+    def close(self) -> None:
+        """Close the files."""
+        for data in self._files:
+            with contextlib.suppress(
+                BufferError
+            ):  # an error that is being raised still holds a view: the mapping ends with it
+                data.close()
+
+    def _opened(self, path: Path) -> GgufHeader:
+        """Map one file and note its tensors; return its header."""
+        try:
+            with path.open("rb") as file:
+                data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise ModelRefused(f"cannot read {path.name}: {error}") from error
+        self._files.append(data)
+        header = read_header(data)
+        for name, info in header.tensors.items():
+            if name in self._tensors:
+                raise ModelRefused(f"the tensor {name!r} is in {self._tensors[name].file} and in {path.name}")
+            self._tensors[name] = _Stored(data, path.name, info, _checked_kind(info, len(data)))
+        return header
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor, outputs first."""
-        return {name: info.shape for name, info in self.header.tensors.items()}
+        return {name: stored.info.shape for name, stored in self._tensors.items()}
 
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows start .. end of a matrix as (end - start, inputs) float32, or all of a vector as (n,)."""
-        info, kind = self.header.tensors[name], self._kinds[name]
-        row_bytes = _row_bytes(info.shape[-1], kind)
-        first, count = (start, end - start) if len(info.shape) > 1 else (0, 1)
-        raw = np.frombuffer(self._data, np.uint8, count * row_bytes, info.start + first * row_bytes)
+        stored = self._tensors[name]
+        shape, kind = stored.info.shape, stored.kind
+        row_bytes = _row_bytes(shape[-1], kind)
+        first, count = (start, end - start) if len(shape) > 1 else (0, 1)
+        raw = np.frombuffer(stored.data, np.uint8, count * row_bytes, stored.info.start + first * row_bytes)
         rows = kind.dequantized(raw.reshape(count, row_bytes))
-        return rows if len(info.shape) > 1 else rows[0].copy()
+        return rows if len(shape) > 1 else rows[0].copy()
 
     def stored(self, name: str) -> tuple[int, NDArray[np.uint8]]:
         """Return GGML's type number of a matrix and the bytes of its rows, (outputs, row bytes): a view of the file."""
-        info, kind = self.header.tensors[name], self._kinds[name]
-        row_bytes = _row_bytes(info.shape[-1], kind)
-        raw = np.frombuffer(self._data, np.uint8, info.shape[0] * row_bytes, info.start)
+        stored = self._tensors[name]
+        info = stored.info
+        row_bytes = _row_bytes(info.shape[-1], stored.kind)
+        raw = np.frombuffer(stored.data, np.uint8, info.shape[0] * row_bytes, info.start)
         return info.kind, raw.reshape(info.shape[0], row_bytes)
 
     def size_bytes(self) -> int:
-        """Return the size of the file."""
-        return len(self._data)
+        """Return the size of all files."""
+        return sum(map(len, self._files))
 
     def digest(self) -> str:
-        """Return a hash of every byte of the file (blake2b; 0.07 s for 100 MB)."""
-        return hashlib.blake2b(self._data, digest_size=16).hexdigest()
+        """Return a hash of every byte of the files (blake2b; 0.07 s for 100 MB)."""
+        digest = hashlib.blake2b(digest_size=16)
+        for data in self._files:
+            digest.update(data)
+        return digest.hexdigest()
 
 
 def _row_bytes(values: int, kind: BlockType) -> int:
