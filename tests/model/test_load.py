@@ -202,7 +202,7 @@ def test_only_the_written_values_are_needed(tmp_path):
         ("embedding_length", None, "whole number"),
         ("block_count", 1 << 40, "between 1 and 1024"),
         ("block_count", 3, "blk.2.attn_norm.weight is missing"),
-        ("attention.head_count", [4, 4], "differs from layer to layer"),
+        ("attention.head_count", [4, 2], "differs from layer to layer"),
         ("attention.head_count_kv", 3, "evenly"),
         ("attention.head_count_kv", 0, "between 1 and 4"),
         ("attention.key_length", 8, "has the shape"),
@@ -238,11 +238,6 @@ def test_more_heads_than_components_are_refused(tmp_path):
 def test_ends_of_text_turn_and_message_all_end_an_answer(tmp_path):
     loaded = load_model(write_changed(tmp_path / "t.gguf", bos=1, eos=2, eot=5, eom=7))
     assert (loaded.bos_id, loaded.eos_ids) == (1, {2, 5, 7})
-
-
-def test_a_special_token_outside_the_vocabulary_is_refused(tmp_path):
-    with pytest.raises(ModelRefused, match="eot_token_id must be an id below 256"):
-        load_model(write_changed(tmp_path / "t.gguf", eot=256))
 
 
 @pytest.mark.spec("MOD-13")

@@ -38,6 +38,8 @@ class Fields:
         value = self.get(name)
         if value is None and default is not None:
             return default
+        if isinstance(value, list) and value and value.count(value[0]) == len(value):
+            value = value[0]  # one for each layer, all equal
         if isinstance(value, list):
             raise ModelRefused(f"{self.prefix}{name} differs from layer to layer, which is not served")
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:

@@ -9,6 +9,7 @@ Source: the GGUF specification, "Tokenizer".
 from __future__ import annotations
 
 import enum
+import logging
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ MAX_TOKENS = 1 << 20
 MAX_MERGES = 1 << 21
 MAX_TOKEN_CHARS = 1 << 12
 _PREFIX = "tokenizer.ggml."
+_log = logging.getLogger("tlserve.text")
 
 
 class TokenKind(enum.IntEnum):
@@ -47,6 +49,7 @@ class Vocabulary:
     bos_id: int | None
     eos_id: int | None
     add_bos: bool
+    add_eos: bool = False
 
     def of_kinds(self, kinds: frozenset[TokenKind]) -> dict[str, int]:
         """Return spelling -> id of the tokens of `kinds`."""
@@ -89,17 +92,18 @@ def read_vocabulary(metadata: Mapping[str, object], *, add_bos: bool) -> Vocabul
         raise ModelRefused(f"{_PREFIX}tokens is missing or empty")
     _check_spellings(tokens)
     kinds = read_list(metadata, "token_type", int, most=MAX_TOKENS) or [TokenKind.NORMAL] * len(tokens)
-    if len(kinds) != len(tokens):
+    if len(kinds) < len(tokens):
         raise ModelRefused(f"{_PREFIX}token_type has {len(kinds)} entries for {len(tokens)} tokens")
-    if not set(kinds) <= _KINDS:
-        raise ModelRefused(f"{_PREFIX}token_type has an unknown kind: {min(set(kinds) - _KINDS)}")
+    kinds = [kind if kind in _KINDS else TokenKind.UNUSED for kind in kinds[: len(tokens)]]
     bos_id = read_token_id(metadata, "bos_token_id", len(tokens))
+    eos_id = read_token_id(metadata, "eos_token_id", len(tokens))
     return Vocabulary(
         tokens=tokens,
         kinds=kinds,
         bos_id=bos_id,
-        eos_id=read_token_id(metadata, "eos_token_id", len(tokens)),
+        eos_id=eos_id,
         add_bos=read_flag(metadata, "add_bos_token", default=add_bos) and bos_id is not None,
+        add_eos=read_flag(metadata, "add_eos_token", default=False) and eos_id is not None,
     )
 
 
@@ -140,20 +144,27 @@ def _as_list(value: object, key: str) -> list[Any]:
 def read_scores(metadata: Mapping[str, object], size: int) -> list[float]:
     """Return the score of each token; raises ModelRefused."""
     scores = read_list(metadata, "scores", (float, int), most=MAX_TOKENS)
-    if len(scores) != size:
+    if len(scores) < size:
         raise ModelRefused(f"tokenizer.ggml.scores has {len(scores)} entries for {size} tokens")
+    scores = scores[:size]
     if not all(map(math.isfinite, scores)):
         raise ModelRefused("tokenizer.ggml.scores has an entry that is not a finite number")
     return scores
 
 
 def read_token_id(metadata: Mapping[str, object], key: str, size: int) -> int | None:
-    """Return the id under `tokenizer.ggml.<key>`, or None; raises ModelRefused outside the vocabulary."""
+    """Return the id under `tokenizer.ggml.<key>`, or None; raises ModelRefused for what is not a number.
+
+    An id outside the vocabulary counts as missing, with a warning, as in llama.cpp: some files have -1 there.
+    """
     value = metadata.get(_PREFIX + key)
     if value is None:
         return None
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < size:
+    if isinstance(value, bool) or not isinstance(value, int):
         raise ModelRefused(f"{_PREFIX}{key} is {str(value)[:32]}, not one of the {size} tokens")
+    if not 0 <= value < size:
+        _log.warning("%s%s is %d, not one of the %d tokens: ignored", _PREFIX, key, value, size)
+        return None
     return value
 
 

@@ -45,10 +45,19 @@ def test_end_tokens_are_named_or_known_by_their_spelling(tokens: list[str], name
     assert found(tokens, **named) == expected
 
 
+@pytest.mark.spec("MOD-59")
 @pytest.mark.parametrize("key", ["eos", "eot", "eom", "fim_pad", "fim_rep", "fim_sep"])
-def test_an_id_outside_the_vocabulary_is_refused_by_its_key(key: str) -> None:
-    with pytest.raises(ModelRefused, match=f"{key}_token_id must be an id below 2"):
-        found(["a", "b"], **{key: 2})
+@pytest.mark.parametrize("number", [2, -1, (1 << 32) - 1])
+def test_an_id_outside_the_vocabulary_counts_as_missing(
+    key: str, number: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert found(["a", "b"], **{key: number}) == set()
+    assert f"{key}_token_id is {number}" in caplog.text
+
+
+def test_an_id_that_is_not_a_number_is_refused_by_its_key() -> None:
+    with pytest.raises(ModelRefused, match="eos_token_id must be an id below 2"):
+        found(["a", "b"], eos=True)
 
 
 @pytest.mark.spec("MOD-44")

@@ -6,9 +6,12 @@ Owns the spellings. Many files name only one end token although the model also w
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 from tlserve.errors import ModelRefused
+
+_log = logging.getLogger("tlserve.model")
 
 END_KEYS = ("tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
 """The end of a text and, in families that have them, the end of a turn and of a message."""
@@ -62,7 +65,7 @@ ORDINARY: Sequence[tuple[str, frozenset[str]]] = (
 
 
 def end_tokens(metadata: Mapping[str, object], vocabulary: int) -> frozenset[int]:
-    """Return the ids of the end tokens; raises `ModelRefused` for an id that is not below `vocabulary`."""
+    """Return the ids of the end tokens; raises `ModelRefused` for what is not an id."""
     spelled = _ids_by_spelling(metadata)
     found = {spelled[spelling] for spelling in END_SPELLINGS if spelling in spelled}
     found.update(_named(metadata, END_KEYS, vocabulary))
@@ -76,11 +79,14 @@ def end_tokens(metadata: Mapping[str, object], vocabulary: int) -> frozenset[int
 
 
 def named_token(metadata: Mapping[str, object], key: str, vocabulary: int) -> int | None:
-    """Return the token id under `key`, None where there is none; refuses one outside the vocabulary."""
+    """Return the token id under `key`, None where there is none or one outside the vocabulary; refuses what is not a number."""
     value = metadata.get(key)
     if value is None:
         return None
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < vocabulary:
+    if isinstance(value, int) and not isinstance(value, bool) and not 0 <= value < vocabulary:
+        _log.warning("%s is %d, not an id below %d: ignored", key, value, vocabulary)
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
         raise ModelRefused(f"{key} must be an id below {vocabulary}, not {value!r:.40}")
     return value
 

@@ -74,8 +74,12 @@ def read_header(data: mmap | bytes) -> GgufHeader:
         raise ModelRefused("not a GGUF file: it does not begin with 'GGUF'")
     cursor.position = 4
     version = cursor.number(_U32)
+    if version and not version & 0xFFFF:
+        raise ModelRefused(
+            "the GGUF file is big-endian; only little-endian files are served: convert it again on such a machine"
+        )
     if version not in (2, 3):
-        raise ModelRefused(f"GGUF version {version} is not served, only 2 and 3, little-endian")
+        raise ModelRefused(f"GGUF version {version} is not served, only 2 and 3; convert the model again")
     tensor_count = cursor.count("tensors", MAX_TENSORS, least_bytes=24)
     key_count = cursor.count("metadata keys", MAX_KEYS, least_bytes=13)
     metadata = _read_metadata(cursor, key_count)
@@ -179,6 +183,8 @@ def _read_metadata(cursor: _Cursor, key_count: int) -> dict[str, object]:
     metadata: dict[str, object] = {}
     for _ in range(key_count):
         key = cursor.string(MAX_NAME_BYTES, "a metadata key")
+        if not key:
+            raise ModelRefused("a GGUF metadata key is empty")
         if key in metadata:
             raise ModelRefused(f"the GGUF metadata key {key!r} occurs twice")
         metadata[key] = _read_value(cursor, key)
@@ -202,9 +208,9 @@ def _read_tensor_info(cursor: _Cursor) -> TensorInfo:
     """Read one entry of the directory; `start` is still counted from the end of the header."""
     name = cursor.string(MAX_NAME_BYTES, "a tensor name")
     dimensions = cursor.number(_U32)
-    if not 1 <= dimensions <= MAX_DIMENSIONS:
-        raise ModelRefused(f"the tensor {name!r} has {dimensions} dimensions; 1 to {MAX_DIMENSIONS} are served")
-    shape = tuple(cursor.number(_U64) for _ in range(dimensions))
+    if dimensions > MAX_DIMENSIONS:
+        raise ModelRefused(f"the tensor {name!r} has {dimensions} dimensions; at most {MAX_DIMENSIONS} are served")
+    shape = tuple(cursor.number(_U64) for _ in range(dimensions)) or (1,)
     return TensorInfo(name, shape[::-1], cursor.number(_U32), cursor.number(_U64))
 
 

@@ -37,7 +37,12 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         pieces=pieces,
         special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
-        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=begins or vocabulary.add_bos),
+        frame=TextFrame(
+            bos_id=vocabulary.bos_id,
+            eos_id=vocabulary.eos_id,
+            add_bos=begins or vocabulary.add_bos,
+            add_eos=vocabulary.add_eos,
+        ),
     )
 
 

@@ -32,7 +32,9 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         pieces=literal_bytes(vocabulary.tokens, list(map(byte_level_bytes, vocabulary.tokens)), controls | defined),
         special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
-        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        frame=TextFrame(
+            bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos, add_eos=vocabulary.add_eos
+        ),
         cuts=pieces_of if allows_cuts(vocabulary.text_tokens()) else whole,
     )
 

@@ -44,7 +44,9 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         pieces=pieces,
         special=vocabulary.special_tokens(),
         hidden=frozenset(controls.values()),
-        frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos),
+        frame=TextFrame(
+            bos_id=vocabulary.bos_id, eos_id=vocabulary.eos_id, add_bos=vocabulary.add_bos, add_eos=vocabulary.add_eos
+        ),
         cuts=_cuts_of_text(vocabulary, prefix=prefix),
     )
 
