@@ -86,10 +86,18 @@ def test_pieces_spell_the_text_that_was_encoded():
 CHARSMAP = np.frombuffer(b"\x04\0\0\0" + bytes(4) + b"a\0", np.uint8)
 
 
+def test_tokens_that_would_take_much_more_memory_than_the_file_are_refused():
+    long = [f"{number:04d}" * 500 for number in range(1000)]
+    with pytest.raises(ModelRefused, match="different beginnings; at most 1500000"):
+        built("t5", tokens=long, token_type=[1] * 1000, scores=[0.0] * 1000)
+    alike = ["a" * number for number in range(1, 3000)]
+    assert built("t5", tokens=alike, token_type=[1] * 2999, scores=[-1.0] * 2999).encode("aa") == [1]
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "message"),
     [
-        ("t5", {"unknown_token_id": 10**6}, "unknown_token_id is 1000000"),
+        ("t5", {"unknown_token_id": "x"}, "unknown_token_id is x"),
         ("t5", {"scores": [0.5]}, "scores has 1 entries"),
         ("t5", {"scores": None}, "scores has 0 entries"),
         ("t5", {"remove_extra_whitespaces": 1}, "remove_extra_whitespaces is not true or false"),

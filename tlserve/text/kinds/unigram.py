@@ -8,7 +8,9 @@ Source: `llm_tokenizer_ugm` of llama.cpp's `llama-vocab.cpp`; SentencePiece's no
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from os.path import commonprefix
 from typing import Any
 
 import numpy as np
@@ -33,6 +35,9 @@ EOS, UNKNOWN = 1, 2
 MOST_REPLACEMENT = 256
 """The bytes that a replacement can have; the longest one in the tables of SentencePiece has 33."""
 
+MOST_PREFIXES = 1_500_000
+"""The different beginnings of tokens, of which the library keeps each in some 330 bytes; XLM-RoBERTa has 780,000."""
+
 _MATCHED = frozenset({TokenKind.NORMAL, TokenKind.USER_DEFINED, TokenKind.UNUSED})
 _NO_TEXT = "\ufdd0"
 
@@ -45,6 +50,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
     if unknown is None:
         raise ModelRefused("tokenizer.ggml.unknown_token_id is missing, and the vocabulary is not T5's own")
     scores = read_scores(metadata, size)
+    _check_memory(vocabulary.tokens)
     normalizer = _Normalizer(metadata)
     library = build_in_library("the unigram tokens", lambda: _library(vocabulary, scores, unknown, normalizer))
     controls = vocabulary.control_tokens()
@@ -58,6 +64,21 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=eos_id, add_bos=vocabulary.add_bos, add_eos=add_eos),
         unknown=unknown,
     )
+
+
+def _check_memory(tokens: Sequence[str]) -> None:
+    """Refuse tokens that would take far more memory in the library than in the file."""
+    spelled = sorted(token.encode() for token in tokens)
+    prefixes = sum(map(len, spelled))
+    if prefixes > MOST_PREFIXES:
+        prefixes -= sum(
+            len(commonprefix(pair))  # noqa: RUF071 - of characters, as it is meant
+            for pair in pairwise(spelled)
+        )
+    if prefixes > MOST_PREFIXES:
+        raise ModelRefused(
+            f"tokenizer.ggml.tokens have {prefixes} different beginnings; at most {MOST_PREFIXES} are read"
+        )
 
 
 class _Normalizer:
