@@ -200,7 +200,7 @@ def write(path: Path, values: dict[str, object]) -> Path:
     writer = gguf.GGUFWriter(path, "llama")
     for key, value in values.items():
         name = f"tokenizer.ggml.{key}"
-        if isinstance(value, list):
+        if isinstance(value, list | bytes):
             writer.add_array(name, value)
         elif isinstance(value, bool):
             writer.add_bool(name, value)

@@ -4,6 +4,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from docs.make.tokenizers_page import OWN, VOCABULARIES, kind_rows, pre_rows
 from tests.kit.linear_time import cpu_s
@@ -81,6 +83,37 @@ def test_pieces_spell_the_text_that_was_encoded():
     for kind in ("gemma4", "llama", "t5"):
         tokenizer = built(kind)
         assert b"".join(map(tokenizer.token_bytes, tokenizer.encode("the int x"))).strip() == b"the int x"
+
+
+RECORDED = json.loads((VOCABULARIES / "charsmap.json").read_text())
+TABLE = np.frombuffer(bytes.fromhex(RECORDED["table"]), np.uint8)
+
+
+@pytest.mark.spec("TEXT-31")
+@pytest.mark.parametrize(
+    "case", RECORDED["cases"], ids=lambda case: f"merges {case['flags']['remove_extra_whitespaces']}"
+)
+def test_replacements_of_the_longest_key_give_the_ids_of_llama_cpp(case):
+    tokenizer = built("t5", precompiled_charsmap=TABLE, **case["flags"])
+    assert list(map(tokenizer.encode, RECORDED["texts"])) == case["ids"]
+
+
+@given(st.lists(st.tuples(st.integers(0, len(TABLE) - 2), st.integers(0, 255)), min_size=1), st.text(max_size=9))
+def test_a_damaged_table_is_refused_or_replaces_something_else(changes, text):
+    table = TABLE.copy()
+    for place, byte in changes:
+        table[place] = byte
+    try:
+        tokenizer = built("t5", precompiled_charsmap=table)
+    except ModelRefused:
+        return
+    tokenizer.encode(text + "".join(RECORDED["texts"]))
+
+
+def test_replacements_take_linear_time():
+    tokenizer = built("t5", precompiled_charsmap=TABLE)
+    for text in ("a\u0308", "-", "\uff76", "a", "\u200b"):
+        assert cpu_s(tokenizer.encode, text * (50_000 // len(text)), 5.0) < 2.0
 
 
 CHARSMAP = np.frombuffer(b"\x04\0\0\0" + bytes(4) + b"a\0", np.uint8)

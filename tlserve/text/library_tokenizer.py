@@ -42,7 +42,8 @@ class LibraryTokenizer:
     `pieces` are the bytes of every id; `hidden` are the control tokens among them, which add nothing to visible text. `inner` is
     the library tokenizer for text that does not begin a prompt, if that is encoded differently (only the beginning gets a space).
     `unknown` is the id of any unknown word: it is special, but ordinary text can have it. Characters that the vocabulary cannot
-    spell are left out, as in the library and llama.cpp. `cuts` gives the pieces of a text that can be encoded one by one.
+    spell are left out, as in the library and llama.cpp. `cuts` gives the pieces of a text that can be encoded one by one,
+    as the library gets them.
     """
 
     def __init__(

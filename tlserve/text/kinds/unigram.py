@@ -1,14 +1,14 @@
 """GGUF metadata of the kind "t5" -> a unigram tokenizer: the tokens of a text are those with the best sum of scores.
 
-Owns the normaliser: the file's own table of replacements, runs of spaces, and the space before a text. Tokens that text cannot
-become have a spelling in the library that no text has.
+Owns what happens to a text before: runs of spaces, and the space before a text; `charsmap` has the file's own replacements.
+Tokens that text cannot become have a spelling in the library that no text has.
 
 Source: `llm_tokenizer_ugm` of llama.cpp's `llama-vocab.cpp`; SentencePiece's normalisation rules.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from os.path import commonprefix
 from typing import Any
@@ -17,8 +17,8 @@ import numpy as np
 
 from tlserve.errors import ModelRefused
 from tlserve.text.byte_alphabets import SPACE, literal_bytes, sentencepiece_bytes
+from tlserve.text.kinds.charsmap import Charsmap
 from tlserve.text.library_tokenizer import LibraryTokenizer, TextFrame, build_in_library
-from tlserve.text.normalizer_limits import MOST_CHARSMAP_CHARS
 from tlserve.text.tokenizer import Tokenizer
 from tlserve.text.vocabulary import (
     TokenKind,
@@ -31,9 +31,6 @@ from tlserve.text.vocabulary import (
 
 EOS, UNKNOWN = 1, 2
 """The ids in T5's own vocabulary, which files leave out."""
-
-MOST_REPLACEMENT = 256
-"""The bytes that a replacement can have; the longest one in the tables of SentencePiece has 33."""
 
 MOST_PREFIXES = 1_500_000
 """The different beginnings of tokens, of which the library keeps each in some 330 bytes; XLM-RoBERTa has 780,000."""
@@ -63,6 +60,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         hidden=frozenset(controls.values()),
         frame=TextFrame(bos_id=vocabulary.bos_id, eos_id=eos_id, add_bos=vocabulary.add_bos, add_eos=add_eos),
         unknown=unknown,
+        cuts=normalizer.pieces,
     )
 
 
@@ -82,18 +80,22 @@ def _check_memory(tokens: Sequence[str]) -> None:
 
 
 class _Normalizer:
-    """What the metadata say about a text before it is encoded."""
+    """The rules of the metadata for a text before it is encoded."""
 
     def __init__(self, metadata: Mapping[str, object]) -> None:
         self.charsmap = _charsmap(metadata.get("tokenizer.ggml.precompiled_charsmap"))
         self.prefix = read_flag(metadata, "add_space_prefix", default=False)
         self.merges = read_flag(metadata, "remove_extra_whitespaces", default=False)
 
+    def pieces(self, text: str) -> Iterable[str]:
+        """Return the text with its replacements, as its only piece."""
+        return (self.charsmap.replaced(text) if self.charsmap else text,)
+
     def library(self) -> Any:
         """Return the library's form."""
         from tokenizers import Regex, normalizers
 
-        parts: list[Any] = [normalizers.Precompiled(self.charsmap)] if self.charsmap else []
+        parts: list[Any] = []
         if self.merges:
             edges, runs = normalizers.Replace(Regex(r"\A +| +\z"), ""), normalizers.Replace(Regex(" +"), " ")
             parts += [edges, runs]
@@ -102,23 +104,13 @@ class _Normalizer:
         return normalizers.Sequence([*parts, normalizers.Replace(" ", SPACE)])
 
 
-def _charsmap(value: object) -> bytes:
-    """Return the table of replacements as bytes, none where there is none; raises ModelRefused."""
+def _charsmap(value: object) -> Charsmap | None:
+    """Return the table of replacements, None where there is none; raises ModelRefused."""
     if value is None:
-        return b""
+        return None
     if not isinstance(value, np.ndarray) or value.dtype not in (np.int8, np.uint8):
         raise ModelRefused("tokenizer.ggml.precompiled_charsmap is not an array of bytes")
-    if len(value) > MOST_CHARSMAP_CHARS:
-        raise ModelRefused(f"tokenizer.ggml.precompiled_charsmap has more than {MOST_CHARSMAP_CHARS} bytes")
-    table = value.tobytes()
-    strings = 4 + int.from_bytes(table[:4], "little")
-    if strings >= len(table) or table[-1]:
-        raise ModelRefused("tokenizer.ggml.precompiled_charsmap is damaged: its strings are not within its bytes")
-    if max(map(len, table[strings:].split(b"\0"))) > MOST_REPLACEMENT:
-        raise ModelRefused(
-            f"tokenizer.ggml.precompiled_charsmap makes more than {MOST_REPLACEMENT} bytes of a character"
-        )
-    return table
+    return Charsmap(value.tobytes())
 
 
 def _library(vocabulary: Vocabulary, scores: list[float], unknown: int, normalizer: _Normalizer) -> Any:
