@@ -29,6 +29,7 @@ from tlserve.config.toml_file import read_toml
 from tlserve.errors import ClientError, ModelRefused, ServerFault, SettingsError
 from tlserve.model.gguf.facts import gguf_decoder
 from tlserve.model.gguf.header import read_header as read_gguf_header
+from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.hugging_face.facts import hf_decoder
 from tlserve.model.hugging_face.safetensors_file import SafetensorsFile
 from tlserve.model.hugging_face.safetensors_file import read_header as read_safetensors_header
@@ -106,11 +107,13 @@ def gguf_value(value: Any) -> bytes:
     return struct.pack("<IIQ", 9, 4, 0)
 
 
-def gguf_bytes(metadata: Mapping[str, Any], sizes: Sequence[Sequence[int]], kind: int = 0, version: int = 3) -> bytes:
+def gguf_bytes(
+    metadata: Mapping[str, Any], sizes: Sequence[Sequence[int]], kind: int = 0, version: int = 3, first: int = 0
+) -> bytes:
     """Return the header of a file, and a few bytes behind it."""
     keys = b"".join(_string(name) + gguf_value(value) for name, value in metadata.items())
     tensors = b"".join(
-        _string(f"blk.{i}.weight") + struct.pack(f"<I{len(size)}QIQ", len(size), *size, kind, 32 * i)
+        _string(f"blk.{first + i}.weight") + struct.pack(f"<I{len(size)}QIQ", len(size), *size, kind, 32 * i)
         for i, size in enumerate(sizes)
     )
     return b"GGUF" + struct.pack("<IQQ", version, len(sizes), len(metadata)) + keys + tensors + bytes(64)
@@ -151,6 +154,26 @@ def use_gguf(data: bytes) -> None:
     header = read_gguf_header(data)
     gguf_decoder(header.metadata, 3, 0, header.tensors.keys())
     build_tokenizer(header.metadata)
+
+
+def gguf_shards(rng: random.Random) -> tuple[bytes, bytes]:
+    """Return the two files of a split model; one or two of their numbers are odd, and half of the files are also damaged."""
+    keys: list[dict[str, Any]] = [{"split.no": i, "split.count": 2, "split.tensors.count": 2} for i in (0, 1)]
+    for _ in range(rng.choice((0, 1, 2))):
+        rng.choice(keys)[rng.choice(list(keys[0]))] = rng.choice((0, 1, 2, 3, 1 << 16, 1 << 40, -1, "2", True, [2]))
+    files = [gguf_bytes({**_LLAMA, **keys[i]}, [[8, 1]] * rng.choice((1, 1, 1, 2)), first=i) for i in (0, 1)]
+    first, second = (changed_bytes(rng, data) if rng.random() < 0.25 else data for data in files)
+    return first, second
+
+
+def use_gguf_shards(given: tuple[bytes, bytes]) -> None:
+    paths = [folder() / f"x-0000{number}-of-00002.gguf" for number in (1, 2)]
+    for path, data in zip(paths, given, strict=True):
+        path.write_bytes(data)
+    with GgufFile(paths[0]) as file:
+        for name, shape in file.shapes().items():
+            file.rows(name, 0, shape[0])
+        file.digest()
 
 
 def gguf_tokenizer(rng: random.Random) -> bytes:
@@ -604,6 +627,7 @@ def use_keys_file(data: bytes) -> None:
 
 TARGETS = (
     Target(name="gguf", make=gguf_file, use=use_gguf, refusals=(ModelRefused,), share=300),
+    Target(name="gguf-shards", make=gguf_shards, use=use_gguf_shards, refusals=(ModelRefused,), share=100),
     Target(name="gguf-tokenizer", make=gguf_tokenizer, use=use_gguf_tokenizer, refusals=(ModelRefused,), share=30),
     Target(name="safetensors", make=safetensors, use=use_safetensors, refusals=(ModelRefused,), share=300),
     Target(name="hf-config", make=hf_config, use=use_hf_config, refusals=(ModelRefused,), share=300),
