@@ -115,7 +115,7 @@ class GrammarChecks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._program.environment,
-            start_new_session=True,
+            process_group=0,  # a group of its own, to end; of this session, or its nice value would count for nothing (autogroups)
         )
         process: trio.Process = await start()
         self._process = process
@@ -144,7 +144,7 @@ class GrammarChecks:
                     waiting.over.set()
 
     def _kill(self) -> None:
-        """End the program and the processes that it has forked: they are a session of their own."""
+        """End the program and the processes that it has forked: they are a process group of their own."""
         if self._process is not None and self._process.returncode is None:
             os.killpg(self._process.pid, 9)
 

@@ -26,7 +26,7 @@ log = logging.getLogger("tlserve.worker")
 
 Key = tuple[str, str, frozenset[int]]
 """The owner of the cache, the source, and the ids that end the answer."""
-_FREE_BYTES = 8 << 20
+_FREE_BYTES = 7 << 20
 _MEMORY_PER_BYTE = 400
 """What a compiled grammar may take, in bytes for each byte of its source, beyond `_FREE_BYTES`. Measured: 260 for 5,000 required
 properties, 370 for as many optional ones; hostile ones take ten thousand."""

@@ -30,8 +30,8 @@ from tlserve.generation import Grammar
 from tlserve.worker.check_messages import CheckReply, CheckRequest, CheckSetup, Frames, Verdict, framed
 from tlserve.worker.deep_stack import run_with_deep_stack, stack_bytes
 
-NICE = 5
-"""How far a check gives way to the engine's threads."""
+NICE = 19
+"""How far a check gives way to the engine's threads: they lose no time slice to it, and a check waits when both cores are busy."""
 
 SLACK_BYTES = 64 << 20
 """Address space beyond the stack and twice the memory limit: what an allocator reserves and does not use."""
