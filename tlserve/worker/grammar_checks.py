@@ -115,7 +115,7 @@ class GrammarChecks:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env=self._program.environment,
-            process_group=0,  # a group of its own, to end; of this session, or its nice value would count for nothing (autogroups)
+            process_group=0,  # to end it whole; it stays in this session, as nice values count only within one (autogroups)
         )
         process: trio.Process = await start()
         self._process = process

@@ -31,7 +31,7 @@ from tlserve.worker.check_messages import CheckReply, CheckRequest, CheckSetup, 
 from tlserve.worker.deep_stack import run_with_deep_stack, stack_bytes
 
 NICE = 19
-"""How far a check gives way to the engine's threads: they lose no time slice to it, and a check waits when both cores are busy."""
+"""How far a check gives way to the engine's threads: a check waits when all cores are busy."""
 
 SLACK_BYTES = 64 << 20
 """Address space beyond the stack and twice the memory limit: what an allocator reserves and does not use."""
