@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from tlserve.anthropic.message_blocks import AnswerBlocks, BlockBegun, BlockGained, BlockKind
+from tlserve.api.answer_blocks import AnswerBlocks, BlockBegun, BlockGained, BlockKind
 from tlserve.api.answers import Usage, arguments_object, moment
 from tlserve.api.errors import ErrorAnswer
 from tlserve.chat.output.deltas import Delta

@@ -17,7 +17,7 @@ from tlserve.anthropic.documents import (
     stop_fields,
     usage_fields,
 )
-from tlserve.anthropic.message_blocks import AnswerBlocks, BlockBegun, BlockEnded, BlockKind, Change
+from tlserve.api.answer_blocks import AnswerBlocks, BlockBegun, BlockEnded, BlockKind, Change
 from tlserve.api.answers import AnswerHead, Usage
 from tlserve.api.errors import ErrorAnswer
 from tlserve.chat.output.deltas import NOTHING, Delta

@@ -1,6 +1,6 @@
-"""Deltas -> the content blocks of an answer, as changes in order.
+"""Deltas -> the blocks of an answer, as changes in order, for the APIs whose answers are a list of blocks or items.
 
-Owns when a block begins and ends. A whole message and a stream of events are both made from these changes, so that they agree.
+Owns when a block begins and ends. A whole answer and a stream of events are both made from these changes, so that they agree.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 
 import attrs
 
+from tlserve.chat.logprob_entries import LogprobEntry
 from tlserve.chat.output.deltas import CallDelta, Delta
 
 
@@ -33,11 +34,12 @@ class BlockBegun:
 
 @attrs.frozen
 class BlockGained:
-    """Block `index` gains text, or for a call text of its JSON object."""
+    """Block `index` gains text, or for a call text of its JSON object; `logprobs` are those of the text, if requested."""
 
     index: int
     kind: BlockKind
     text: str
+    logprobs: tuple[LogprobEntry, ...] = ()
 
 
 @attrs.frozen
@@ -62,7 +64,7 @@ class AnswerBlocks:
         if delta.reasoning:
             yield from self._gain(BlockKind.THINKING, delta.reasoning)
         if delta.content:
-            yield from self._gain(BlockKind.TEXT, delta.content)
+            yield from self._gain(BlockKind.TEXT, delta.content, delta.logprobs)
         for call in delta.calls:
             yield from self._call(call)
 
@@ -72,10 +74,10 @@ class AnswerBlocks:
             self._open = None
             yield BlockEnded(self._count - 1)
 
-    def _gain(self, kind: BlockKind, text: str) -> Iterator[Change]:
+    def _gain(self, kind: BlockKind, text: str, logprobs: tuple[LogprobEntry, ...] = ()) -> Iterator[Change]:
         if self._open != (kind, 0):
             yield from self._begin(BlockBegun(self._count, kind), 0)
-        yield BlockGained(self._count - 1, kind, text)
+        yield BlockGained(self._count - 1, kind, text, logprobs)
 
     def _call(self, call: CallDelta) -> Iterator[Change]:
         if self._open != (BlockKind.TOOL_USE, call.index):
