@@ -57,10 +57,14 @@ class CallMode(enum.Enum):
 
 @attrs.frozen
 class CallChoice:
-    """The choice of a request; `name` is the only function that can be called, or None."""
+    """The choice of a request; `name` is the only function that can be called, or None.
+
+    `allowed` are the functions that can be called, None for all: the others are in the prompt all the same.
+    """
 
     mode: CallMode = CallMode.AUTO
     name: str | None = None
+    allowed: frozenset[str] | None = None
 
 
 def asked_tools(
@@ -84,7 +88,7 @@ def asked_tools(
     use = ToolUse(
         schemas=schemas,
         parallel=parallel and choice.name is None,
-        enforced=_enforced(functions, choice.name) if strict or required else None,
+        enforced=_enforced(functions, choice) if strict or required or choice.allowed is not None else None,
         strict=strict,
         required=required,
         named=choice.name is not None,
@@ -103,9 +107,11 @@ def _refuse_twins(functions: Sequence[OfferedFunction]) -> None:
 
 
 def _check_choice(functions: Sequence[OfferedFunction], choice: CallChoice) -> None:
-    if choice.name is not None and choice.name not in {function.name for function in functions}:
+    named = {choice.name} if choice.name is not None else choice.allowed or ()
+    missing = sorted(set(named) - {function.name for function in functions})
+    if missing:
         raise ClientError(
-            f"tool_choice names {choice.name[:64]!r}, which is not in tools; send one of them", param="tool_choice"
+            f"tool_choice names {missing[0][:64]!r}, which is not in tools; send one of them", param="tool_choice"
         )
     if choice.mode is CallMode.REQUIRED and not functions:
         raise ClientError(
@@ -114,12 +120,13 @@ def _check_choice(functions: Sequence[OfferedFunction], choice: CallChoice) -> N
         )
 
 
-def _enforced(functions: Sequence[OfferedFunction], named: str | None) -> dict[str, PlacedSchema]:
+def _enforced(functions: Sequence[OfferedFunction], choice: CallChoice) -> dict[str, PlacedSchema]:
     """Return the enforced schema of each function that can be called."""
+    callable_names = choice.allowed if choice.name is None else {choice.name}
     return {
         function.name: PlacedSchema(
             function.schema_place, arguments_schema(function.parameters, function.schema_place, strict=function.strict)
         )
         for function in functions
-        if named in (None, function.name)
+        if callable_names is None or function.name in callable_names
     }
