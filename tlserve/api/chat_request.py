@@ -37,7 +37,8 @@ NO_TOOLS = AskedTools()
 class ChatRequest:
     """The turns, and how they are continued; `ignored` names the members without a field.
 
-    `strict`: an ignored member is an error, also one that only the model's template ignores.
+    `strict`: an ignored member is an error, also one that only the model's template ignores. `truncates`: turns are left out if
+    the prompt is too long for the context, the oldest first. `place` is the field of the turns, for errors.
     """
 
     model: str
@@ -49,6 +50,8 @@ class ChatRequest:
     continue_final: bool = False
     strict: bool = False
     ignored: tuple[str, ...] = ()
+    truncates: bool = False
+    place: str = "messages"
 
 
 @attrs.frozen

@@ -42,6 +42,7 @@ class ParsedGeneration(Parsed, Protocol):
 
 Body = TypeVar("Body", bound=Parsed)
 GenerationBody = TypeVar("GenerationBody", bound=ParsedGeneration)
+OtherBody = TypeVar("OtherBody", bound=ParsedGeneration)
 
 
 @attrs.frozen
@@ -80,6 +81,17 @@ class IncomingGeneration(Generic[GenerationBody]):
     size_bytes: int
     headers: GenerationHeaders
     deadline: Deadline
+
+    def with_request(self, request: OtherBody, more_bytes: int = 0) -> IncomingGeneration[OtherBody]:
+        """Return the same with another form of the request, whose work grows with `more_bytes` too."""
+        return IncomingGeneration(
+            request=request,
+            served=self.served,
+            named=self.named,
+            size_bytes=self.size_bytes + more_bytes,
+            headers=self.headers,
+            deadline=self.deadline,
+        )
 
 
 async def read_generation(

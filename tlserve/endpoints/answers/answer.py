@@ -20,19 +20,27 @@ _DOCUMENT_BYTES = 100
 
 async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> None:
     """Generate and send the answer to `task`."""
-    exchange.figures.prompt_tokens = task.prompt_tokens
-    seed = api.draw_seed() if task.options.seed is None else task.options.seed
-    source = RequestSource(exchange.id, exchange.tenant, exchange.entry.cache_owner)
-    plan = plan_answer(task, task.served.backend.info(), seed, source)
-    started = apply_plan(api, exchange, plan)
+    started = start_answer(api, exchange, task)
     if task.options.stream:
         await stream_answer(exchange, started, api.settings.ping_interval_ms)
     else:
         await _send_whole(api, exchange, started)
 
 
+def start_answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> StartedAnswer:
+    """Plan the answer to `task`, reserve what it needs, and return it; nothing is generated yet."""
+    exchange.figures.prompt_tokens = task.prompt_tokens
+    seed = api.draw_seed() if task.options.seed is None else task.options.seed
+    source = RequestSource(exchange.id, exchange.tenant, exchange.entry.cache_owner)
+    plan = plan_answer(task, task.served.backend.info(), seed, source)
+    return apply_plan(api, exchange, plan)
+
+
 async def _send_whole(api: ApiContext, exchange: ApiExchange, started: StartedAnswer) -> None:
-    await exchange.send(await _whole_document(api, exchange, started))
+    document = await _whole_document(api, exchange, started)
+    if started.task.shape.settle is not None:
+        await started.task.shape.settle()
+    await exchange.send(document)
 
 
 async def _whole_document(api: ApiContext, exchange: ApiExchange, started: StartedAnswer) -> bytes:

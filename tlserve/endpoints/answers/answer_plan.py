@@ -9,7 +9,7 @@ The choices of prompt i are i * n to i * n + n - 1. Each is a request of its own
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import attrs
@@ -55,7 +55,8 @@ class AnswerShape:
     """The form of the answers to one kind of request.
 
     `default_tokens` None: as many as fit. `clips`: a limit of tokens that does not fit the context is lowered, not refused.
-    `whole` takes the parts of each choice; `writer` writes streams, which have the form `stream`.
+    `whole` takes the parts of each choice; `writer` writes streams, which have the form `stream`. `settle` is awaited when the
+    answer is complete, or was cut by an error, before the last of it is sent.
     """
 
     id_prefix: str
@@ -64,6 +65,7 @@ class AnswerShape:
     whole: Callable[[StartedAnswer, Sequence[Sequence[AnswerPart]]], bytes]
     writer: Callable[[StartedAnswer], AnswerWriter]
     stream: StreamForm = EVENTS
+    settle: Callable[[], Awaitable[None]] | None = None
 
 
 @attrs.frozen(kw_only=True)
@@ -268,7 +270,7 @@ def apply_plan(api: ApiContext, exchange: ApiExchange, plan: AnswerPlan) -> Star
     if plan.task.headers.returns_seed:
         exchange.extra_headers.append((SEED, str(plan.seed)))
     head = AnswerHead(
-        id=f"{plan.task.shape.id_prefix}-{api.new_id()}",
+        id=f"{plan.task.shape.id_prefix}{api.new_id()}",
         created=int(api.now_s()),
         model=plan.task.named,
         system_fingerprint=plan.system_fingerprint,

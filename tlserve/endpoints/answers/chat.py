@@ -12,12 +12,12 @@ from typing import TypeVar
 from tlserve.api.chat_request import BodyRules, ChatRequest, refuse_ignored
 from tlserve.chat.grammars.answers import answer_grammar
 from tlserve.chat.messages import conversation_of
-from tlserve.chat.prompt import Prompt, Rendering, encode_chat
 from tlserve.chat.served_model import Served, check_generates
-from tlserve.chat.thinking import template_variables, unread_variables
+from tlserve.chat.thinking import unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
 from tlserve.endpoints.answers.budget import check_length
+from tlserve.endpoints.answers.chat_prompt import encode_prompt, encode_truncated
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
@@ -31,12 +31,19 @@ async def answer_chat(
     api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[Chat], shape: AnswerShape
 ) -> None:
     """Answer with the assistant's next turn, in `shape`."""
+    await answer(api, exchange, await plan_chat(api, exchange, incoming, shape))
+
+
+async def plan_chat(
+    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[Chat], shape: AnswerShape
+) -> GenerationTask:
+    """Return the work of answering with the assistant's next turn, in `shape`; its prompt is encoded."""
     served, request = incoming.served, incoming.request
     exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
         prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request), exchange.tenant)
     exchange.hold_bytes(bytes_of_ids(len(prompt.ids)))
-    task = GenerationTask(
+    return GenerationTask(
         served=served,
         named=incoming.named,
         shape=shape,
@@ -47,23 +54,25 @@ async def answer_chat(
         dialect=served.dialect,
         tools=request.tools.use,
     )
-    await answer(api, exchange, task)
 
 
 def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
     """Return the prompt, with the grammar of its answers."""
     context_tokens = served.backend.info().context_tokens
-    prompt = encode_prompt(
-        served,
-        request,
-        lambda characters: check_length(served.tokenizer, characters, context_tokens, "messages"),
-    )
+
+    def check(characters: int) -> None:
+        check_length(served.tokenizer, characters, context_tokens, request.place)
+
+    if request.truncates:
+        request, prompt = encode_truncated(served, request, context_tokens, check)
+    else:
+        prompt = encode_prompt(served, request, check)
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
     )
     return TaskPrompt(
         ids=prompt.ids,
-        place="messages",
+        place=request.place,
         opening=prompt.opening,
         grammar=grammar,
         conversation=conversation_of(request.messages),
@@ -76,25 +85,6 @@ def ignored_names(served: Served, request: ChatRequest) -> tuple[str, ...]:
     if request.strict:
         refuse_ignored(unread)
     return (*request.ignored, *unread)
-
-
-def encode_prompt(
-    served: Served, request: ChatRequest, check_characters: Callable[[int], None] = lambda _: None
-) -> Prompt:
-    """Render the turns by the model's template and encode them; control tokens come only from the template.
-
-    `check_characters` gets the length of the rendered text before it is encoded.
-    """
-    rendering = Rendering(
-        form=served.dialect.form,
-        tools=request.tools.shown,
-        add_generation_prompt=request.add_generation_prompt,
-        continue_final=request.continue_final,
-        variables=template_variables(served.template, request.thinking),
-    )
-    return encode_chat(
-        served.template, served.tokenizer, request.messages, rendering, check_characters=check_characters
-    )
 
 
 async def count_chat_tokens(

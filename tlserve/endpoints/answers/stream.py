@@ -37,6 +37,8 @@ async def stream_answer(exchange: ApiExchange, started: StartedAnswer, ping_inte
             if sender.events is None:
                 raise
             last = writer.fault(_note_fault(exchange, error))
+        if shape.settle is not None:
+            await shape.settle()
         await (await sender.open()).send_raw(last)
 
 

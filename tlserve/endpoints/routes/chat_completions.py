@@ -15,7 +15,7 @@ from tlserve.openai.chunks import chat_chunks
 from tlserve.openai.documents import chat_document
 from tlserve.openai.requests import parse_chat
 
-SHAPE = choices_shape("chatcmpl", chat_chunks, chat_document)
+SHAPE = choices_shape("chatcmpl-", chat_chunks, chat_document)
 
 
 async def chat_completions(api: ApiContext, exchange: ApiExchange) -> None:
@@ -30,5 +30,5 @@ def _shape(served: Served) -> AnswerShape:
     if names == REASONING_NAMES:
         return SHAPE
     return choices_shape(
-        "chatcmpl", partial(chat_chunks, reasoning_names=names), partial(chat_document, reasoning_names=names)
+        "chatcmpl-", partial(chat_chunks, reasoning_names=names), partial(chat_document, reasoning_names=names)
     )

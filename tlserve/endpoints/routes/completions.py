@@ -27,7 +27,7 @@ from tlserve.openai.chunks import completion_chunks
 from tlserve.openai.documents import completion_document
 from tlserve.openai.requests import CompletionRequest, parse_completion
 
-SHAPE = choices_shape("cmpl", completion_chunks, completion_document, default_tokens=COMPLETION_TOKENS)
+SHAPE = choices_shape("cmpl-", completion_chunks, completion_document, default_tokens=COMPLETION_TOKENS)
 
 
 async def completions(api: ApiContext, exchange: ApiExchange) -> None:

@@ -84,4 +84,4 @@ class MessageWriter:
         return self._events.fault(answer)
 
 
-SHAPE = AnswerShape(id_prefix="msg", clips=True, whole=_whole, writer=MessageWriter, stream=FORM)
+SHAPE = AnswerShape(id_prefix="msg-", clips=True, whole=_whole, writer=MessageWriter, stream=FORM)

@@ -146,7 +146,7 @@ def _shape(content: Content) -> AnswerShape:
         return encode({**head_fields(started.head), **said, **_ending(started, deltas)})
 
     return AnswerShape(
-        id_prefix="ollama", clips=True, whole=whole, writer=lambda started: LineWriter(started, content), stream=LINES
+        id_prefix="ollama-", clips=True, whole=whole, writer=lambda started: LineWriter(started, content), stream=LINES
     )
 
 

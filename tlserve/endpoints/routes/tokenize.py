@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served, check_generates
 from tlserve.endpoints.answers.budget import check_ids
-from tlserve.endpoints.answers.chat import count_chat_tokens, encode_prompt, ignored_names, tokenize_limit
+from tlserve.endpoints.answers.chat import count_chat_tokens, ignored_names, tokenize_limit
+from tlserve.endpoints.answers.chat_prompt import encode_prompt
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
