@@ -27,6 +27,7 @@ from docs.make.json_schemas import (
 )
 from docs.make.message_answers import MESSAGE_ANSWERS
 from docs.make.ollama_answers import OLLAMA_ANSWERS
+from docs.make.response_answers import RESPONSE_ANSWERS
 from tlserve.api.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
 from tlserve.generation import Finish
 from tlserve.openai.documents import TOOL_CALLS
@@ -188,5 +189,6 @@ ANSWERS: Mapping[str, Schema] = {
     "Load": closed(server_load=COUNT),
     "Health": closed(status=const("ok"), kernels={"type": "object", "additionalProperties": TEXT}),
     **MESSAGE_ANSWERS,
+    **RESPONSE_ANSWERS,
     **OLLAMA_ANSWERS,
 }

@@ -14,12 +14,13 @@ from docs.make.body_schemas import field_words
 from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
 from tlserve.api.fields import Table
 from tlserve.openai import answer_formats, field_tables, messages
+from tlserve.responses import items
 
 _INTRODUCTION = """# Endpoints
 
 Every route of the API, with its fields and statuses. `python -m docs.make` makes this page from the code. The same facts for
-programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`, `specs/anthropic.md` and
-`specs/ollama.md`.
+programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`, `specs/responses.md`,
+`specs/anthropic.md` and `specs/ollama.md`.
 
 `null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
 both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`,
@@ -37,6 +38,7 @@ def _lines() -> Iterator[str]:
         yield from _operation(f"{method} {pattern.replace('+}', '}')}", operation)
     yield from _section("Bodies", BODIES)
     yield from _section("Messages", {f"role `{role}`": table for role, table in messages.BY_ROLE.items()})
+    yield from _section("Items", {f"type `{kind}`": table for kind, table in items.BY_TYPE.items()})
     yield from _section("Stream options", {"`stream_options`": field_tables.STREAM_OPTIONS})
     yield from _section("Structured outputs", {"`structured_outputs`": answer_formats.STRUCTURED_OUTPUTS})
     yield from _answers()
@@ -65,7 +67,7 @@ def _stream_words(operation: Operation) -> str:
     link = f"[{operation.chunk}](#{str(operation.chunk).lower()})"
     if operation.media_type != "text/event-stream":
         return f"; with `stream` true, as by default, lines of {link}"
-    done = ", then `[DONE]`" if operation.error == "Error" else ""
+    done = ", then `[DONE]`" if operation.error == "Error" and operation.answer != "Response" else ""
     return f"; with `stream` true events of {link}{done}"
 
 

@@ -16,6 +16,7 @@ from tlserve.api.fields import Table
 from tlserve.endpoints.routes.ollama_chat import LINES
 from tlserve.ollama import requests as ollama
 from tlserve.openai import field_tables
+from tlserve.responses.requests import RESPONSES
 
 STATUSES: Mapping[int, str] = {
     200: "the answer",
@@ -103,6 +104,7 @@ BODIES: Mapping[str, Table] = {
     "ChatRequest": field_tables.CHAT,
     "CompletionRequest": field_tables.COMPLETION,
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
+    "ResponseRequest": RESPONSES,
     "MessageRequest": MESSAGES,
     "MessageTokensRequest": INPUT,
     "OllamaChatRequest": ollama.CHAT,
@@ -169,6 +171,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         answer="InputTokens",
         body="ChatRequest",
         headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("POST", "/v1/responses"): Operation(
+        summary="Continue a conversation with the assistant's next items, in the form of the Responses API.",
+        answer="Response",
+        body="ResponseRequest",
+        headers=_GENERATING,
+        chunk="ResponseEvent",
+        statuses=_WORKING,
     ),
     ("POST", "/v1/messages"): Operation(
         summary="Continue a conversation with the assistant's next message, in the form of the Messages API.",

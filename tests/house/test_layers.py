@@ -23,6 +23,7 @@ LAYERS = (
     ("programs.grammars",),
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
+    ("responses",),
     ("access", "openai", "anthropic", "ollama", "worker", "fleet"),
     ("api",),
     ("http", "chat", "engine"),

@@ -26,6 +26,7 @@ from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
 from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
 from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
+from tlserve.endpoints.routes.responses import responses
 from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
@@ -43,6 +44,7 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/completions"): completions,
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
+    ("POST", "/v1/responses"): responses,
     ("POST", "/v1/messages"): messages,
     ("POST", "/v1/messages/count_tokens"): count_tokens,
     ("POST", "/v1/tokenize"): tokenize,

@@ -182,15 +182,15 @@ def _take_calls(given: dict[str, Any]) -> None:
     calls = given.pop("tool_calls", ())
     if calls:
         given["calls"] = tuple(
-            TurnCall(call.id, call.function.name, _arguments(call.function.arguments)) for call in calls
+            TurnCall(call.id, call.function.name, call_arguments(call.function.arguments)) for call in calls
         )
     reasoning = given.pop("reasoning", None)
     if reasoning is not None or "reasoning_content" in given:
         given["reasoning"] = given.pop("reasoning_content", reasoning)
 
 
-def _arguments(arguments: str | dict[str, Any] | None) -> Mapping[str, Any] | str:
-    """Return an object, or other text unchanged; text that nests too deep for `is_json` also stays text."""
+def call_arguments(arguments: str | dict[str, Any] | None) -> Mapping[str, Any] | str:
+    """Return the arguments of an earlier call as an object, or a text that is none unchanged, also one that nests too deep."""
     if not isinstance(arguments, str):
         return arguments or {}
     if not is_json(arguments.strip() or "{}"):
