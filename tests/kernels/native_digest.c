@@ -1,10 +1,10 @@
-/* Print a digest of the logits of a small llama for every instruction set of this processor: all lines must be equal, on any processor.
+/* Print a digest of the logits of a small decoder for every instruction set of this processor: all lines must be equal, on any processor.
    Its first layer has plain blocks; its second has super-blocks, biases, norms of heads, a window, and turns nothing.
 
    By hand, from the top of the checkout; for aarch64 the cross compiler and the emulator are Debian's gcc-aarch64-linux-gnu and
    qemu-user-static:
      flags="-O3 -std=gnu11 -ffp-contract=off -fno-math-errno -Wno-unknown-pragmas -pthread -static -Itlserve/kernels/native"
-     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,step_work,pack,super_blocks,weight_row,threads,isa_*}.c)"
+     files="tests/kernels/native_digest.c $(ls tlserve/kernels/native/{forward,attention_phases,units,step_work,pack,super_blocks,weight_row,threads,isa_*}.c)"
      gcc $flags $files -lm -o /tmp/digest && /tmp/digest
      aarch64-linux-gnu-gcc $flags $files -lm -o /tmp/digest-arm && qemu-aarch64-static /tmp/digest-arm
    With `-cpu cortex-a53` the emulated processor has no sdot. */
@@ -16,6 +16,8 @@
 #include <string.h>
 
 enum { LAYERS = 2, HIDDEN = 256, INTERMEDIATE = 512, HEADS = 6, KV_HEADS = 2, SIZE = 16, VOCABULARY = 101, CONTEXT = 128, TOKENS = 75, BLOCKS = 8 };
+
+#define EPSILON 1e-5f
 
 static uint32_t state = 1;
 static uint32_t draw(void) { return state = state * 1664525u + 1013904223u; }
@@ -53,6 +55,20 @@ static float *random_floats(long n) {
   return values;
 }
 
+/* A block of attention and one of a feed-forward part; matrices in the order q, k, v, output, gate, up, down. */
+static void random_layer(residual_block *blocks, const recipe *from) {
+  long heads = HEADS * SIZE, kv = KV_HEADS * SIZE;
+  norm before_attention = {random_floats(HIDDEN), NULL, EPSILON, 0}, before_ffn = {random_floats(HIDDEN), NULL, EPSILON, 0};
+  linear_part q = {random_matrix(from[0], heads, HIDDEN), NULL}, k = {random_matrix(from[1], kv, HIDDEN), NULL};
+  linear_part v = {random_matrix(from[2], kv, HIDDEN), NULL}, output = {random_matrix(from[3], HIDDEN, heads), NULL};
+  linear_part gate = {random_matrix(from[4], INTERMEDIATE, HIDDEN), NULL}, up = {random_matrix(from[5], INTERMEDIATE, HIDDEN), NULL};
+  linear_part down = {random_matrix(from[6], HIDDEN, INTERMEDIATE), NULL};
+  attention_part attention = {.heads = HEADS, .kv_heads = KV_HEADS, .head_size = SIZE, .q = q, .k = k, .v = v, .output = output,
+                              .query_scale = 0.36f};
+  blocks[0] = (residual_block){.pre = before_attention, .scale = 1, .has_attention = 1, .attention = attention};
+  blocks[1] = (residual_block){.pre = before_ffn, .scale = 1, .has_feed_forward = 1, .feed_forward = {gate, up, down, ACTIVATION_SILU}};
+}
+
 static void digest(const model *m, int half) {
   int32_t tokens[TOKENS], positions[TOKENS], starts[] = {0, TOKENS}, tables[BLOCKS], table_starts[] = {0, BLOCKS};
   for (int i = 0; i < TOKENS; i++) tokens[i] = i % VOCABULARY, positions[i] = i;
@@ -78,21 +94,19 @@ int main(void) {
 #endif
   };
   long heads = HEADS * SIZE, kv = KV_HEADS * SIZE;
-  layer layers[LAYERS] = {
-      {.attention_norm = random_floats(HIDDEN), .ffn_norm = random_floats(HIDDEN), .q = random_matrix(Q4_1, heads, HIDDEN),
-       .k = random_matrix(Q4_0, kv, HIDDEN), .v = random_matrix(Q5_1, kv, HIDDEN), .output = random_matrix(Q8_0, HIDDEN, heads),
-       .gate = random_matrix(Q5_0, INTERMEDIATE, HIDDEN), .up = random_matrix(Q4_0, INTERMEDIATE, HIDDEN),
-       .down = random_matrix(Q4_1, HIDDEN, INTERMEDIATE)},
-      {.attention_norm = random_floats(HIDDEN), .ffn_norm = random_floats(HIDDEN), .q = random_matrix(Q4_K, heads, HIDDEN),
-       .k = random_matrix(Q6_K, kv, HIDDEN), .v = random_matrix(Q5_K, kv, HIDDEN), .output = random_matrix(Q5_0, HIDDEN, heads),
-       .gate = random_matrix(Q3_K, INTERMEDIATE, HIDDEN), .up = random_matrix(Q4_K, INTERMEDIATE, HIDDEN),
-       .down = random_matrix(Q6_K, HIDDEN, INTERMEDIATE), .q_bias = random_floats(heads), .k_bias = random_floats(kv),
-       .v_bias = random_floats(kv), .output_bias = random_floats(HIDDEN), .query_norm = random_floats(SIZE),
-       .key_norm = random_floats(SIZE), .window = 21, .unrotated = 1},
-  };
+  residual_block blocks[2 * LAYERS];
+  random_layer(blocks, (recipe[]){Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_0, Q4_1});
+  random_layer(blocks + 2, (recipe[]){Q4_K, Q6_K, Q5_K, Q5_0, Q3_K, Q4_K, Q6_K});
+  attention_part *first = &blocks[0].attention, *second = &blocks[2].attention;
+  second->q.bias = random_floats(heads), second->k.bias = random_floats(kv), second->v.bias = random_floats(kv);
+  second->output.bias = random_floats(HIDDEN);
+  second->query_norm = (norm){random_floats(SIZE), NULL, EPSILON, 0}, second->key_norm = (norm){random_floats(SIZE), NULL, EPSILON, 0};
+  second->window = 21, second->keys_before = kv, second->values_before = kv;
   matrix *head = random_matrix(Q8_0, VOCABULARY, HIDDEN);
-  model m = {HIDDEN, INTERMEDIATE, HEADS, KV_HEADS, SIZE, SIZE, VOCABULARY, CONTEXT, LAYERS, 1e-5f, 0.36f, ACTIVATIONS_F32, NULL, pool_new(2),
-             head,   head,         random_floats(HIDDEN), random_floats(CONTEXT * SIZE / 2), random_floats(CONTEXT * SIZE / 2), layers};
+  model m = {.hidden = HIDDEN, .vocabulary = VOCABULARY, .context = CONTEXT, .count = 2 * LAYERS, .last_attention = 2, .key_width = 2 * kv,
+             .value_width = 2 * kv, .embed_scale = 1, .logit_scale = 1, .threads = pool_new(2), .embedding = head, .head = {head, NULL},
+             .norm = {random_floats(HIDDEN), NULL, EPSILON, 0}, .block = blocks};
+  first->rotated = SIZE, first->cos = random_floats(CONTEXT * SIZE / 2), first->sin = random_floats(CONTEXT * SIZE / 2);
   for (size_t i = 0; i < sizeof all / sizeof *all; i++) {
     if (!all[i]->supported()) continue;
     m.cpu = all[i];

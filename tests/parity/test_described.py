@@ -7,7 +7,7 @@ import attrs
 import numpy as np
 import pytest
 
-from docs.make.models_page import NATIVE
+from docs.make.models_page import IN_NUMPY as NUMPY_ONLY
 from tests.kit.engine.real_runs import Models, play
 from tests.kit.engine.schedules import random_schedule, same_bits
 from tests.kit.engine.step_batches import run_whole
@@ -17,7 +17,7 @@ from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
 from tests.kit.model.naive_llama import log_softmax
 from tlserve.errors import ModelRefused
 from tlserve.model.architectures.registry import ARCHITECTURES, HF
-from tlserve.model.decoder.native.form import NativeForm, native_form
+from tlserve.model.decoder.native.form import missing_mechanism
 from tlserve.model.decoder.numerics import Numerics
 from tlserve.model.decoder.record import Activation, Attention, Layer
 from tlserve.model.decoder.reference import ReferenceModel
@@ -81,8 +81,7 @@ def test_metadata_that_a_description_does_not_serve_are_refused_by_key(tmp_path,
 
 def test_the_reference_page_says_which_architectures_run_natively():
     first = {case.config["model_type"]: case for case in reversed(CASES.values())}
-    native = {name for name, case in first.items() if isinstance(native_form(hf_decoder(case.config)), NativeForm)}
-    assert native == NATIVE - IN_KIN
+    assert {name for name, case in first.items() if missing_mechanism(hf_decoder(case.config))} == NUMPY_ONLY
 
 
 # --- each mechanism switched off -----------------------------------------------------------------------------------------

@@ -8,13 +8,24 @@ from hypothesis import strategies as st
 
 from tests.kit.engine.schedules import same_bits
 from tests.kit.engine.step_batches import Rows, run_whole, step_batch
-from tests.kit.model.native_models import ISAS, block_shape, native, ordered, stored
+from tests.kit.model.mechanism_records import MECHANISMS, mechanism_weights
+from tests.kit.model.native_models import INT12, ISAS, block_shape, built_native
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.reference import ReferenceModel
+
+RECORDS = {
+    "one layer": block_shape(layers=1).record(),
+    "three layers": block_shape(layers=3).record(),
+    **MECHANISMS,
+}
 
 
-@pytest.fixture(scope="module", params=[1, 3], ids=["one layer", "three layers"])
+@pytest.fixture(scope="module", params=RECORDS)
 def models(request):
-    shape = block_shape(layers=request.param)
-    return ordered(shape, stored(shape)), [native(shape, stored(shape), isa=isa, threads=2) for isa in ISAS]
+    decoder = attrs.evolve(RECORDS[request.param], vocabulary=256, context_tokens=96)
+    weights = mechanism_weights(decoder)
+    natives = [NativeModel(built_native(), decoder, weights, INT12, isa=isa, threads=2) for isa in ISAS]
+    return ReferenceModel(decoder, weights, INT12), natives
 
 
 def chosen(random, rows):

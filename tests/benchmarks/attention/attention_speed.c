@@ -128,21 +128,28 @@ static matrix *matrix_of(long outputs, long inputs) {
 
 /* `attending` layers, and a last one, in which no row of these steps attends. */
 static model make_model(const kernels *cpu, pool *threads, long heads, long kv_heads, long size, long context, long attending) {
-  model m = {.hidden = HIDDEN, .intermediate = HIDDEN, .heads = heads, .kv_heads = kv_heads, .head_size = size, .rotated = 0,
-             .vocabulary = VOCABULARY, .context = context, .layers = attending + 1, .epsilon = 1e-5f, .query_scale = 0.2f,
+  long queries = heads * size, keys = kv_heads * size, layers = attending + 1;
+  model m = {.hidden = HIDDEN, .vocabulary = VOCABULARY, .context = context, .count = 2 * layers, .last_attention = 2 * layers - 2,
+             .key_width = keys * layers, .value_width = keys * layers, .embed_scale = 1, .logit_scale = 1,
              .activations = ACTIVATIONS_F32, .cpu = cpu, .threads = threads, .embedding = matrix_of(VOCABULARY, HIDDEN),
-             .norm = floats(HIDDEN), .cos = floats(1), .sin = floats(1)};
-  layer one = {.attention_norm = floats(HIDDEN), .ffn_norm = floats(HIDDEN), .q = matrix_of(heads * size, HIDDEN),
-               .k = matrix_of(kv_heads * size, HIDDEN), .v = matrix_of(kv_heads * size, HIDDEN), .output = matrix_of(HIDDEN, heads * size),
-               .gate = matrix_of(HIDDEN, HIDDEN), .up = matrix_of(HIDDEN, HIDDEN), .down = matrix_of(HIDDEN, HIDDEN), .unrotated = 1};
-  m.head = m.embedding;
-  m.layer = malloc((size_t)m.layers * sizeof(layer));
-  for (long i = 0; i < m.layers; i++) m.layer[i] = one;
+             .norm = {floats(HIDDEN), NULL, 1e-5f, 0}};
+  residual_block one = {.pre = m.norm, .scale = 1, .has_attention = 1,
+                        .attention = {.heads = heads, .kv_heads = kv_heads, .head_size = size, .query_scale = 0.2f,
+                                      .q = {matrix_of(queries, HIDDEN), NULL}, .k = {matrix_of(keys, HIDDEN), NULL},
+                                      .v = {matrix_of(keys, HIDDEN), NULL}, .output = {matrix_of(HIDDEN, queries), NULL}}};
+  linear_part square = {matrix_of(HIDDEN, HIDDEN), NULL};
+  residual_block other = {.pre = m.norm, .scale = 1, .has_feed_forward = 1, .feed_forward = {square, square, square, ACTIVATION_SILU}};
+  m.head.w = m.embedding;
+  m.block = malloc((size_t)m.count * sizeof(residual_block));
+  for (long i = 0; i < layers; i++) {
+    m.block[2 * i] = one, m.block[2 * i + 1] = other;
+    m.block[2 * i].attention.keys_before = m.block[2 * i].attention.values_before = i * keys;
+  }
   return m;
 }
 
 static void set_window(model *m, long window) {
-  for (long i = 0; i < m->layers; i++) m->layer[i].window = window;
+  for (long i = 0; i < m->count; i += 2) m->block[i].attention.window = window;
 }
 
 /* ---- a case ---- */
@@ -199,7 +206,7 @@ static benchmark open_case(const char *name, const kernels *cpu, pool *threads, 
   if (b.sequences < 1 || b.sequences > 1000) exit(1);
   b.m = make_model(cpu, threads, heads, kv_heads, size, b.context, b.decode ? DECODE_LAYERS : 1);
   b.blocks = (b.context + BLOCK_SIZE - 1) / BLOCK_SIZE;
-  b.bytes = (size_t)(b.m.layers * b.blocks * b.sequences * BLOCK_SIZE * kv_heads * size * (half ? 2 : 4));
+  b.bytes = (size_t)(b.m.key_width * b.blocks * b.sequences * BLOCK_SIZE * (half ? 2 : 4));
   b.keys = huge(b.bytes);
   b.values = huge(b.bytes);
   for (size_t i = 0; i < b.bytes / 2; i++) /* halves, or floats, of either sign and about 1 / 4 */
@@ -219,14 +226,15 @@ static double time_reading(const benchmark *b, drill *d, pool *threads) {
     pool_run(threads, read_share, d);
     seconds += now() - began;
   }
-  return seconds * (double)(b->m.layers - 1) / (double)b->m.layers; /* no row attends in the last layer */
+  return seconds * (double)(b->m.count - 2) / (double)b->m.count; /* no row attends in the last layer */
 }
 
 static void measure(benchmark *b, drill *d, pool *threads) {
   const model *m = &b->m;
   double keys = b->decode ? (double)b->context * (double)b->sequences : (double)b->context * (double)(b->context + 1) / 2;
-  double flops = 4.0 * keys * (double)(m->heads * m->head_size * (m->layers - 1));
-  double bytes = 2.0 * (double)b->bytes * (double)(m->layers - 1) / (double)m->layers;
+  const attention_part *a = &m->block[0].attention;
+  double attending = (double)(m->count / 2 - 1), flops = 4.0 * keys * (double)(a->heads * a->head_size) * attending;
+  double bytes = 2.0 * (double)b->bytes * attending / (attending + 1);
   double all = time_case(b, 0), one_key = time_case(b, 1), reading = b->decode ? time_reading(b, d, threads) : 0;
   printf("%s %.9f %.9f %.9f %.0f %.0f\n", b->name, all, one_key, reading, flops, bytes);
 }

@@ -29,7 +29,10 @@ from tlserve.kernels.native import native_isas
 
 NATIVE = Path("tlserve") / "kernels" / "native"
 PROGRAM = Path(__file__).with_name("attention_speed.c")
-PARTS = ("forward", "step_work", "pack", "super_blocks", "weight_row", "threads", "find_kernels")
+PARTS = (
+    *("forward", "attention_phases", "units", "step_work"),
+    *("pack", "super_blocks", "weight_row", "threads", "find_kernels"),
+)
 CASES = ("prefill:512", "prefill:4096", "prefill:8192", "decode:4096:1", "decode:4096:8")
 
 

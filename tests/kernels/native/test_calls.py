@@ -15,8 +15,7 @@ from tests.kit.engine.step_batches import Rows, run_whole, step_batch
 from tests.kit.model.native_models import F32, ISAS, Q4_1, Q8_0, block_shape, native, stored
 from tlserve.kernels.native import load_native
 from tlserve.model.decoder.kv_precision import PositionStore
-from tlserve.model.decoder.native import model as native_model
-from tlserve.model.decoder.native.form import native_form
+from tlserve.model.decoder.native.form import NativeParts
 from tlserve.model.decoder.native.model import NativeKvStore
 
 SHAPE = block_shape(layers=1, context_tokens=64)
@@ -83,10 +82,8 @@ def test_a_step_with_arrays_of_a_wrong_type_is_refused(model, name):
         model.forward(attrs.evolve(good_batch(), **WRONG_TYPES[name]), model.new_kv_store(3, 16))
 
 
-def form_of(**changes):
-    form = native_form(attrs.evolve(SHAPE, **changes).record())
-    assert not isinstance(form, str)
-    return form
+def store_of(precision="f16", **changes):
+    return NativeKvStore(attrs.evolve(SHAPE, **changes).record().attentions(), 3, 16, precision)
 
 
 def test_an_array_with_gaps_is_refused(model):
@@ -99,9 +96,9 @@ def test_a_store_of_another_model_is_refused(model):
     with pytest.raises(TypeError):
         model.forward(good_batch(), foreign)
     with pytest.raises(ValueError, match=REASON):
-        model.forward(good_batch(), NativeKvStore(form_of(layers=2), 3, 16, "f16"))
+        model.forward(good_batch(), store_of(layers=2))
     with pytest.raises((ValueError, TypeError)):
-        model.forward(good_batch(), NativeKvStore(form_of(), 3, 16, "f32"))
+        model.forward(good_batch(), store_of("f32"))
 
 
 @pytest.mark.spec("KER-13")
@@ -178,35 +175,65 @@ def test_a_product_of_wrong_arrays_is_refused():
 )
 def test_sizes_that_do_not_fit_the_weights_are_refused(change):
     tensors = stored(SHAPE)
-    with pytest.raises((ValueError, ZeroDivisionError)):
+    with pytest.raises((ValueError, TypeError, ZeroDivisionError)):
         native(attrs.evolve(SHAPE, **change), tensors)
 
 
-LAYER_CHANGES = {
-    "without a matrix": lambda layer: layer.pop("gate"),
-    "without a bias, not even None": lambda layer: layer.pop("q_bias"),
-    "without a window": lambda layer: layer.pop("window"),
-    "with a part of another name": lambda layer: layer.update(gate_bias=None),
-    "with a norm that is None": lambda layer: layer.update(ffn_norm=None),
-    "with an array as a matrix": lambda layer: layer.update(up=np.zeros((96, 64), np.float32)),
-    "with the matrix of another part": lambda layer: layer.update(down=layer["up"]),
-    "with a negative window": lambda layer: layer.update(window=-1),
-    "with words as a window": lambda layer: layer.update(window="all"),
+def of_attention(**changes):
+    return lambda blocks: blocks[0]["attention"].update(changes)
+
+
+def of_feed_forward(**changes):
+    return lambda blocks: blocks[1]["feed_forward"].update(changes)
+
+
+BLOCK_CHANGES = {
+    "without a matrix": lambda blocks: blocks[1]["feed_forward"].pop("gate"),
+    "without a bias, not even None": lambda blocks: blocks[0]["attention"].pop("q_bias"),
+    "without a window": lambda blocks: blocks[0]["attention"].pop("window"),
+    "without a scale": lambda blocks: blocks[0].pop("scale"),
+    "with a part of another name": of_feed_forward(gate_norm=None),
+    "with nothing in it": lambda blocks: blocks[1].update(feed_forward=None),
+    "with a norm that is a number": lambda blocks: blocks[0].update(pre=1.0),
+    "with a norm without a weight": lambda blocks: blocks[0].update(pre=(False, 1e-5, None, None)),
+    "with a norm of another size": lambda blocks: blocks[0].update(pre=(False, 1e-5, np.ones(63, np.float32), None)),
+    "with attention that is a list": lambda blocks: blocks[0].update(attention=[]),
+    "with an array as a matrix": of_feed_forward(up=np.zeros((96, 64), np.float32)),
+    "with the matrix of another part": lambda blocks: of_feed_forward(down=blocks[1]["feed_forward"]["up"])(blocks),
+    "with an unknown activation": of_feed_forward(activation=4),
+    "with no width": of_feed_forward(width=0),
+    "with a negative window": of_attention(window=-1),
+    "with words as a window": of_attention(window="all"),
+    "with no heads": of_attention(heads=0),
+    "with heads too wide": of_attention(head_size=2000),
+    "with a rotation without sines": of_attention(sin=None),
+    "with a rotation of few positions": of_attention(cos=np.ones(63, np.float32), sin=np.ones(63, np.float32)),
+    "with a rotation wider than a head": of_attention(cos=np.ones(64 * 9, np.float32), sin=np.ones(64 * 9, np.float32)),
+    "with scales of few positions": of_attention(query_scales=np.ones(63, np.float32)),
+    "with one norm for many heads": of_attention(per_head=True, q_norm=(False, 1e-5, np.ones(16, np.float32), None)),
 }
 
 
 @pytest.mark.spec("KER-13")
-@pytest.mark.parametrize("name", LAYER_CHANGES)
-def test_a_layer_with_wrong_parts_is_refused(name, monkeypatch):
-    whole = native_model._layers
+@pytest.mark.parametrize("name", BLOCK_CHANGES)
+def test_a_block_with_wrong_parts_is_refused(name, monkeypatch):
+    whole = NativeParts.blocks
 
-    def changed(*arguments):
-        layers = whole(*arguments)
-        LAYER_CHANGES[name](layers[0])
-        return layers
+    def changed(parts):
+        blocks = whole(parts)
+        BLOCK_CHANGES[name](blocks)
+        return blocks
 
-    monkeypatch.setattr(native_model, "_layers", changed)
+    monkeypatch.setattr(NativeParts, "blocks", changed)
     with pytest.raises((ValueError, TypeError, BufferError)):
+        native(SHAPE, stored(SHAPE))
+
+
+@pytest.mark.spec("KER-13")
+def test_a_model_without_attention_is_refused(monkeypatch):
+    whole = NativeParts.blocks
+    monkeypatch.setattr(NativeParts, "blocks", lambda parts: whole(parts)[1:])
+    with pytest.raises(ValueError, match="attention"):
         native(SHAPE, stored(SHAPE))
 
 

@@ -12,6 +12,7 @@ from tests.engine.sampling.test_native_sampler import agree, random_row, random_
 from tests.kernels.stand_ins.build import PATHS, build
 from tests.kit.engine.schedules import same_bits
 from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.mechanism_records import MECHANISMS, mechanism_weights
 from tests.kit.model.native_models import (
     ACTIVATIONS,
     BF16,
@@ -38,6 +39,7 @@ from tlserve.config.settings import KERNELS
 from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.native.probe import random_matrix
 from tlserve.model.decoder.numerics import Numerics
+from tlserve.model.decoder.reference import ReferenceModel
 
 KINDS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPER]
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 70)
@@ -111,6 +113,20 @@ def test_a_whole_model_agrees_with_numpy_on_every_path(module, name, activations
     expected = run_whole(ordered(shape, tensors, numerics), tokens)
     for path in PATHS:
         ours = run_whole(NativeModel(module, shape.record(), tensors, numerics, isa=path, threads=2), tokens)
+        assert same_bits(ours.logits, expected.logits), path
+        assert same_bits(ours.hidden, expected.hidden), path
+
+
+@pytest.mark.spec("KER-3", "KER-39")
+@pytest.mark.parametrize("name", MECHANISMS)
+@pytest.mark.parametrize("activations", ACTIVATIONS)
+def test_every_mechanism_agrees_with_numpy_on_every_path(module, name, activations):
+    decoder, numerics = MECHANISMS[name], Numerics(activations, "f16")
+    tensors = mechanism_weights(decoder)
+    tokens = np.random.default_rng(4).integers(0, decoder.vocabulary, 37)
+    expected = run_whole(ReferenceModel(decoder, tensors, numerics), tokens)
+    for path in PATHS:
+        ours = run_whole(NativeModel(module, decoder, tensors, numerics, isa=path, threads=2), tokens)
         assert same_bits(ours.logits, expected.logits), path
         assert same_bits(ours.hidden, expected.hidden), path
 

@@ -2,7 +2,7 @@
 
    Order of operations, the same as tlserve/kernels/reference/attention.py. Keys are cut into segments of 256, counted from position 0.
    Of each segment:
-     score[t] = chain of fma(q[d], key[t][d], score[t]) over components d ascending, from 0
+     score[t] = chain of fma(q[d], key[t][d], score[t]) over components d ascending, from 0; capped where the layer caps scores
      most = the greatest of -FLT_MAX and the scores that are not nan;  p[t] = 2^(score[t] - most)
      sum: 16 partial sums of p, number j over t = j, j + 16, ..., then folded by halves
      out[d] = chain of fma(p[t], value[t][d], out[d]) over t ascending, from 0
@@ -40,6 +40,7 @@ typedef struct {
   float *parts;                  /* [QUERIES][part_floats(padded)] what becomes of them */
   long start[QUERIES], end[QUERIES]; /* what each sees */
   long first_tile, keys;         /* what any sees: from this tile on, below this number */
+  float cap;
 } queries;
 
 /* What some keys give to a query: out[padded], then most and sum. */
@@ -61,18 +62,18 @@ static void to_store(const float *x, long n, float greatest, float *to) {
 static void write_kv(const kv_layer *kv, long block, long slot, long head, const float *key, const float *value) {
   float finite[MOST_HEAD_SIZE] = {0};
   uint16_t halves[MOST_HEAD_SIZE];
-  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size, at = block * kv->block_heads + head;
+  long size = kv->head_size, padded = kv->padded_size, bs = kv->block_size;
   to_store(key, size, kv->half ? 65504.0f : FLT_MAX, finite);
   if (kv->half) {
-    uint16_t *keys = (uint16_t *)kv->keys + at * size * bs + slot;
+    uint16_t *keys = (uint16_t *)kv->keys + block * kv->block_keys + head * size * bs + slot;
     for (long d = 0; d < padded; d += VL) store_f16(halves + d, load(finite + d));
     for (long d = 0; d < size; d++) keys[d * bs] = halves[d];
   } else {
-    float *keys = (float *)kv->keys + at * size * bs + slot;
+    float *keys = (float *)kv->keys + block * kv->block_keys + head * size * bs + slot;
     for (long d = 0; d < size; d++) keys[d * bs] = finite[d];
   }
   to_store(value, size, kv->half ? 65504.0f : FLT_MAX, finite);
-  long to = (at * bs + slot) * padded;
+  long to = block * kv->block_values + (head * bs + slot) * padded;
   for (long d = 0; d < padded; d += VL) {
     if (kv->half)
       store_f16((uint16_t *)kv->values + to + d, load(finite + d));
@@ -87,14 +88,14 @@ static void write_kv(const kv_layer *kv, long block, long slot, long head, const
 static const char *key_at(const attention *a, long head, long position) {
   const kv_layer *kv = &a->kv;
   long bs = kv->block_size;
-  long at = (a->table[position / bs] * kv->block_heads + head) * kv->head_size * bs + position % bs;
+  long at = a->table[position / bs] * kv->block_keys + head * kv->head_size * bs + position % bs;
   return (const char *)kv->keys + at * (kv->half ? 2 : 4);
 }
 
 static const char *value_at(const attention *a, long head, long position) {
   const kv_layer *kv = &a->kv;
-  long bs = kv->block_size, slot = (a->table[position / bs] * kv->block_heads + head) * bs + position % bs;
-  return (const char *)kv->values + slot * kv->padded_size * (kv->half ? 2 : 4);
+  long bs = kv->block_size, slot = head * bs + position % bs;
+  return (const char *)kv->values + (a->table[position / bs] * kv->block_values + slot * kv->padded_size) * (kv->half ? 2 : 4);
 }
 
 /* The segment from position `first` on where it is stored: blocks are whole tiles. Keys from `end` on are not in the table. */
@@ -199,6 +200,17 @@ INLINE vf exp2_below_one(vf x) {
   return power * (vf)((n + 127) << 23);
 }
 
+/* soft_cap of the scores in [from, n), a multiple of 16 */
+static void cap_scores(float *scores, long from, long n, float cap) {
+  vf sign = (vf)set1_int((int32_t)0x80000000), one = set1(1.0f);
+  for (long t = from; t < n; t += VL) {
+    vf x = load(scores + t);
+    vf e = exp2_below_one((vf)((vi)x & ~(vi)sign) / set1(cap) * set1(-2.8853900817779268f));
+    vf capped = (one - e) / (one + e) * set1(cap);
+    store(scores + t, (vf)(((vi)capped & ~(vi)sign) | ((vi)x & (vi)sign)));
+  }
+}
+
 /* The scores in [from, n) become probabilities, those outside of [start, end) exactly 0; from and n are multiples of 16. */
 static void softmax(float *scores, long from, long n, long start, long end, float *most_and_sum) {
   for (long t = from; t < start && t < n; t++) scores[t] = -INFINITY;
@@ -250,6 +262,7 @@ INLINE void weigh_values(const queries *qs, const segment *s, long component, co
 INLINE void attend_tile(const queries *qs, const segment *s, const int count, const int half) {
   long n = (qs->keys + KEY_TILE - 1) / KEY_TILE * KEY_TILE, component = 0;
   all_scores(qs, s, count, half);
+  for (int m = 0; qs->cap > 0 && m < count; m++) cap_scores(qs->scores + m * SEGMENT, qs->first_tile * KEY_TILE, n, qs->cap);
   for (int m = 0; m < count; m++)
     softmax(qs->scores + m * SEGMENT, qs->first_tile * KEY_TILE, n, qs->start[m], qs->end[m],
             qs->parts + m * part_floats(s->padded) + s->padded);
@@ -317,7 +330,7 @@ static long start_of(const attention *a, long position) {
 static void attend_lanes(const unit *u, const segment *s, long first, long lane, int half) {
   const attention *a = u->a;
   long part = part_floats(s->padded), last = 0;
-  queries qs = {.q = u->q + lane * s->size, .scores = u->scores, .parts = u->parts};
+  queries qs = {.q = u->q + lane * s->size, .scores = u->scores, .parts = u->parts, .cap = a->cap};
   int count = (int)(u->lanes - lane < QUERIES ? u->lanes - lane : QUERIES);
   for (int m = 0; m < count; m++) {
     last = u->position + (lane + m) / a->group;

@@ -1,4 +1,4 @@
-/* Norm, exponential, gate, rotation: plain loops, each operation rounded by itself (the compiler may use lanes, never reorder).
+/* Norms, exponential, activations, rotation: plain loops, each operation rounded by itself (the compiler may use lanes, never reorder).
 
    The same numbers as tlserve/kernels/reference/elementwise.py and rope.py, to the bit. */
 #include <math.h>
@@ -22,6 +22,17 @@ static void norm_row(const float *restrict x, const float *restrict weight, floa
   for (long i = 0; i < n; i++) out[i] = x[i] * scale * weight[i];
 }
 
+static void layer_norm_row(const float *restrict x, const float *restrict weight, const float *restrict bias, float epsilon, long n,
+                           float *restrict out, float *restrict scratch) {
+  memcpy(scratch, x, (size_t)n * sizeof(float));
+  float mean = sum_in_halves(scratch, n) / (float)n;
+  for (long i = 0; i < n; i++) out[i] = x[i] - mean;
+  for (long i = 0; i < n; i++) scratch[i] = out[i] * out[i];
+  float scale = 1.0f / sqrtf(sum_in_halves(scratch, n) / (float)n + epsilon);
+  for (long i = 0; i < n; i++) out[i] = out[i] * scale * weight[i];
+  for (long i = 0; bias && i < n; i++) out[i] += bias[i];
+}
+
 /* 2^x by a polynomial of degree 5 on [-0.5, 0.5]; -inf gives exactly 0, nan stays nan. */
 INLINE float exp2_one(float x) {
   x = x < -127.0f ? -127.0f : x;
@@ -40,10 +51,46 @@ INLINE float exp2_one(float x) {
   return power * two_to_n;
 }
 
-static void silu_times(float *restrict gate, const float *restrict up, long n) {
+/* NAME(x, up, n): x = FUNCTION(x) * up, or FUNCTION(x) where `up` is NULL */
+#define ACTIVATION(NAME, FUNCTION)                                            \
+  static void NAME(float *restrict x, const float *restrict up, long n) {     \
+    if (up)                                                                   \
+      for (long i = 0; i < n; i++) x[i] = FUNCTION(x[i]) * up[i];             \
+    else                                                                      \
+      for (long i = 0; i < n; i++) x[i] = FUNCTION(x[i]);                     \
+  }
+
+INLINE float silu_one(float x) { return x / (exp2_one(x * -1.4426950408889634f) + 1.0f); }
+
+INLINE float gelu_tanh_one(float x) { return x / (exp2_one((x * x * 0.044715f + 1.0f) * x * -2.302208198f) + 1.0f); }
+
+/* max(x, 0) less a polynomial of degree 14 in |x|, cut to 5.5; nan stays nan. */
+INLINE float gelu_erf_one(float x) {
+  static const float TAIL[] = {0.03586279973387718f, -0.0397605337202549f, -0.15407727658748627f, 0.23637793958187103f,
+                               0.18500642478466034f, -0.5487241148948669f, 0.1922897845506668f,   0.4612792730331421f,
+                               -0.6387202739715576f, 0.26004934310913086f, 0.18024154007434845f,  -0.30864328145980835f,
+                               0.1912022829055786f,  -0.0605790801346302f, 0.008194840513169765f};
+  float s = fabsf(x);
+  s = (s > 5.5f ? 5.5f : s) * (2.0f / 5.5f) - 1.0f;
+  float tail = s * TAIL[0];
+  UNROLL for (int i = 1; i < 14; i++) tail = (tail + TAIL[i]) * s;
+  return (x > 0.0f ? x : 0.0f) - (tail + TAIL[14]);
+}
+
+INLINE float relu2_one(float x) {
+  x = x < 0.0f ? 0.0f : x;
+  return x * x;
+}
+
+ACTIVATION(silu, silu_one)
+ACTIVATION(gelu_tanh, gelu_tanh_one)
+ACTIVATION(gelu_erf, gelu_erf_one)
+ACTIVATION(relu2, relu2_one)
+
+static void soft_cap(float *x, float cap, long n) {
   for (long i = 0; i < n; i++) {
-    float g = gate[i];
-    gate[i] = g / (exp2_one(g * -1.4426950408889634f) + 1.0f) * up[i];
+    float e = exp2_one(fabsf(x[i]) / cap * -2.8853900817779268f);
+    x[i] = copysignf((1.0f - e) / (1.0f + e) * cap, x[i]);
   }
 }
 

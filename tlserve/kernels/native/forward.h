@@ -1,29 +1,68 @@
-/* The forward pass of a llama over one step's rows. */
+/* The forward pass of a decoder over one step's rows. */
 #ifndef TL_FORWARD_H
 #define TL_FORWARD_H
 
 #include "kernels.h"
 #include "threads.h"
 
+/* A norm of rows, or of heads. */
 typedef struct {
-  const float *attention_norm, *ffn_norm; /* [hidden] */
-  const matrix *q, *k, *v, *output, *gate, *up, *down;
-  const float *q_bias, *k_bias, *v_bias, *output_bias; /* [outputs]; NULL: none */
-  const float *query_norm, *key_norm;                  /* [head_size], of every head before it turns; NULL: none */
-  long window;                                         /* how many keys, its own the last, a row sees; 0: all */
-  int unrotated;                                       /* nothing turns */
-} layer;
+  const float *weight, *bias; /* weight NULL: there is no norm; bias NULL: none */
+  float epsilon;
+  int layer; /* LayerNorm; else RMS */
+} norm;
+
+/* A matrix and what is added to its product. */
+typedef struct {
+  const matrix *w;
+  const float *bias; /* [outputs]; NULL: none */
+} linear_part;
+
+/* Attention to earlier rows of the sequence. */
+typedef struct {
+  long heads, kv_heads, head_size, window;
+  linear_part q, k, v, output;
+  norm query_norm, key_norm;
+  int norm_after_rope; /* else before */
+  int per_head;        /* every head has a weight of its own: [heads][head_size] */
+  int whole_row;       /* all heads of a row are normed together, before they turn */
+  long rotated;
+  const float *cos, *sin;     /* [context][rotated / 2] */
+  const float *query_scales;  /* [context] of every position; NULL: `query_scale` */
+  float query_scale, cap;     /* of log2(e) times the scores; cap 0: none */
+  long keys_before, values_before; /* numbers for each position that a block of the store has for earlier attention */
+} attention_part;
+
+/* down(activation(gate x) * up x), or down(activation(up x)) where there is no gate. */
+typedef struct {
+  linear_part gate, up, down; /* gate.w NULL: none */
+  enum activation activation;
+} feed_forward_part;
+
+/* x becomes x + scale * post(sum of the parts of pre(x)). */
+typedef struct {
+  norm pre, post;
+  float scale;
+  int has_attention, has_feed_forward;
+  attention_part attention;
+  feed_forward_part feed_forward;
+} residual_block;
+
+/* Each part's product is added to the residual as it is. */
+static inline int is_plain(const residual_block *b) { return !b->post.weight && b->scale == 1.0f; }
 
 typedef struct {
-  long hidden, intermediate, heads, kv_heads, head_size, rotated, vocabulary, context, layers;
-  float epsilon, query_scale;
+  long hidden, vocabulary, context, count; /* count: residual blocks */
+  long last_attention;                     /* the number of the last block with attention */
+  long key_width, value_width;             /* numbers in the store for each position */
+  float embed_scale, logit_scale, logit_cap;
   enum activation_format activations; /* for quantised weights; other weights always take f32 */
   const kernels *cpu;
   pool *threads;
-  const matrix *embedding, *head;
-  const float *norm;      /* [hidden] */
-  const float *cos, *sin; /* [context][rotated / 2] */
-  layer *layer;
+  const matrix *embedding;
+  linear_part head;
+  norm norm;
+  residual_block *block;
 } model;
 
 /* One step, validated: T rows of S sequences. Sequence s owns rows row_starts[s] .. row_starts[s + 1] and the blocks

@@ -7,6 +7,9 @@
 /* What activations become before they meet quantised weights. */
 enum activation_format { ACTIVATIONS_F32, ACTIVATIONS_INT8, ACTIVATIONS_INT12, ACTIVATION_FORMATS };
 
+/* The function between the products of a feed-forward part. */
+enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF, ACTIVATION_RELU2, ACTIVATION_KINDS };
+
 /* Activations of R rows, quantised per block of 32: x = d * q. */
 typedef struct {
   int8_t *q;           /* [R][K] int8: -127 .. 127. int12: [R][K] int16 of -2039 .. 2039, see quantise.h */
@@ -22,12 +25,12 @@ typedef struct {
 static inline long activation_bytes(enum activation_format format) { return format == ACTIVATIONS_INT12 ? 2 : 1; }
 
 /* One layer of the paged store, f16 or f32 (`half`). All layers of a block are adjacent, so that memory is touched block by block:
-   keys [blocks][layers][key heads][D][block_size], values [blocks][layers][key heads][block_size][D padded to 16];
+   in each block, for each layer, keys [key heads][D][block_size] and values [key heads][block_size][D padded to 16];
    the pointers are those of this layer in block 0. */
 typedef struct {
   void *keys, *values;
-  long block_size, heads, head_size, padded_size;
-  long block_heads; /* layers * key heads: from one block to the next */
+  long block_size, head_size, padded_size;
+  long block_keys, block_values; /* numbers from one block to the next */
   int half;
 } kv_layer;
 
@@ -39,6 +42,7 @@ typedef struct {
   float *out;
   long ld_q, ld_out, group;
   long window; /* how many keys, its own the last, a row sees; 0: all */
+  float cap;   /* scores become cap * tanh(score / cap); 0: they stay */
 } attention;
 
 typedef struct {
@@ -50,8 +54,12 @@ typedef struct {
   void (*norm_row)(const float *x, const float *weight, float epsilon, long n, float *out, float *scratch);
   /* by format (f32: none): quantise the `count` blocks at x into row `row`, from block `first` on */
   void (*quantise[ACTIVATION_FORMATS])(const float *x, quantised_rows *to, long row, long first, long count);
-  /* gate = gate / (1 + 2^(-gate log2 e)) * up */
-  void (*silu_times)(float *gate, const float *up, long n);
+  /* out = (x - mean) / sqrt(variance + epsilon) * weight + bias (NULL: none); scratch: n floats */
+  void (*layer_norm_row)(const float *x, const float *weight, const float *bias, float epsilon, long n, float *out, float *scratch);
+  /* by activation: x = activation(x) * up, or activation(x) where `up` is NULL */
+  void (*activate[ACTIVATION_KINDS])(float *x, const float *up, long n);
+  /* x = cap * tanh(x / cap) */
+  void (*soft_cap)(float *x, float cap, long n);
   /* turn pairs (2i, 2i + 1) of `heads` heads of D components by the angles of one position, then multiply by scale */
   void (*rotate)(float *x, long heads, long head_size, long rotated, const float *cos, const float *sin, float scale);
   /* write one position's key and value of key head `head`, D components each */

@@ -1,4 +1,4 @@
-/* The Python type of a llama on the native kernels. */
+/* The Python type of a decoder on the native kernels. */
 #ifndef TL_MODEL_OBJECT_H
 #define TL_MODEL_OBJECT_H
 

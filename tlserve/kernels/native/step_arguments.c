@@ -50,8 +50,8 @@ int check_step(const model *m, const step *s) {
 int open_step(const model *m, step *s, PyObject **given, Py_buffer *views, int *opened) {
   static const char *const NAMES[] = {"tokens", "positions", "row_starts", "tables", "table_starts", "logit_rows", "hidden_rows",
                                       "keys", "values", "logits", "hidden"};
-  long slots = s->blocks * s->block_size * m->kv_heads * m->layers;
-  Py_ssize_t items[VIEWS] = {-1, -1, -1, -1, -1, -1, -1, slots * m->head_size, slots * padded_head(m->head_size), -1, -1};
+  long slots = s->blocks * s->block_size;
+  Py_ssize_t items[VIEWS] = {-1, -1, -1, -1, -1, -1, -1, slots * m->key_width, slots * m->value_width, -1, -1};
   for (; *opened < VIEWS; ++*opened) {
     int i = *opened, is_store = i == KEYS || i == VALUES, is_output = i == LOGITS || i == HIDDEN;
     char code = is_store && s->half ? 'H' : is_store || is_output ? 'f' : 'i';

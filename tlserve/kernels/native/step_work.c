@@ -44,35 +44,59 @@ static activations reserve_rows(arena *a, const model *m, long rows, long inputs
 
 static long most(long a, long b) { return a > b ? a : b; }
 
+/* The greatest of what the blocks need. */
+typedef struct {
+  long queries, keys, gated, group, padded; /* numbers of a row; query heads of a key head; components of a value */
+  int sums;                                 /* some block is not plain */
+} widths;
+
+static widths widths_of(const model *m) {
+  widths widest = {0};
+  for (long i = 0; i < m->count; i++) {
+    const residual_block *b = &m->block[i];
+    const attention_part *a = &b->attention;
+    widest.sums |= !is_plain(b);
+    if (b->has_feed_forward) widest.gated = most(widest.gated, b->feed_forward.down.w->inputs);
+    if (!b->has_attention) continue;
+    widest.queries = most(widest.queries, a->heads * a->head_size);
+    widest.keys = most(widest.keys, a->kv_heads * a->head_size);
+    widest.group = most(widest.group, a->heads / a->kv_heads);
+    widest.padded = most(widest.padded, padded_head(a->head_size));
+  }
+  return widest;
+}
+
 /* Many rows of a unit share what attention does once for each segment of keys; few rows make enough units for all threads. */
 static int32_t rows_of_attention(const model *m, const step *s) {
   long wanted = UNITS_PER_THREAD * (long)pool_threads(m->threads), rows = MOST_ATTENTION_ROWS;
-  while (rows > LEAST_ATTENTION_ROWS && s->rows * m->kv_heads < wanted * rows) rows /= 2;
+  long kv_heads = m->block[m->last_attention].attention.kv_heads;
+  while (rows > LEAST_ATTENTION_ROWS && s->rows * kv_heads < wanted * rows) rows /= 2;
   return (int32_t)rows;
 }
 
 static void lay_out(work *w, arena *a) {
   const model *m = w->m;
   size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
-  long attention_width = m->heads * m->head_size;
+  widths widest = widths_of(m);
   w->ld_hidden = pad(m->hidden);
-  w->ld_q = pad(attention_width);
-  w->ld_kv = pad(m->kv_heads * m->head_size);
+  w->ld_q = pad(widest.queries);
+  w->ld_kv = pad(widest.keys);
   w->x = reserve(a, rows * (size_t)w->ld_hidden * sizeof(float));
+  w->sum = widest.sums ? reserve(a, rows * (size_t)w->ld_hidden * sizeof(float)) : NULL;
   w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
   w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
   w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
-  w->mixed = reserve_rows(a, m, w->s->rows, attention_width);
-  w->gated = reserve_rows(a, m, w->s->rows, m->intermediate);
+  w->mixed = reserve_rows(a, m, w->s->rows, widest.queries);
+  w->gated = reserve_rows(a, m, w->s->rows, widest.gated);
   size_t units = rows / (size_t)w->attention_rows + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
   w->all.units = reserve(a, units * sizeof(attention_unit));
   w->wanted.units = reserve(a, some * sizeof(attention_unit));
   w->wanted_rows = reserve(a, some * sizeof(int32_t));
   w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
   w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
-  w->scratch_floats = most(PAIR * most(most(m->hidden, m->intermediate), attention_width),
-                           attend_scratch(w->attention_rows * (m->heads / m->kv_heads), padded_head(m->head_size)));
+  w->scratch_floats = most(PAIR * most(most(m->hidden, widest.gated), widest.queries),
+                           attend_scratch(w->attention_rows * widest.group, widest.padded));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
 }

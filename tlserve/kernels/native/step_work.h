@@ -29,6 +29,7 @@ typedef struct {
   const model *m;
   const step *s;
   float *x;                     /* [R][ld_hidden] the residual */
+  float *sum;                   /* [R][ld_hidden] of a block that is not plain */
   activations normed, mixed, gated;
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;

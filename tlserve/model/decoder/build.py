@@ -12,7 +12,7 @@ from tlserve.errors import SettingsError
 from tlserve.kernels.choose import KernelChoice, find_isa
 from tlserve.kernels.native import load_native, native_isas
 from tlserve.kernels.reference.chains import blas_adds_in_order
-from tlserve.model.decoder.native.form import native_form
+from tlserve.model.decoder.native.form import missing_mechanism
 from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.native.probe import disagreement
 from tlserve.model.decoder.numerics import Numerics
@@ -58,9 +58,9 @@ def _activations(choice: KernelChoice, weights: Weights) -> str:
 def _build_native(decoder: Decoder, weights: Weights, numerics: Numerics, options: LoadOptions) -> NativeModel | None:
     """Return the native model, or None, and say why, where numpy must compute."""
     isa, native = find_isa(options.kernels.isa), load_native()
-    form = native_form(decoder)
-    if isinstance(form, str):
-        reason, advice = f"the native kernels cannot run this {decoder.architecture}: they do not have {form}", ""
+    missing = missing_mechanism(decoder)
+    if missing:
+        reason, advice = f"the native kernels cannot run this {decoder.architecture}: they do not have {missing}", ""
     elif isa is None or native is None:
         reason, advice = _why_not(options.kernels.isa)
     else:

@@ -80,13 +80,15 @@ class ReferenceModel:
         In a plain block each product is added to the residual and its bias after it; else they are added together first.
         """
         normed = apply_norm(x, block.pre, f"{prefix}.pre", self._parts)
-        total = x if block.is_plain() else np.zeros_like(x)
+        total: F32 | None = x if block.is_plain() else None
         for mixer in mixers:
-            total += mixer.run(normed, step)
+            result = mixer.run(normed, step)
+            total = result if total is None else np.add(total, result, out=total)
             bias = mixer.output_bias()
             if bias is not None:
                 total += bias
         if not block.is_plain():
+            assert total is not None
             total = apply_norm(total, block.post, f"{prefix}.post", self._parts)
             if block.scale != 1.0:
                 total *= np.float32(block.scale)

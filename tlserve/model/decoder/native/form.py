@@ -1,118 +1,140 @@
-"""What the native kernels can run: a record as they take it, or the mechanism that they do not have.
+"""A record as the native kernels take it: residual blocks as dicts, or the mechanism that the kernels do not have.
 
-They take a list of equal layers: a block of attention, then one of a gated feed-forward part. Knows no architecture's name.
+Knows the names and the order of what crosses into C (`kernels/native/model_parts.c`), and no architecture's name.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
+import numpy as np
+from numpy.typing import NDArray
 
-from tlserve.model.decoder.record import Activation, Attention, Block, Decoder, FeedForward, Layer, Norm, NormKind, Rope
+from tlserve.kernels.reference.rope import RopeTables
+from tlserve.model.decoder.mixers import query_scale
+from tlserve.model.decoder.record import Activation, Attention, Block, Decoder, FeedForward, Norm, NormKind, Rope
+from tlserve.model.decoder.slots import mixer_name
 
+F32 = NDArray[np.float32]
 
-@attrs.frozen(kw_only=True)
-class NativeForm:
-    """`attention` and `feed_forward` are those of every layer but for `windows` and `unrotated`, by layer."""
-
-    attention: Attention
-    feed_forward: FeedForward
-    rope: Rope | None
-    windows: tuple[int, ...]
-    unrotated: tuple[bool, ...]
-
-    def sizes(self, decoder: Decoder) -> dict[str, Any]:
-        """Return the sizes and constants by the names that the native model takes."""
-        a = self.attention
-        return {
-            "hidden": decoder.hidden,
-            "intermediate": self.feed_forward.width,
-            "heads": a.heads,
-            "kv_heads": a.kv_heads,
-            "head_size": a.head_size,
-            "rotated": self.rope.turned if self.rope else 0,
-            "vocabulary": decoder.vocabulary,
-            "context": decoder.context_tokens,
-            "epsilon": decoder.norm.epsilon,
-            "query_scale": math.log2(math.e) * a.scale,
-        }
+_MOST_HEAD_SIZE = 1024
+_KINDS = ((Attention,), (FeedForward,), (Attention, FeedForward))
+_ACTIVATIONS = (Activation.SILU, Activation.GELU_TANH, Activation.GELU_ERF, Activation.RELU2)
+"""In the order of `enum activation` in kernels.h."""
 
 
-def native_form(decoder: Decoder) -> NativeForm | str:
-    """Return the form, or what of the record the native kernels do not have."""
-    missing = next(_missing(decoder), "")
-    if missing:
-        return missing
-    attentions = decoder.attentions()
-    first, rope = attentions[0], next(iter(decoder.ropes()), None)
-    feed_forward = decoder.layers[0].blocks[1].mixers[0]
-    assert isinstance(feed_forward, FeedForward)
-    return NativeForm(
-        attention=first,
-        feed_forward=feed_forward,
-        rope=rope,
-        windows=tuple(a.window for a in attentions),
-        unrotated=tuple(a.rope is None for a in attentions),
-    )
+def missing_mechanism(decoder: Decoder) -> str:
+    """Return what of the record the native kernels do not have, "" where all of it can run."""
+    return next(_missing(decoder), "")
 
 
 def _missing(decoder: Decoder) -> Iterator[str]:
-    """Yield every mechanism that is missing; empty where all of the record can run."""
-    if decoder.embed_scale != 1.0 or decoder.logit_scale != 1.0:
-        yield "scaled embeddings or logits"
-    if decoder.logit_cap:
-        yield "capped logits"
-    if decoder.head_bias:
-        yield "a bias of the logits"
-    if len(decoder.ropes()) > 1:
-        yield "different rotations in one model"
+    if not decoder.attentions():
+        yield "models without attention"
     for layer in decoder.layers:
-        yield from _missing_in_layer(layer)
-    if not all(_norm_runs(norm, decoder) for norm in _norms(decoder)):
-        yield "other norms than one kind of RMS norm"
-    if len({attrs.evolve(a, window=0, rope=None) for a in decoder.attentions()}) > 1:
-        yield "attention that differs between layers"
-    if len({block.mixers for layer in decoder.layers for block in layer.blocks[1:]}) > 1:
-        yield "feed-forward parts that differ between layers"
-
-
-def _missing_in_layer(layer: Layer) -> Iterator[str]:
-    kinds = [tuple(type(mixer) for mixer in block.mixers) for block in layer.blocks]
-    if kinds != [(Attention,), (FeedForward,)]:
-        yield "layers that are not attention and then a feed-forward part"
-    for block in layer.blocks:
-        yield from _missing_in_block(block)
-
-
-def _missing_in_block(block: Block) -> Iterator[str]:
-    if block.pre is None or not block.is_plain():
-        yield "scaled or normed results of a block"
-    for mixer in block.mixers:
-        if isinstance(mixer, Attention):
-            yield from _missing_in_attention(mixer)
-        elif not mixer.gated or mixer.bias or mixer.activation is not Activation.SILU:
-            yield "another feed-forward part than the gated silu without biases"
+        for block in layer.blocks:
+            if tuple(type(mixer) for mixer in block.mixers) not in _KINDS:
+                yield "blocks that are not attention, a feed-forward part, or both in this order"
+    for attention in decoder.attentions():
+        yield from _missing_in_attention(attention)
 
 
 def _missing_in_attention(a: Attention) -> Iterator[str]:
-    if a.cap:
-        yield "capped scores of attention"
-    if a.temperature is not None:
-        yield "a temperature of attention"
-    if a.norm_after_rope:
-        yield "norms of heads after their rotation"
+    if a.head_size > _MOST_HEAD_SIZE:
+        yield f"heads of more than {_MOST_HEAD_SIZE} components"
+    norms = [norm for norm in (a.q_norm, a.k_norm) if norm is not None]
+    if len({(norm.whole_row, norm.per_head) for norm in norms}) > 1:
+        yield "norms of different kinds for queries and keys"
+    if a.norm_after_rope and any(norm.whole_row for norm in norms):
+        yield "norms of whole rows after their rotation"
 
 
-def _norms(decoder: Decoder) -> Iterator[Norm | None]:
-    yield decoder.norm
-    for layer in decoder.layers:
-        yield from (block.pre for block in layer.blocks)
-    for attention in decoder.attentions():
-        yield from (attention.q_norm, attention.k_norm)
+@attrs.frozen(kw_only=True, eq=False)
+class NativeParts:
+    """What a block takes: packed matrices and vectors by slot, and the tables of rotations."""
 
+    decoder: Decoder
+    matrices: Mapping[str, Any]
+    vectors: Mapping[str, F32]
+    tables: Mapping[Rope, RopeTables]
 
-def _norm_runs(norm: Norm | None, decoder: Decoder) -> bool:
-    return norm is None or norm == Norm(kind=NormKind.RMS, epsilon=decoder.norm.epsilon)
+    def model(self) -> dict[str, Any]:
+        """Return the arguments of the native model that a record decides."""
+        d, matrices = self.decoder, self.matrices
+        return {
+            "hidden": d.hidden,
+            "vocabulary": d.vocabulary,
+            "context": d.context_tokens,
+            "embed_scale": d.embed_scale,
+            "logit_scale": d.logit_scale,
+            "logit_cap": d.logit_cap,
+            "embedding": matrices["embedding"],
+            "head": matrices.get("head", matrices["embedding"]),
+            "head_bias": self.vectors.get("head.bias"),
+            "norm": self._norm("norm", d.norm),
+            "blocks": self.blocks(),
+        }
+
+    def blocks(self) -> tuple[dict[str, Any], ...]:
+        """Return all residual blocks in order."""
+        layers = enumerate(self.decoder.layers)
+        return tuple(self._block(index, block) for index, layer in layers for block in layer.blocks)
+
+    def _block(self, index: int, block: Block) -> dict[str, Any]:
+        first = f"{index}.{mixer_name(block.mixers[0])}"
+        mixers = {type(mixer): mixer for mixer in block.mixers}
+        attention, feed_forward = mixers.get(Attention), mixers.get(FeedForward)
+        return {
+            "pre": self._norm(f"{first}.pre", block.pre),
+            "post": self._norm(f"{first}.post", block.post),
+            "scale": block.scale,
+            "attention": self._attention(f"{index}.attention", attention) if isinstance(attention, Attention) else None,
+            "feed_forward": self._ffn(f"{index}.ffn", feed_forward) if isinstance(feed_forward, FeedForward) else None,
+        }
+
+    def _attention(self, prefix: str, a: Attention) -> dict[str, Any]:
+        table = self.tables[a.rope] if a.rope else None
+        norm = a.q_norm or a.k_norm
+        return self._linear(prefix, "q", "k", "v", "output") | {
+            "heads": a.heads,
+            "kv_heads": a.kv_heads,
+            "head_size": a.head_size,
+            "window": a.window,
+            "query_scale": math.log2(math.e) * a.scale,
+            "query_scales": self._query_scales(a),
+            "cap": a.cap * math.log2(math.e),
+            "norm_after_rope": a.norm_after_rope,
+            "per_head": bool(norm and norm.per_head),
+            "whole_row": bool(norm and norm.whole_row),
+            "q_norm": self._norm(f"{prefix}.q_norm", a.q_norm),
+            "k_norm": self._norm(f"{prefix}.k_norm", a.k_norm),
+            "cos": table.cos if table else None,
+            "sin": table.sin if table else None,
+        }
+
+    def _query_scales(self, a: Attention) -> F32 | None:
+        """Return the scale of queries at every position, None where it is the same at all of them."""
+        if a.temperature is None:
+            return None
+        starts = np.arange(0, self.decoder.context_tokens, a.temperature.original, dtype=np.int32)
+        scales = np.asarray(query_scale(a, starts), np.float32).reshape(-1)
+        return np.repeat(scales, a.temperature.original)[: self.decoder.context_tokens]
+
+    def _ffn(self, prefix: str, f: FeedForward) -> dict[str, Any]:
+        return self._linear(prefix, "gate", "up", "down") | {
+            "width": f.width,
+            "activation": _ACTIVATIONS.index(f.activation),
+        }
+
+    def _linear(self, prefix: str, *names: str) -> dict[str, Any]:
+        """Return matrices and biases by their names; None where there is none."""
+        matrices = {name: self.matrices.get(f"{prefix}.{name}") for name in names}
+        return matrices | {f"{name}_bias": self.vectors.get(f"{prefix}.{name}.bias") for name in names}
+
+    def _norm(self, slot: str, norm: Norm | None) -> tuple[bool, float, F32, F32 | None] | None:
+        if norm is None:
+            return None
+        return norm.kind is NormKind.LAYER, norm.epsilon, self.vectors[slot], self.vectors.get(f"{slot}.bias")

@@ -1,0 +1,97 @@
+"""Small decoders with random weights that have, together, every mechanism of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from tests.kit.model.native_models import MIXED, block_shape
+from tlserve.model.decoder.native.probe import random_weights
+from tlserve.model.decoder.record import (
+    Activation,
+    Attention,
+    Decoder,
+    FeedForward,
+    Layer,
+    Norm,
+    NormKind,
+    Temperature,
+    parallel,
+    post_normed,
+    sandwich,
+    sequential,
+)
+from tlserve.model.decoder.rope_scaling import scaled_rope
+from tlserve.model.decoder.weights import Weights
+
+_RMS = Norm(epsilon=1e-5)
+_LAYER = Norm(kind=NormKind.LAYER, epsilon=1e-5, bias=True)
+_ATTENTION = attrs.evolve(block_shape().record().attentions()[0], heads=4, kv_heads=2)
+_FEED_FORWARD = FeedForward(width=96)
+
+
+def _decoder(*layers: Layer, norm: Norm = _RMS, **changes: Any) -> Decoder:
+    base = block_shape(vocabulary=101).record()
+    return attrs.evolve(base, layers=layers, norm=norm, **changes)
+
+
+def _attention(**changes: Any) -> Attention:
+    return attrs.evolve(_ATTENTION, **changes)
+
+
+def _caps_and_two_ropes() -> Decoder:
+    """Norms on both sides, norms of heads, a local rope, windows, caps, scaled embeddings; scores that reach the caps."""
+    local = _attention(q_norm=_RMS, k_norm=_RMS, cap=2.0, scale=0.5, window=9, rope=scaled_rope(100.0, 16, 64))
+    ffn = attrs.evolve(_FEED_FORWARD, activation=Activation.GELU_TANH)
+    layers = [
+        sandwich(attention, ffn, _RMS) for attention in (local, attrs.evolve(local, window=0, rope=_ATTENTION.rope))
+    ]
+    return _decoder(*layers, embed_scale=8.0, logit_cap=1.5)
+
+
+def _whole_rows() -> Decoder:
+    """Norms after each part and none before, queries and keys normed as rows, half of each head turns, gated relu2."""
+    row = attrs.evolve(_RMS, whole_row=True)
+    attention = _attention(q_norm=row, k_norm=row, rope=scaled_rope(100.0, 8, 64), qkv_bias=True)
+    ffn = attrs.evolve(_FEED_FORWARD, activation=Activation.RELU2)
+    return _decoder(*[post_normed(attention, ffn, _RMS)] * 2)
+
+
+def _parallel() -> Decoder:
+    """Both parts on the same rows of a LayerNorm, norms of each head, biases everywhere, ungated gelu, scaled logits."""
+    own = Norm(kind=NormKind.LAYER, epsilon=1e-5, per_head=True)
+    attention = _attention(q_norm=own, k_norm=own, qkv_bias=True, output_bias=True)
+    ffn = attrs.evolve(_FEED_FORWARD, activation=Activation.GELU_ERF, gated=False, bias=True)
+    layer = parallel(attention, ffn, _LAYER)
+    return _decoder(layer, layer, norm=_LAYER, head_bias=True, logit_scale=0.25)
+
+
+def _after_the_rotation() -> Decoder:
+    """Norms of heads after the rotation, a temperature, scaled blocks of either order, other head sizes in the last layer."""
+    attention = _attention(
+        q_norm=_RMS, k_norm=_RMS, norm_after_rope=True, temperature=Temperature(beta=0.3, original=8)
+    )
+    other = attrs.evolve(attention, heads=2, kv_heads=1, head_size=24, rope=None, temperature=None)
+    ffns = [
+        attrs.evolve(_FEED_FORWARD, activation=a, gated=g, bias=True)
+        for a, g in ((Activation.SILU, False), (Activation.GELU_ERF, True), (Activation.RELU2, False))
+    ]
+    attending = [sequential(a, f, _RMS, 0.5) for a, f in zip((attention, other), ffns, strict=False)]
+    reversed_layer = Layer(blocks=attending[0].blocks[::-1])
+    return _decoder(attending[0], reversed_layer, attending[1], parallel(other, attrs.evolve(ffns[2], width=64), _RMS))
+
+
+MECHANISMS: dict[str, Decoder] = {
+    "caps, two ropes": _caps_and_two_ropes(),
+    "norms of whole rows after parts": _whole_rows(),
+    "parallel parts, LayerNorms, biases": _parallel(),
+    "norms after the rotation, temperature": _after_the_rotation(),
+}
+
+
+def mechanism_weights(decoder: Decoder, kinds: Sequence[int] = MIXED, seed: int = 0) -> Weights:
+    """Return random weights of a record; `kinds` of a layer's matrices in order."""
+    return random_weights(decoder, list(kinds), np.random.default_rng(seed))
