@@ -53,6 +53,18 @@ async def test_a_tenant_that_leaves_keeps_its_place_until_its_thread_ends() -> N
         await offload.run(LONG, lambda: None, "greedy")
 
 
+@pytest.mark.spec("API-168")
+async def test_one_tenant_leaves_a_thread_for_short_work_to_others() -> None:
+    offload, release = Offload(), threading.Event()
+    async with trio.open_nursery() as nursery:
+        for _ in range(10):
+            nursery.start_soon(offload.run, INLINE_BYTES + 1, lambda: release.wait(20), "greedy")
+        await trio.testing.wait_all_tasks_blocked()
+        with trio.fail_after(10):
+            await offload.run(INLINE_BYTES + 1, lambda: None, "modest")
+        release.set()
+
+
 @pytest.mark.spec("API-167")
 async def test_encoding_ends_soon_after_its_client_has_left() -> None:
     tokenizer = build_tokenizer(gpt2_metadata())
