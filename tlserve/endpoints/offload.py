@@ -20,8 +20,11 @@ from tlserve.text.pieces import is_dropped
 Result = TypeVar("Result")
 
 INLINE_BYTES = 2_048
-"""Up to this size the work is done at once. A hop to a thread and back takes 0.1 ms. Some templates walk the whole history for each
-message, and 16 KiB of one-letter messages then take 0.2 s: other streams must not wait for that."""
+"""Up to this size the work is done at once: a hop to a thread and back takes 0.1 ms.
+
+Some templates walk the whole history for each message. 16 KiB of one-letter messages then take 0.2 s, for which other streams must not
+wait.
+"""
 
 LONG_BYTES = 1 << 18
 """Above this size it can take a tenth of a second and more."""
