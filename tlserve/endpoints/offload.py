@@ -1,8 +1,8 @@
 """Work that grows with a request: here, or in a worker thread.
 
 Owns the rule which work leaves the event loop: rendering and encoding megabytes must neither stall other streams nor take every
-worker thread. Long work has threads of its own, so that other work overtakes it, and no tenant has all threads. Does not know what
-the work is.
+worker thread. Long work has threads of its own, so that other work overtakes it, and no tenant has all threads. Does not know
+what the work is.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ Result = TypeVar("Result")
 INLINE_BYTES = 2_048
 """Up to this size the work is done at once: a hop to a thread and back takes 0.1 ms.
 
-Some templates walk the whole history for each message. 16 KiB of one-letter messages then take 0.2 s, for which other streams must not
-wait.
+Some templates walk the whole history for each message. 16 KiB of one-letter messages then take 0.2 s, for which other streams
+must not wait.
 """
 
 LONG_BYTES = 1 << 18

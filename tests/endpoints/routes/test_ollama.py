@@ -100,3 +100,14 @@ async def test_a_fault_after_the_head_is_the_last_line(open_api: Any) -> None:
         unknown = await api.post("/api/nothing", {})
     assert lines_of(answer.body)[-1] == {"error": "the engine stopped"}
     assert (unknown.status, list(json.loads(unknown.body))) == (404, ["error"])
+
+
+@pytest.mark.spec("OLL-6")
+async def test_many_vectors_that_a_thread_writes_come_in_order(open_api: Any) -> None:
+    texts = [f"text {number}" for number in range(500)]
+    async with open_api() as api:
+        answer = await api.post("/api/embed", {"model": "succ", "input": texts})
+    assert answer.status == 200, answer.body
+    document = json.loads(answer.body)
+    assert len(document["embeddings"]) == len(texts)
+    assert document["total_duration"] > 0
