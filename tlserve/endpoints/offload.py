@@ -36,7 +36,7 @@ class _Caller:
 
 
 class _Lane:
-    """Threads for work of one size. One tenant has all but one of them at most, also those that nobody waits for any more."""
+    """Threads for work of one size. One tenant has all but one of them at most, also those that nobody waits for."""
 
     def __init__(self, count: int) -> None:
         self._most = count - 1
