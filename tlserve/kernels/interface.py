@@ -46,14 +46,43 @@ class PooledRows(enum.Enum):
 
     MEAN = "mean"
     FIRST = "first"
+    LAST = "last"
+
+
+class PooledActivation(enum.Enum):
+    """The function after a layer of a pooled vector; GELU by the error function."""
+
+    IDENTITY = "identity"
+    TANH = "tanh"
+    GELU = "gelu"
+
+
+@attrs.frozen(kw_only=True)
+class PooledLayer:
+    """A layer that a pooled vector passes: norm(activation(weight @ vector + bias)), (inputs,) -> (outputs,).
+
+    A LayerNorm of `norm_weight` and `norm_epsilon` where there is one. `name` tells layers apart, with what they came from.
+    """
+
+    name: str
+    weight: NDArray[np.float32] = attrs.field(repr=False, eq=False)  # (outputs, inputs)
+    bias: NDArray[np.float32] | None = attrs.field(default=None, repr=False, eq=False)
+    activation: PooledActivation = PooledActivation.IDENTITY
+    norm_weight: NDArray[np.float32] | None = attrs.field(default=None, repr=False, eq=False)
+    norm_epsilon: float = 0.0
 
 
 @attrs.frozen(kw_only=True)
 class Pooling:
-    """How the hidden states of a sequence become one vector; `normalised`: scaled to length 1 at the end."""
+    """How the hidden states of a sequence become one vector: the rows, then `layers`; `normalised`: length 1 at the end."""
 
     rows: PooledRows = PooledRows.MEAN
+    layers: tuple[PooledLayer, ...] = ()
     normalised: bool = True
+
+    def size(self, hidden: int) -> int:
+        """Return the length of the vector that becomes of hidden states of `hidden` numbers."""
+        return len(self.layers[-1].weight) if self.layers else hidden
 
 
 @attrs.frozen(kw_only=True)
@@ -74,6 +103,11 @@ class ModelSpec:
     numerics: str
     bidirectional: bool = False
     pooling: Pooling = Pooling()
+
+    @property
+    def embedding_size(self) -> int:
+        """Return the length of the vectors."""
+        return self.pooling.size(self.hidden_size)
 
 
 class KvStore(Protocol):

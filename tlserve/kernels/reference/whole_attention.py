@@ -8,7 +8,7 @@ together, but each in its own products, so that none affects the bits of another
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import attrs
 import numpy as np
@@ -19,6 +19,8 @@ from tlserve.kernels.thread_pool import ThreadPool, Unit
 
 F32 = NDArray[np.float32]
 Ints = NDArray[np.int64]
+ScoreBias = Callable[[int, slice], F32]
+"""(padded positions, heads) -> what is added to scores: (heads or 1, positions, positions)."""
 
 GRAIN = 16
 _UNIT_SCORES = 1 << 18  # scores of one unit at most, unless a single head has more: a megabyte
@@ -63,17 +65,19 @@ def _group(starts: Ints, lengths: Ints, padded: int) -> LengthGroup:
     )
 
 
-def attend_whole(qkv: F32, groups: tuple[LengthGroup, ...], heads: int, pool: ThreadPool) -> F32:
+def attend_whole(
+    qkv: F32, groups: tuple[LengthGroup, ...], heads: int, pool: ThreadPool, bias: ScoreBias | None = None
+) -> F32:
     """Return the attention of every row, (R, heads * D).
 
-    qkv: (R, 3 * heads * D): queries, keys, values, the queries scaled by log2(e) / sqrt(D).
+    qkv: (R, 3 * heads * D): queries, keys, values, the queries scaled by log2(e) / sqrt(D). `bias` is scaled by log2(e).
     """
     out = np.empty((len(qkv), qkv.shape[1] // 3), np.float32)
     gathered = [_gather(qkv, group, heads) for group in groups]
     mixed = [np.empty((*parts.shape[:2], *parts.shape[3:]), np.float32) for parts in gathered]
     pool.run(
         [
-            _unit(parts, group.mask, into, sequences, of_heads)
+            _unit(parts, group.mask, into, sequences, of_heads, bias)
             for group, parts, into in zip(groups, gathered, mixed, strict=True)
             for sequences, of_heads in _cuts(group, heads, pool.threads)
         ]
@@ -101,13 +105,15 @@ def _cuts(group: LengthGroup, heads: int, threads: int) -> Iterator[tuple[slice,
             yield slice(first, first + some_sequences), slice(head, head + some_heads)
 
 
-def _unit(parts: F32, mask: F32, into: F32, sequences: slice, heads: slice) -> Unit:
+def _unit(parts: F32, mask: F32, into: F32, sequences: slice, heads: slice, bias: ScoreBias | None) -> Unit:
     """Return a unit that attends for some heads of some sequences. into: (sequences, padded, heads, D)."""
     queries, keys, values = (parts[sequences, :, part, heads].transpose(0, 2, 1, 3) for part in range(3))
 
     def attend() -> None:
         scores = np.matmul(queries, keys.transpose(0, 1, 3, 2))
         scores += mask[sequences]
+        if bias is not None:
+            scores += bias(parts.shape[1], heads)
         scores -= scores.max(axis=-1, keepdims=True)
         probabilities = exp2(scores)
         weighted = np.matmul(probabilities, values)
