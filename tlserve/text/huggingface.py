@@ -46,6 +46,7 @@ def build(metadata: Mapping[str, object]) -> Tokenizer:
         hidden=frozenset(token["id"] for token in added if token["special"]),
         frame=_frame(metadata, whole),
         trims={token["id"]: str.lstrip for token in added if token["rstrip"]},
+        trims_before=frozenset(token["id"] for token in added if token["lstrip"]),
         inner=inner and build_in_library(HUGGINGFACE, lambda: _library(inner, text_tokens)),
         unknown=_unknown(document["model"]),
     )
@@ -73,12 +74,13 @@ def _added_token(token: Any) -> dict[str, Any]:
     content, number = token.get("content"), token.get("id")
     if not isinstance(content, str) or not content or type(number) is not int or not 0 <= number < MAX_TOKENS:
         raise ModelRefused(f"{HUGGINGFACE}: an added token has no content or no id")
-    if token.get("single_word") or token.get("lstrip"):
+    if token.get("single_word") or (token.get("lstrip") and not token.get("special")):
         raise ModelRefused(
-            f"{HUGGINGFACE}: the added token {content[:64]!r} is single_word or lstrip, which is not supported"
+            f"{HUGGINGFACE}: the added token {content[:64]!r} is single_word, or lstrip and no control token, "
+            "which is not supported"
         )
-    flags = {flag: bool(token.get(flag)) for flag in ("special", "rstrip", "normalized")}
-    return {"content": content, "id": number, "single_word": False, "lstrip": False, **flags}
+    flags = {flag: bool(token.get(flag)) for flag in ("special", "lstrip", "rstrip", "normalized")}
+    return {"content": content, "id": number, "single_word": False, **flags}
 
 
 def _library(document: Mapping[str, Any], added: list[dict[str, Any]]) -> Any:

@@ -6,7 +6,7 @@ Owns the safety of special tokens and the bytes of each token. Does not know the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
@@ -15,7 +15,7 @@ import attrs
 
 from tlserve.errors import ModelRefused, ServerFault
 from tlserve.text.pieces import check_wanted
-from tlserve.text.special_tokens import SpecialTokens
+from tlserve.text.special_tokens import Piece, SpecialTokens
 
 LONG_CHARACTERS = 4096
 """Encoding a longer text takes more than a millisecond, which is too long to keep all other threads waiting."""
@@ -55,6 +55,7 @@ class LibraryTokenizer:
         hidden: frozenset[int],
         frame: TextFrame,
         trims: Mapping[int, Callable[[str], str]] = MappingProxyType({}),
+        trims_before: frozenset[int] = frozenset(),
         inner: Any = None,
         unknown: int | None = None,
         cuts: Callable[[str], Iterable[str]] = whole,
@@ -67,6 +68,7 @@ class LibraryTokenizer:
         self._special = SpecialTokens(special)
         self._kept_out = self._special.id_set - {unknown}
         self._trims = trims
+        self._trims_before = trims_before
         self.vocabulary_size = len(pieces)
         self.longest_token_bytes = max(1, max(map(len, pieces), default=1))
         self.special_tokens: Mapping[str, int] = MappingProxyType(self._special.ids)
@@ -111,7 +113,7 @@ class LibraryTokenizer:
         ids: list[int] = []
         trim: Callable[[str], str] | None = None
         library = self._library
-        for piece in self._special.split(text, origin):
+        for piece in self._trimmed(self._special.split(text, origin)):
             check_wanted()
             if isinstance(piece, int):
                 ids.append(piece)
@@ -121,6 +123,18 @@ class LibraryTokenizer:
                 trim = None
             library = self._inner
         return ids
+
+    def _trimmed(self, pieces: Iterable[Piece]) -> Iterator[Piece]:
+        """Yield the pieces, a text without the spaces at its end where the token after it takes them."""
+        waiting: str | None = None
+        for piece in pieces:
+            if waiting is not None:
+                yield waiting.rstrip() if piece in self._trims_before else waiting
+            waiting = piece if isinstance(piece, str) else None
+            if not isinstance(piece, str):
+                yield piece
+        if waiting is not None:
+            yield waiting
 
     def token_bytes(self, token: int) -> bytes:
         """Return the bytes that `token` adds to the visible text; raises IndexError."""
