@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from tlserve.model.architectures.forms import Architecture
 from tlserve.model.architectures.registry import ARCHITECTURES
+from tlserve.model.encoder.architectures.facts import EncoderForm
+from tlserve.model.encoder.architectures.registry import ENCODERS
 
 IN_NUMPY: frozenset[str] = frozenset()
 """Those with a mechanism that the native kernels do not have; a test compares them with what the kernels accept."""
@@ -15,7 +17,7 @@ _HEAD = """\
 # Models
 
 The architectures that are served. `python -m docs.make` makes this page from `tlserve/model/architectures/`. A file of another
-architecture is refused, by name and with the list of these. BERT encoders are served for [embeddings](../how-to/embed-texts.md).
+architecture is refused, by name and with the list of these. [Encoders](#encoders) have their own table.
 
 *config.json* is the field `model_type` of a Hugging Face directory, *GGUF* the field `general.architecture` of a file. *Kernels*:
 `native` runs in C. `numpy` runs in the reference, with the same exactness, and ten to a hundred times slower. A warning in the
@@ -29,10 +31,27 @@ less than 0.0001, and each mechanism of an architecture, switched off, changes t
 |---|---|---|---|---|
 """
 
+_ENCODERS = """
+## Encoders
+
+They make vectors for [embeddings](../how-to/embed-texts.md), or, with a head, scores of texts. Numpy computes them. Hidden
+states, and the numbers of heads, are compared with transformers on tiny random checkpoints (`tests/parity/test_encoders.py`): in
+float32 they differ by less than 0.0001, their cosine is at least 0.99999, and each mechanism, switched off, changes them. Vectors
+of texts are compared with sentence-transformers (`tests/programs/test_sentence_files.py`).
+
+| config.json | class | class with a head | known models | what differs |
+|---|---|---|---|---|
+"""
+
 
 def models_page() -> str:
     """Return the page."""
-    return _HEAD + "".join(_row(architecture) for architecture in ARCHITECTURES)
+    return _HEAD + "".join(map(_row, ARCHITECTURES)) + _ENCODERS + "".join(map(_encoder_row, ENCODERS))
+
+
+def _encoder_row(form: EncoderForm) -> str:
+    scores = f"`{form.scores}`" if form.scores else ""
+    return f"| `{form.model_type}` | `{form.classes[0]}` | {scores} | {form.models} | {form.note} |\n"
 
 
 def _row(architecture: Architecture) -> str:

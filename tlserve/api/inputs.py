@@ -27,12 +27,17 @@ class Input:
 
 @attrs.frozen(kw_only=True)
 class EmbeddingsRequest:
-    """Texts or token ids to turn into vectors. `as_base64`: the vectors are sent in that form."""
+    """Texts or token ids to turn into vectors. `as_base64`: the vectors are sent in that form.
+
+    `input_type` ("query" or "document") or `prompt_name` selects one of the model's prompts; both empty: its default one.
+    """
 
     model: str
     inputs: tuple[Input, ...]
     as_base64: bool = False
     dimensions: int | None = None
+    input_type: str = ""
+    prompt_name: str = ""
     timeout_s: float | None = None
     ignored: tuple[str, ...] = ()
 

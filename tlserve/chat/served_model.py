@@ -14,6 +14,7 @@ from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError, ModelNotFound, Refusal
 from tlserve.generation import Backend, SamplingParams
+from tlserve.model.loaded_model import Prompts, Scores
 from tlserve.text.tokenizer import Tokenizer
 
 REASONING_NAMES = ("reasoning_content",)
@@ -31,7 +32,8 @@ class Served:
     `created` is in seconds since 1970. A request's own sampling parameters replace those of `default_sampling`. `eos_ids` end an
     answer unless the request ignores them. `dialect` reads the text of an answer; its reasoning is sent under `reasoning_names`.
     An encoder makes only vectors: its `generates` is false. `min_dimensions` is the shortest length to which its vectors can be
-    cut, if it was trained for that. `backend_kind` names the backend that makes its tokens.
+    cut, if it was trained for that.
+    `scores`: what it makes if that is neither text nor a vector. `backend_kind` names the backend that makes its tokens.
     """
 
     model_id: str
@@ -47,6 +49,8 @@ class Served:
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     generates: bool = True
     embeds: bool = True
+    scores: Scores | None = None
+    prompts: Prompts = attrs.field(factory=Prompts)
     min_dimensions: int | None = None
 
     @property
@@ -58,8 +62,11 @@ class Served:
 def check_generates(served: Served) -> None:
     """Refuse a model that makes only vectors; the message has its name."""
     if not served.generates:
+        makes, path = (
+            ("embeddings", "/v1/embeddings") if served.scores is None else ("scores", "/v1/score or /v1/classify")
+        )
         raise Refusal(
-            f"the model {served.model_id!r} makes embeddings and no text; send it to /v1/embeddings, or name another model",
+            f"the model {served.model_id!r} makes {makes} and no text; send it to {path}, or name another model",
             param="model",
         )
 

@@ -14,6 +14,7 @@ import attrs
 
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
+from tlserve.model.encoder.kinds import is_encoder
 from tlserve.model.gguf.shard_names import first_shard
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json
@@ -83,8 +84,10 @@ def _find(path: Path) -> tuple[Reader, Path]:
         return _bigram_reader(), path
     if any(path.glob("*.gguf")):
         return _gguf_reader(), _one_gguf(path)
-    if config.get("model_type") == "bert":
+    if config.get("model_type") == "bert" and config.get("architectures") in (None, ["BertModel"]):
         return _bert_reader(), path
+    if is_encoder(str(config.get("model_type")), both_sides=config.get("use_bidirectional_attention") is True):
+        return _encoder_reader(), path
     if config:
         return _hf_reader(), path
     raise ModelMissing(f"{path} has no model: neither a .gguf file nor a config.json")
@@ -123,6 +126,13 @@ def _bert_reader() -> Reader:
     from tlserve.model.bert.model import read_bert_front, read_bert_model
 
     return Reader(read_bert_model, read_bert_front)
+
+
+def _encoder_reader() -> Reader:
+    """Return the reader of all other encoders."""
+    from tlserve.model.encoder.model import read_encoder_front, read_encoder_model
+
+    return Reader(read_encoder_model, read_encoder_front)
 
 
 def _bigram_reader() -> Reader:

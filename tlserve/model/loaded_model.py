@@ -23,13 +23,36 @@ class LoadOptions:
     kernels: KernelChoice = attrs.field(factory=KernelChoice)
 
 
+@attrs.frozen(kw_only=True)
+class Scores:
+    """What a model that scores texts makes: a number for each of `labels`, which `activation` makes scores of.
+
+    `activation`: "sigmoid", "softmax" or "identity". `pair`: the ids before, between and after two texts that are scored
+    together. `around`: the same as text, for a decoder; it replaces `pair`.
+    """
+
+    labels: tuple[str, ...]
+    activation: str
+    pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] = ((), (), ())
+    around: tuple[str, str, str] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class Prompts:
+    """What comes before a text that is embedded, by name; `default`: the name of the one that a request gets without asking."""
+
+    texts: Mapping[str, str] = {}
+    default: str | None = None
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class ModelFront:
     """What a model is without its weights. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
     `name` is what the files call it, `description` one line for a person. `default_sampling`: the sampling that its makers
     recommend; `notes`: a sentence for each request of its files that is not served. An encoder makes vectors only: `generates`
-    is false.
+    is false, and `scores` is what it makes where that is not a vector. `prompts`: of a sentence encoder. `min_dimensions`: the
+    shortest vectors that the model was trained for.
     """
 
     metadata: Mapping[str, object]
@@ -42,6 +65,9 @@ class ModelFront:
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     notes: tuple[str, ...] = ()
     generates: bool = True
+    scores: Scores | None = None
+    prompts: Prompts = attrs.field(factory=Prompts)
+    min_dimensions: int | None = None
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -182,6 +182,10 @@ EMBEDDINGS: Table = {
     "input": served(Inputs, _TAKES_INPUTS, required=True, schema=_INPUTS_SCHEMA),
     "encoding_format": served(Literal["float", "base64"], '"float" or "base64"'),
     "dimensions": served(Positive, "an integer of at least 1"),
+    "input_type": served(
+        Literal["query", "document"], '"query" or "document": the prompt of the model that comes before each text'
+    ),
+    "prompt_name": served(Text, "the name of one of the model's prompts"),
     "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
     "user": inert(str, "a string"),
 }

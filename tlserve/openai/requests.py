@@ -137,6 +137,8 @@ def parse_embeddings(body: bytes, rules: BodyRules = DEFAULT_RULES) -> Embedding
         inputs=read_inputs(values.given["input"], "input"),
         as_base64=values.given.get("encoding_format") == "base64",
         dimensions=values.given.get("dimensions"),
+        input_type=values.given.get("input_type", ""),
+        prompt_name=values.given.get("prompt_name", ""),
         timeout_s=values.given.get("timeout"),
         ignored=noted_names(values.unknown, rules),
     )

@@ -105,7 +105,10 @@ def make_served(
         dialect=found.dialect,
         reasoning_names=(*REASONING_NAMES, *(("reasoning",) if settings.reasoning_alias else ())),
         generates=front.generates,
-        min_dimensions=settings.embedding_min_dimensions or None,
+        embeds=front.scores is None,
+        scores=front.scores,
+        prompts=front.prompts,
+        min_dimensions=settings.embedding_min_dimensions or front.min_dimensions,
         default_sampling=default_sampling(settings.sampling, front.default_sampling),
     )
 

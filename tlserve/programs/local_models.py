@@ -126,7 +126,7 @@ def _info(settings: EngineSettings, loaded: LoadedModel, engine: Engine, limits:
         model_id=served_model_id(settings.model_dir, settings.model_id),
         context_tokens=engine.context_tokens,
         vocabulary_size=spec.vocabulary_size,
-        embedding_size=spec.hidden_size,
+        embedding_size=spec.embedding_size,
         system_fingerprint=_fingerprint(spec.numerics),
         kernels=spec.kernels,
         admission_limit=limits.admission,
@@ -153,7 +153,8 @@ def _lines(settings: EngineSettings, loaded: LoadedModel, engine: Engine, info: 
 def _kept(settings: EngineSettings, loaded: LoadedModel, engine: Engine) -> str:
     """Describe the memory kept between steps; for an encoder, which keeps none, its vectors."""
     if not loaded.generates:
-        return f"makes vectors of {loaded.model.spec.hidden_size} numbers"
+        size = loaded.model.spec.embedding_size
+        return f"scores pairs of texts, {size} numbers each" if loaded.scores else f"makes vectors of {size} numbers"
     tokens = engine.config.kv_tokens
     size_mib = tokens * loaded.model.spec.kv_bytes_per_token // MIB
     return f"keys and values of {tokens} tokens ({size_mib} MiB when full); prefix cache {settings.prefix_cache}"

@@ -21,3 +21,12 @@ def drawn(name: str, shape: tuple[int, ...], *, norms_less_one: bool = False) ->
         return (0.3 * values + (0 if norms_less_one else 1)).astype(np.float32)
     gain = 0.5 if "embed" in name else 1.3 / math.sqrt(shape[-1])
     return (gain * values).astype(np.float32)
+
+
+def drawn_for_encoder(name: str, shape: tuple[int, ...], *, less_one: bool = False) -> np.ndarray:
+    """Return the tensor `name` of an encoder: as `drawn`, but every table keeps its rows apart, and heads act on their input."""
+    if name.endswith("relative_attention_bias.weight"):
+        return 4 * drawn("embed" + name, shape)
+    if len(shape) == 2 and ("norm" not in name.lower() or "embed" in name):
+        return drawn(name, shape)
+    return drawn(name if name.endswith("bias") else f"norm.{name}", shape, norms_less_one=less_one)

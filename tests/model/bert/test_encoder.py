@@ -31,6 +31,7 @@ from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import PooledRows, Pooling
 from tlserve.model.bert.config import bert_shape
 from tlserve.model.load import load_model
+from tlserve.model.loaded_model import Prompts
 
 TENSORS = tiny_bert_tensors()
 NASTY = st.one_of(
@@ -175,7 +176,7 @@ def test_missing_misshapen_and_unknown_tensors_are_refused_by_their_names(tmp_pa
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"architectures": ["BertForMaskedLM"]}, "architectures"),
+        ({"architectures": ["BertForTokenClassification"]}, "architectures"),
         ({"architectures": "BertModel"}, "architectures"),
         ({"hidden_act": "gelu_new"}, "hidden_act 'gelu_new' is not served; served: gelu"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
@@ -246,12 +247,12 @@ def test_pooling_and_length_come_from_the_files(tmp_path, files, pooling):
         ("modules.json", {}, r"modules\.json must be a list of objects"),
         ("modules.json", [], r"modules\.json must be a list of objects"),
         ("modules.json", [1], r"modules\.json must be a list of objects"),
-        ("modules.json", [*MODULES[:2], {"type": "sentence_transformers.models.Dense"}], "Dense"),
+        ("modules.json", [*MODULES[:2], {"type": "sentence_transformers.models.LSTM"}], "LSTM"),
         ("modules.json", [MODULES[0], {**MODULES[1], "path": "../1_Pooling"}, MODULES[2]], "not a folder next to it"),
         ("1_Pooling/config.json", {**POOLING, "pooling_mode_max_tokens": True}, "pooling_mode_max_tokens"),
         ("1_Pooling/config.json", {**POOLING, "pooling_mode_cls_token": True}, "is not served; served: mean, cls"),
         ("1_Pooling/config.json", {}, "is not served; served: mean, cls"),
-        ("1_Pooling/config.json", {"pooling_mode": "lasttoken"}, "lasttoken"),
+        ("1_Pooling/config.json", {"pooling_mode": "max"}, "max"),
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
         ("sentence_bert_config.json", {"max_seq_length": 0}, "max_seq_length"),
     ],
@@ -271,13 +272,17 @@ def test_the_positions_bound_the_length_if_the_files_do_not(tmp_path, said, cont
     assert load_model(tmp_path).model.spec.context_tokens == context
 
 
-def test_a_default_prompt_in_the_files_is_logged(tmp_path):
+def test_the_prompts_of_the_files_are_read(tmp_path):
     write_tiny_bert(tmp_path)
-    put(
-        tmp_path, "config_sentence_transformers.json", {"prompts": {"query": "query: "}, "default_prompt_name": "query"}
-    )
-    (note,) = load_model(tmp_path).notes
-    assert "requests a prompt before every text" in note
+    name = "config_sentence_transformers.json"
+    put(tmp_path, name, {"prompts": {"query": "query: "}, "default_prompt_name": "query"})
+    assert load_model(tmp_path).prompts == Prompts(texts={"query": "query: "}, default="query")
+    put(tmp_path, name, {"prompts": {"query": "query: "}, "default_prompt_name": "other"})
+    with pytest.raises(ModelRefused, match="default_prompt_name 'other' is not one of prompts"):
+        load_model(tmp_path)
+    put(tmp_path, name, {"prompts": {"query": 3}})
+    with pytest.raises(ModelRefused, match="prompts must have texts"):
+        load_model(tmp_path)
 
 
 def test_the_tokenizer_must_exist(tmp_path):

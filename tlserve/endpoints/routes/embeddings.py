@@ -109,12 +109,44 @@ def check_dimensions(dimensions: int | None, served: Served) -> None:
 
 
 def _encode(served: Served, request: EmbeddingsRequest) -> tuple[tuple[int, ...], ...]:
-    return tuple(_encode_one(served, item) for item in request.inputs)
+    prompt = prompt_of(served, request.input_type, request.prompt_name)
+    if request.input_type or request.prompt_name:
+        _refuse_ids(request)
+    return tuple(encode_input(served, item, prompt) for item in request.inputs)
 
 
-def _encode_one(served: Served, item: Input) -> tuple[int, ...]:
+_ROLES = {"query": ("query",), "document": ("document", "passage", "corpus")}
+"""The names that sentence-transformers looks for, in this order."""
+
+
+def prompt_of(served: Served, input_type: str = "", prompt_name: str = "") -> str:
+    """Return what comes before each text: the prompt that is named, or that of its role, or the model's default one."""
+    prompts = served.prompts
+    if prompt_name:
+        if input_type:
+            raise ClientError("prompt_name and input_type select a prompt; send one of them", param="prompt_name")
+        if prompt_name not in prompts.texts:
+            known = ", ".join(sorted(prompts.texts)) or "none"
+            raise ClientError(
+                f"prompt_name is {prompt_name[:60]!r}, but the model's prompts are: {known[:400]}", param="prompt_name"
+            )
+        return prompts.texts[prompt_name]
+    named = next((name for name in _ROLES.get(input_type, ()) if name in prompts.texts), prompts.default)
+    return prompts.texts[named] if named else ""
+
+
+def _refuse_ids(request: EmbeddingsRequest) -> None:
+    for item in request.inputs:
+        if not isinstance(item.content, str):
+            param = "prompt_name" if request.prompt_name else "input_type"
+            raise ClientError(f"{item.place} has token ids, which {param} cannot change; send texts", param=param)
+
+
+def encode_input(served: Served, item: Input, prompt: str = "") -> tuple[int, ...]:
+    """Return the ids of a text after `prompt`, within the ids that the model puts around it; given ids stay as they are."""
     info, content = served.backend.info(), item.content
     if isinstance(content, str):
+        content = prompt + content
         check_length(served.tokenizer, len(content), info.context_tokens, item.place)
         content = tuple(framed(served.tokenizer, served.tokenizer.encode(content)))
     else:

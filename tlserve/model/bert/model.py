@@ -13,7 +13,7 @@ from tlserve.config.model_id import served_model_id
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.model.bert.config import CONFIG, bert_shape
 from tlserve.model.bert.encoder import BertModel, BertShape
-from tlserve.model.bert.sentence_files import SentenceFiles, read_sentence_files
+from tlserve.model.bert.sentence_files import SentenceFiles, read_sentence_files, with_dense_layers
 from tlserve.model.bert.weights import bert_weights, read_tensors
 from tlserve.model.hugging_face.tokenizer import read_tokenizer
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
@@ -31,7 +31,8 @@ def read_bert_model(path: Path, options: LoadOptions) -> LoadedModel:
     front = _front(path, shape, files)  # a model that is refused is refused before its weights are read
     read = read_tensors(path, shape)
     description = _describe(front.name, f", {read.parameters / 1e6:.3g}M parameters")
-    model = BertModel(shape, bert_weights(shape, read.tensors, read.digest), files.pooling, options.threads)
+    pooling, dense = with_dense_layers(path, files, shape.hidden)
+    model = BertModel(shape, bert_weights(shape, read.tensors, read.digest + dense), pooling, options.threads)
     return LoadedModel.of(attrs.evolve(front, description=description), model, 4 * read.parameters)
 
 
@@ -65,6 +66,6 @@ def _front(path: Path, shape: BertShape, files: SentenceFiles) -> ModelFront:
         context_tokens=shape.context_tokens,
         name=name,
         description=_describe(name),
-        notes=files.notes,
         generates=False,
+        prompts=files.prompts,
     )

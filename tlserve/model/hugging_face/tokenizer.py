@@ -13,6 +13,7 @@ from typing import Any
 import attrs
 
 from tlserve.errors import ModelRefused
+from tlserve.model.hugging_face.text_frames import Ids, text_frame
 from tlserve.model.sidecar_files import TOKENIZER_CONFIG, parse_json, read_json, read_text
 
 TOKENIZER, SPECIAL_TOKENS = "tokenizer.json", "special_tokens_map.json"
@@ -29,12 +30,52 @@ class HfTokenizer:
     eos_id: int | None
 
 
+@attrs.frozen(kw_only=True)
+class ReadFrame:
+    """The ids that tokenizer.json puts around a text, None where it puts none.
+
+    `second_after`: the id after which the second of two texts begins, if its tokens have the second type.
+    """
+
+    begin: int | None = None
+    end: int | None = None
+    second_after: int | None = None
+    pair: tuple[Ids, Ids, Ids] = ((), (), ())
+
+
+def read_text_frame(directory: Path) -> ReadFrame:
+    """Return what the post-processor of tokenizer.json puts around texts."""
+    path = directory / TOKENIZER
+    if not path.is_file():
+        return ReadFrame()
+    try:
+        document = parse_json(read_text(path, MAX_TOKENIZER_BYTES), MAX_TOKENIZER_MEMBERS)
+    except (ValueError, RecursionError) as error:
+        raise ModelRefused(f"{TOKENIZER} cannot be read: {str(error)[:200]}") from error
+    frame = text_frame(document.get("post_processor") if isinstance(document, dict) else None)
+    begins = frame.single[0] or frame.pair[0]
+    ends = frame.single[-1] or ()
+    after = frame.pair[1]
+    return ReadFrame(
+        begin=begins[0] if begins else None,
+        end=ends[-1] if ends else None,
+        second_after=after[-1] if frame.second_type and after else None,
+        pair=frame.pair,
+    )
+
+
 def read_tokenizer(
-    directory: Path, config: Mapping[str, object], vocabulary: int, *, begin: str = "bos", end: str = "eos"
+    directory: Path,
+    config: Mapping[str, object],
+    vocabulary: int,
+    *,
+    begin: str = "bos",
+    end: str = "eos",
+    frame: ReadFrame | None = None,
 ) -> HfTokenizer:
     """Read the tokenizer of `directory`; raises `ModelRefused`. `vocabulary`: rows of the model's embedding.
 
-    `begin`, `end`: what the files call the tokens around a text ("cls" and "sep" in a BERT).
+    `begin`, `end`: what the files call the tokens around a text ("cls" and "sep" in a BERT); those of a `frame` come first.
     """
     if not (directory / TOKENIZER).is_file():
         others = [name for name in ("tokenizer.model", "vocab.json", "vocab.txt") if (directory / name).is_file()]
@@ -46,6 +87,9 @@ def read_tokenizer(
     bos, eos = (
         _marked(named, f"{mark}_token", ids, config.get(f"{mark}_token_id"), vocabulary) for mark in (begin, end)
     )
+    if frame is not None:
+        bos = bos if frame.begin is None or frame.begin >= vocabulary else frame.begin
+        eos = eos if frame.end is None or frame.end >= vocabulary else frame.end
     metadata: dict[str, object] = {
         "tokenizer.huggingface.json": text,
         "tokenizer.huggingface.vocabulary_size": vocabulary,
