@@ -23,7 +23,7 @@ def embed(server, name, given, **fields):
     return post(server.address, "/v1/embeddings", {"model": name, "input": given, **fields})
 
 
-@pytest.mark.spec("MOD-91", "API-168")
+@pytest.mark.spec("MOD-91", "API-169")
 @pytest.mark.parametrize("name", CASES)
 def test_vectors_of_texts_are_those_of_sentence_transformers(server, name):
     for prompt, expected in CASES[name]["vectors"].items():
@@ -35,7 +35,7 @@ def test_vectors_of_texts_are_those_of_sentence_transformers(server, name):
             assert found @ wanted / np.linalg.norm(found) / np.linalg.norm(wanted) >= LEAST_COSINE
 
 
-@pytest.mark.spec("API-168")
+@pytest.mark.spec("API-169")
 def test_a_role_selects_the_prompt_of_its_name(server):
     def vectors(name="prompts", **fields):
         return [item["embedding"] for item in embed(server, name, SENTENCES["texts"], **fields).json["data"]]
@@ -47,7 +47,7 @@ def test_a_role_selects_the_prompt_of_its_name(server):
     assert vectors("prompts", prompt_name="query", dimensions=64) == vectors("prompts", prompt_name="query")
 
 
-@pytest.mark.spec("API-168")
+@pytest.mark.spec("API-169")
 @pytest.mark.parametrize(
     ("fields", "param", "words"),
     [
