@@ -11,7 +11,7 @@ from typing import Any
 
 from docs.make.answer_schemas import ANSWERS
 from docs.make.body_schemas import field_words
-from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, STATUSES, Operation
+from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, QUERIES, STATUSES, Operation
 from tlserve.api.fields import Table
 from tlserve.openai import answer_formats, field_tables, messages
 from tlserve.responses import items
@@ -58,6 +58,8 @@ def _operation(title: str, operation: Operation) -> Iterator[str]:
         yield f"- Body: [{operation.body}](#{operation.body.lower()})"
     streams = _stream_words(operation) if operation.chunk else ""
     yield f"- Answer: [{operation.answer}](#{operation.answer.lower()}){streams}"
+    for name in operation.query:
+        yield f"- Query: `{name}`, {QUERIES[name].about}"
     yield "- Headers: " + ", ".join(f"`{name}`" for name in operation.headers)
     yield "- Statuses: " + ", ".join(str(status) for status in sorted(operation.statuses))
     yield ""

@@ -8,7 +8,7 @@ from typing import Any
 from docs.make.answer_schemas import ANSWERS
 from docs.make.body_schemas import body_schema, part_schemas
 from docs.make.json_schemas import Schema, event_of, ref
-from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, RETRIED, STATUSES, Operation
+from docs.make.operations import ANSWER_HEADERS, BODIES, HEADERS, OPERATIONS, QUERIES, RETRIED, STATUSES, Operation
 from docs.make.yaml_text import yaml_text
 from tlserve import __version__
 
@@ -64,7 +64,14 @@ def _operation(pattern: str, operation: Operation) -> dict[str, Any]:
 
 def _parameters(pattern: str, operation: Operation) -> list[Mapping[str, Any]]:
     path = {"name": "id", "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-    return [*([path] if "{id" in pattern else []), *(_ref("parameters", name) for name in operation.headers)]
+    queries = [_query_parameter(name) for name in operation.query]
+    headers = [_ref("parameters", name) for name in operation.headers]
+    return [*([path] if "{id" in pattern else []), *queries, *headers]
+
+
+def _query_parameter(name: str) -> Mapping[str, Any]:
+    query = QUERIES[name]
+    return {"name": name, "in": "query", "description": query.about, "schema": query.schema}
 
 
 def _header_parameter(name: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from tlserve.api.fields import Table
 from tlserve.endpoints.routes.ollama_chat import LINES
 from tlserve.ollama import requests as ollama
 from tlserve.openai import field_tables
-from tlserve.responses.requests import RESPONSES
+from tlserve.responses.requests import COUNTED, RESPONSES
 
 STATUSES: Mapping[int, str] = {
     200: "the answer",
@@ -74,6 +74,19 @@ HEADERS: Mapping[str, Header] = {
     "X-TL-Special-Tokens": Header(_SWITCH, "1: the text can contain control tokens"),
 }
 
+QUERIES: Mapping[str, Header] = {
+    "stream": Header({"type": "boolean"}, "true: the events of the response instead of the response"),
+    "starting_after": Header(
+        {"type": "integer", "minimum": 0}, "the number of the event before the first one, with stream"
+    ),
+    "limit": Header({"type": "integer", "minimum": 1, "maximum": 100}, "the most items of a page; the default is 20"),
+    "order": Header(
+        {"type": "string", "enum": ["asc", "desc"]}, "the oldest or, as by default, the newest items first"
+    ),
+    "after": Header({"type": "string"}, "the id of the item before the first one"),
+}
+"""The parameters of queries."""
+
 ANSWER_HEADERS: Mapping[str, str] = {
     "X-Request-Id": "the id of the request, or a new one",
     "X-TL-Ignored": "the names of unknown fields",
@@ -87,7 +100,7 @@ class Operation:
     """One route. `answer` names a schema of `docs.make.answer_schemas`, `body` one of `BODIES`; None: the route has no body.
 
     `chunk` names the schema of the events with `stream` true, `error` that of an error;
-    `media_type` is that of the stream.
+    `media_type` is that of the stream. `query` names rows of `QUERIES`.
     """
 
     summary: str
@@ -98,6 +111,7 @@ class Operation:
     error: str = "Error"
     media_type: str = "text/event-stream"
     statuses: tuple[int, ...] = _POSTING
+    query: tuple[str, ...] = ()
 
 
 BODIES: Mapping[str, Table] = {
@@ -105,6 +119,7 @@ BODIES: Mapping[str, Table] = {
     "CompletionRequest": field_tables.COMPLETION,
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
     "ResponseRequest": RESPONSES,
+    "ResponseTokensRequest": COUNTED,
     "MessageRequest": MESSAGES,
     "MessageTokensRequest": INPUT,
     "OllamaChatRequest": ollama.CHAT,
@@ -179,6 +194,30 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         headers=_GENERATING,
         chunk="ResponseEvent",
         statuses=_WORKING,
+    ),
+    ("POST", "/v1/responses/input_tokens"): Operation(
+        summary="Count the prompt tokens of a response.",
+        answer="ResponseTokens",
+        body="ResponseTokensRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("GET", "/v1/responses/{id}"): Operation(
+        summary="Return a response that is kept, or its stream.",
+        answer="Response",
+        query=("stream", "starting_after"),
+        statuses=(*_READING, 404),
+    ),
+    ("DELETE", "/v1/responses/{id}"): Operation(
+        summary="Delete a response that is kept.", answer="ResponseDeleted", statuses=(*_READING, 404)
+    ),
+    ("POST", "/v1/responses/{id}/cancel"): Operation(
+        summary="Cancel a response that is made in the background.", answer="Response", statuses=(*_READING, 404)
+    ),
+    ("GET", "/v1/responses/{id}/input_items"): Operation(
+        summary="List the items that a response was made from, a page at a time.",
+        answer="ResponseItems",
+        query=("limit", "order", "after"),
+        statuses=(*_READING, 404),
     ),
     ("POST", "/v1/messages"): Operation(
         summary="Continue a conversation with the assistant's next message, in the form of the Messages API.",

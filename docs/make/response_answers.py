@@ -52,6 +52,23 @@ def _event(kind: str, **members: Schema) -> Schema:
 _WHOLE = ("created", "queued", "in_progress", "completed", "incomplete", "failed")
 _ANY_PART: Schema = {"anyOf": [_PART, _THOUGHT]}
 
+_IN_TEXT = list_of(closed(type=const("input_text"), text=TEXT))
+_OUTPUT = {"id": TEXT, "status": _STATUS, "call_id": TEXT, "output": TEXT}
+_INPUT_ITEM: Schema = {
+    "anyOf": [
+        ref("ResponseItem"),
+        closed(
+            id=TEXT,
+            type=const("message"),
+            status=_STATUS,
+            role={"type": "string", "enum": ["user", "system", "developer"]},
+            content=_IN_TEXT,
+        ),
+        closed(type=const("function_call_output"), **_OUTPUT),
+        closed(type=const("custom_tool_call_output"), **_OUTPUT),
+    ]
+}
+
 RESPONSE_ANSWERS: Mapping[str, Schema] = {
     "ResponseUsage": closed(
         input_tokens=COUNT,
@@ -117,4 +134,13 @@ RESPONSE_ANSWERS: Mapping[str, Schema] = {
             closed(type=const("error"), sequence_number=COUNT, code=or_null(TEXT), message=TEXT, param=or_null(TEXT)),
         ]
     },
+    "ResponseItems": closed(
+        object=const("list"),
+        data=list_of(_INPUT_ITEM),
+        has_more=FLAG,
+        first_id=or_null(TEXT),
+        last_id=or_null(TEXT),
+    ),
+    "ResponseDeleted": closed(id=TEXT, object=const("response"), deleted=FLAG),
+    "ResponseTokens": closed(object=const("response.input_tokens"), input_tokens=COUNT),
 }

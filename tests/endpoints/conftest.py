@@ -13,10 +13,12 @@ import pytest
 from tests.kit.http.memory_http import MemoryServer, memory_server
 from tests.kit.scripted_backend import ScriptedBackend
 from tests.kit.served_succ import SUCC
+from tlserve.access.door import Door
 from tlserve.chat.served_model import Catalogue, Served
 from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.api import make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import ApiContext
+from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.http.client.connection import HttpResponse
 from tlserve.telemetry.request_log import RequestRecord
 
@@ -39,6 +41,9 @@ class Api:
     async def get(self, path: str, *headers: tuple[str, str]) -> HttpResponse:
         return await self.server.client.request("GET", path, headers)
 
+    async def delete(self, path: str, *headers: tuple[str, str]) -> HttpResponse:
+        return await self.server.client.request("DELETE", path, headers)
+
     async def chat(self, content: Any = "a", *headers: tuple[str, str], **fields: Any) -> HttpResponse:
         return await self.post(CHAT, chat_body(content, **fields), *headers)
 
@@ -56,7 +61,11 @@ OpenApi = Callable[..., AbstractAsyncContextManager[Api]]
 def open_api() -> OpenApi:
     @asynccontextmanager
     async def open_it(
-        backend: ScriptedBackend | None = None, settings: HttpSettings | None = None, **served: Any
+        backend: ScriptedBackend | None = None,
+        settings: HttpSettings | None = None,
+        door: Door | None = None,
+        kept: KeptResponses | None = None,
+        **served: Any,
     ) -> AsyncIterator[Api]:
         backend = backend or ScriptedBackend()
         records: list[RequestRecord] = []
@@ -65,6 +74,8 @@ def open_api() -> OpenApi:
         api = ApiContext(
             catalogue=Catalogue([model]),
             settings=settings or HttpSettings(),
+            door=door or Door(),
+            kept=kept,
             draw_seed=lambda: 77,
             new_id=lambda: next(ids),
             now_s=lambda: 1_700_000_000.5,

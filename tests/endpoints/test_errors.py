@@ -193,7 +193,7 @@ async def test_options_answers_with_allow_and_head_is_get_without_its_body(open_
         head = await api.server.client.request("HEAD", "/v1/models")
     assert (options.status, options.headers.get("allow"), options.body) == (204, "GET, HEAD, OPTIONS", b"")
     assert "x-request-id" in options.headers
-    assert (everywhere.status, everywhere.headers.get("allow")) == (204, "GET, HEAD, OPTIONS, POST")
+    assert (everywhere.status, everywhere.headers.get("allow")) == (204, "DELETE, GET, HEAD, OPTIONS, POST")
     assert (head.status, head.body) == (200, b"")
 
 

@@ -79,6 +79,7 @@ AT_HOME = {
     "ray": {"tlserve.fleet.ray.actor", "tlserve.fleet.ray.cluster", "tlserve.fleet.ray.link"},
     "opentelemetry": {"tlserve.telemetry.otel"},
     "rich": {"cli"},
+    "sqlite3": {"tlserve.responses.store", "tlserve.endpoints.responses.kept"},
     "tomli": {"config"},
 }
 ENVIRONMENT = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

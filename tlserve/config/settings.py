@@ -18,6 +18,7 @@ from tlserve.config.checks import (
 )
 from tlserve.config.tables.declare import setting
 from tlserve.config.tables.network import AccessSettings, CorsSettings, HttpSettings, TlsSettings
+from tlserve.config.tables.responses import ResponseSettings
 
 ACTIVATIONS = ("int12", "int8", "f32")
 """The types of activations, the default one of quantised weights first."""
@@ -299,6 +300,7 @@ class Settings:
     access: AccessSettings = attrs.field(factory=AccessSettings)
     tls: TlsSettings = attrs.field(factory=TlsSettings)
     cors: CorsSettings = attrs.field(factory=CorsSettings)
+    responses: ResponseSettings = attrs.field(factory=ResponseSettings)
     log: LogSettings = LogSettings()
     telemetry: TelemetrySettings = TelemetrySettings()
     fleet: FleetSettings = FleetSettings()

@@ -22,11 +22,12 @@ from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embeddings
 from tlserve.endpoints.routes.healthz import healthz
+from tlserve.endpoints.routes.kept_responses import cancel_response, delete_response, list_input_items, show_response
 from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
 from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
 from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
-from tlserve.endpoints.routes.responses import responses
+from tlserve.endpoints.routes.responses import count_response_tokens, responses
 from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
@@ -45,6 +46,11 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
     ("POST", "/v1/responses"): responses,
+    ("POST", "/v1/responses/input_tokens"): count_response_tokens,
+    ("GET", "/v1/responses/{id}"): show_response,
+    ("DELETE", "/v1/responses/{id}"): delete_response,
+    ("POST", "/v1/responses/{id}/cancel"): cancel_response,
+    ("GET", "/v1/responses/{id}/input_items"): list_input_items,
     ("POST", "/v1/messages"): messages,
     ("POST", "/v1/messages/count_tokens"): count_tokens,
     ("POST", "/v1/tokenize"): tokenize,

@@ -17,6 +17,7 @@ from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.offload import Offload
+from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
 
@@ -32,7 +33,10 @@ def new_request_id() -> str:
 
 @attrs.frozen(kw_only=True)
 class ApiContext:
-    """What an endpoint needs in addition to the exchange. `draw_seed` returns seeds that a client can send back (63 bits)."""
+    """What an endpoint needs in addition to the exchange. `draw_seed` returns seeds that a client can send back (63 bits).
+
+    `kept` are the responses of earlier requests; None: this server keeps none.
+    """
 
     catalogue: Catalogue
     door: Door = attrs.field(factory=Door)
@@ -45,3 +49,4 @@ class ApiContext:
     now_s: Callable[[], float] = time.time
     log: Callable[[RequestRecord], None] = log_request
     tracer: Tracer | None = None
+    kept: KeptResponses | None = None

@@ -12,6 +12,7 @@ The nursery tree of a server:
        |- health server          /healthz, /readyz, /metrics; the first to answer, the last to end
        |- watch_files            reads keys and certificates again when their files change
        |- node of a fleet        NodeService.run, if the settings ask for it: one task per session
+       |- KeptResponses.run      one task for each response in the background
        |- backend, one a model   its run, for an engine its thread; a failure ends the process after every stream got the error
        |- _drain_when            one a model: it can never take a new request again
        |- API server             http.Server.serve: acceptors, one task per connection
@@ -191,12 +192,17 @@ class _ServerLife:
             await nursery.start(self._run_backend, model.backend, server)
             nursery.start_soon(self.drain_when, model.wait_unfit)
         self._assembled = assembled
+        kept = assembled.api.kept
+        if kept is not None:
+            await nursery.start(kept.run)
         await nursery.start(self._run_api, server)
         await self._take_over(nursery)
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
         self._notify(READY)
-        end = ServerEnd(server, [model.backend for model in assembled.models], node, partial(self._living_on, server))
+        backends = [model.backend for model in assembled.models]
+        in_background = (lambda: 0) if kept is None else (lambda: kept.running)
+        end = ServerEnd(server, backends, node, partial(self._living_on, server), in_background)
         return await end.run(self.drain, self._wait_answered)
 
     async def _take_over(self, nursery: trio.Nursery) -> None:
@@ -246,6 +252,8 @@ class _ServerLife:
 
     async def _wait_answered(self) -> None:
         await self._all_answered.wait()
+        if self._assembled is not None and self._assembled.api.kept is not None:
+            await self._assembled.api.kept.wait_idle()
         if self._is_handed_over:
             await self._health_ended.wait()
 

@@ -35,6 +35,8 @@ LAST_REQUEST_S = 1.0
 class ServerEnd:
     """The parts of a server that end with it; `node` is None for a server that is not a node.
 
+    `in_background` returns the number of responses that are made without an open request.
+
     `living_on` returns the servers whose listening sockets have another owner when the end begins. They answer what their open
     connections still send, so the backends stay open.
     """
@@ -45,11 +47,13 @@ class ServerEnd:
         backends: Sequence[HostedBackend],
         node: NodeService | None,
         living_on: Callable[[], Sequence[Server]] = tuple,
+        in_background: Callable[[], int] = int,
     ) -> None:
         self._server = server
         self._backends = backends
         self._node = node
         self._living_on = living_on
+        self._in_background = in_background
         self._retired: Sequence[Server] = ()
 
     async def run(self, drain: Drain, wait_answered: Callable[[], Awaitable[None]]) -> int:
@@ -73,8 +77,8 @@ class ServerEnd:
 
     def _open_requests(self) -> int:
         if self._retired:
-            return sum(server.open_connections for server in self._retired)
-        return self._server.open_requests + self._open_sessions
+            return sum(server.open_connections for server in self._retired) + self._in_background()
+        return self._server.open_requests + self._open_sessions + self._in_background()
 
     async def _close(self, nursery: trio.Nursery) -> None:
         """Admit nothing more, except from clients that are connected to a server whose listening sockets live on."""

@@ -24,9 +24,11 @@ from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.settings import Settings, TelemetrySettings
 from tlserve.config.tables.network import AccessSettings
+from tlserve.config.tables.responses import ResponseSettings
 from tlserve.config.toml_file import read_toml
 from tlserve.endpoints.api import ROUTES
 from tlserve.endpoints.context import ApiContext, new_request_id
+from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.errors import SettingsError
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
@@ -34,6 +36,7 @@ from tlserve.http.sockets.tls import Certificate
 from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
 from tlserve.programs.hosted_model import HostedBackend, HostedModel
+from tlserve.responses.store import ResponseStore
 from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
@@ -129,6 +132,15 @@ def make_tracer(settings: TelemetrySettings) -> Tracer | None:
         raise SettingsError((reason,)) from error
 
 
+def make_kept(settings: ResponseSettings) -> KeptResponses | None:
+    """Return where responses are kept, or None if the settings keep none."""
+    if not settings.store:
+        return None
+    path = str(Path(settings.database).expanduser()) if settings.database else ""
+    store = ResponseStore(path, max_bytes=settings.max_bytes, max_age_s=settings.max_age_s)
+    return KeptResponses(store, time.time)
+
+
 def assemble(
     settings: Settings,
     models: tuple[HostedModel, ...],
@@ -146,6 +158,7 @@ def assemble(
         settings=settings.http,
         log=partial(_count_and_log, requests, histograms),
         tracer=tracer,
+        kept=make_kept(settings.responses),
     )
     return Assembled(
         settings=settings,

@@ -133,6 +133,11 @@ RESPONSES: Table = {
     "access_programs": later(dict[str, Any], ""),
     "background_options": inert(dict[str, Any], "an object"),
 }
+_COUNTED = (
+    *("model", "input", "instructions", "previous_response_id", "text", "reasoning", "tools", "tool_choice"),
+    *("parallel_tool_calls", "truncation", "enable_thinking", "chat_template_kwargs", "conversation"),
+)
+COUNTED: Table = {name: RESPONSES[name] for name in _COUNTED}
 _STREAM_OPTIONS: Table = {"include_obfuscation": inert(bool, "true or false")}
 
 
@@ -174,7 +179,16 @@ class ResponseRequest:
 
 def parse_response(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ResponseRequest:
     """Parse a body of POST /v1/responses; raises ClientError that names the field."""
-    values = read_fields(parse_object(body, max_depth=rules.max_depth), RESPONSES)
+    return _request(body, RESPONSES, rules)
+
+
+def parse_count(body: bytes, rules: BodyRules = DEFAULT_RULES) -> ResponseRequest:
+    """Parse a body of POST /v1/responses/input_tokens; raises ClientError that names the field."""
+    return _request(body, COUNTED, rules)
+
+
+def _request(body: bytes, table: Table, rules: BodyRules) -> ResponseRequest:
+    values = read_fields(parse_object(body, max_depth=rules.max_depth), table)
     given = values.given
     reader = ItemReader()
     items = reader.read(given["input"])

@@ -7,16 +7,17 @@ Does not know what a route does. One task counts: not thread-safe.
 from __future__ import annotations
 
 import re
-import string
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
 OTHER = "other"
+_NAME = re.compile(r"\{[A-Za-z_]++(\+?+)\}")
+_NAMED = {"": "[^/]++", "+": "(?s:.++)"}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 
 class RequestCounts:
-    """Counts of requests that ended. `routes` are paths; a last `{name}` matches one segment, `{name+}` one or more."""
+    """Counts of requests that ended. `routes` are paths; `{name}` matches one segment, a last `{name+}` one or more."""
 
     def __init__(self, routes: Iterable[str]) -> None:
         self._routes = {route: _pattern(route) for route in routes}
@@ -39,6 +40,6 @@ class RequestCounts:
 
 
 def _pattern(route: str) -> re.Pattern[str]:
-    fixed, _, name = route.partition("{")
-    segments = {"": "", "}": "[^/]+", "+}": "(?s:.+)"}
-    return re.compile(re.escape(fixed) + segments[name.lstrip(string.ascii_letters + "_")])
+    pieces = _NAME.split(route)
+    patterns = [re.escape(piece) if place % 2 == 0 else _NAMED[piece] for place, piece in enumerate(pieces)]
+    return re.compile("".join(patterns))

@@ -92,11 +92,17 @@ async def count_chat_tokens(
 ) -> int:
     """Return the number of tokens in the prompt of a chat body."""
     incoming = await read_incoming(api, exchange, parse)
-    served, request = incoming.served, incoming.request
+    return await count_prompt(api, exchange, incoming.served, incoming.request, incoming.size_bytes)
+
+
+async def count_prompt(
+    api: ApiContext, exchange: ApiExchange, served: Served, request: ChatRequest, size_bytes: int
+) -> int:
+    """Return the number of tokens in the prompt of a chat, whose work grows with `size_bytes`."""
     check_generates(served)
     exchange.ignored = ignored_names(served, request)
     limit = tokenize_limit(api)
-    prompt = await api.offload.run(incoming.size_bytes, lambda: encode_prompt(served, request, limit), exchange.tenant)
+    prompt = await api.offload.run(size_bytes, lambda: encode_prompt(served, request, limit), exchange.tenant)
     exchange.figures.prompt_tokens = len(prompt.ids)
     return len(prompt.ids)
 

@@ -9,35 +9,71 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import attrs
+
 from tlserve.api.errors import ErrorAnswer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, StartedAnswer
 from tlserve.endpoints.answers.token_reader import AnswerPart, Ready
+from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.http.sse import EVENTS
 from tlserve.responses.documents import encode
 from tlserve.responses.events import ResponseEvents
-from tlserve.responses.items import PREFIX
+from tlserve.responses.items import PREFIX, Item, with_ids
 from tlserve.responses.requests import ResponseRequest
+from tlserve.responses.store import KeptResponse
+
+
+@attrs.frozen
+class Keeper:
+    """Who keeps a response: where, for which key, and its input without references."""
+
+    kept: KeptResponses
+    owner: str
+    items: tuple[Item, ...]
 
 
 class ResponseForm:
     """The form of one answer; `events` are those of the response since it has begun.
 
-    `settle` is awaited before the last of the answer is sent, as in `AnswerShape`. `stores`: the response will be kept.
+    `keeper` keeps the response when it is complete, None: it is not kept.
     """
 
-    def __init__(self, request: ResponseRequest, now_s: Callable[[], float], *, stores: bool = False) -> None:
+    def __init__(self, request: ResponseRequest, now_s: Callable[[], float], keeper: Keeper | None = None) -> None:
         self.events: ResponseEvents | None = None
         self._request = request
         self._now_s = now_s
-        self._stores = stores
+        self._keeper = keeper
         self.shape = AnswerShape(
-            id_prefix=PREFIX, clips=True, whole=self._whole, writer=self.begin, stream=EVENTS, settle=None
+            id_prefix=PREFIX,
+            clips=True,
+            whole=self._whole,
+            writer=self.begin,
+            stream=EVENTS,
+            settle=None if keeper is None else self.keep,
         )
 
     def begin(self, started: StartedAnswer) -> ResponseWriter:
         """Begin the response of an answer under way, and return what writes its events."""
         self.events = ResponseEvents(self._head(started), self._request.tools.custom)
         return ResponseWriter(self.events, started, self._now_s)
+
+    async def keep(self) -> None:
+        """Keep the response as it is now, with its events if it is streamed."""
+        events, keeper = self.events, self._keeper
+        if events is None or keeper is None:
+            return
+        response = events.response
+        await keeper.kept.put(
+            KeptResponse(
+                id=response["id"],
+                owner=keeper.owner,
+                created_s=response["created_at"],
+                document=response,
+                items=with_ids(keeper.items, response["id"]),
+                previous=self._request.previous,
+                events=tuple(events.sent) if self._request.options.stream else None,
+            )
+        )
 
     def _whole(self, started: StartedAnswer, parts: Sequence[Sequence[AnswerPart]]) -> bytes:
         writer = self.begin(started)
@@ -53,7 +89,7 @@ class ResponseForm:
             "object": "response",
             "created_at": started.head.created,
             "model": started.head.model,
-            "store": self._stores,
+            "store": self._keeper is not None,
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             **self._request.shown,
