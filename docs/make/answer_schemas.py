@@ -44,6 +44,8 @@ _CALL: Schema = closed(id=TEXT, type=const("function"), function=closed(name=TEX
 _CALL_PIECE: Schema = with_optional(
     closed(index=COUNT, function=with_optional(closed(arguments=TEXT), name=TEXT)), id=TEXT, type=const("function")
 )
+_READ: Schema = closed(prompt_tokens=COUNT, total_tokens=COUNT)
+_LISTED: dict[str, Schema] = {"id": TEXT, "object": const("list"), "created": COUNT, "model": TEXT}
 _TOKEN_IDS: dict[str, Schema] = {"token_ids": list_of(COUNT)}
 _PROMPT_IDS: dict[str, Schema] = {"prompt_token_ids": list_of(COUNT)}
 _PROMPT_LOGPROBS: dict[str, Schema] = {"prompt_logprobs": ref("PromptLogprobs")}
@@ -161,6 +163,21 @@ ANSWERS: Mapping[str, Schema] = {
         model=TEXT,
         usage=closed(prompt_tokens=COUNT, total_tokens=COUNT),
     ),
+    "Rerank": closed(
+        id=TEXT,
+        model=TEXT,
+        results=list_of(with_optional(closed(index=COUNT, relevance_score=NUMBER), document=closed(text=TEXT))),
+        usage=_READ,
+        meta=closed(api_version=closed(version=const("2")), tokens=closed(input_tokens=COUNT)),
+    ),
+    "AnyRerank": {"anyOf": [ref("Rerank"), list_of(with_optional(closed(index=COUNT, score=NUMBER), text=TEXT))]},
+    "Scores": closed(**_LISTED, data=list_of(closed(index=COUNT, object=const("score"), score=NUMBER)), usage=_READ),
+    "Classes": closed(
+        **_LISTED,
+        data=list_of(closed(index=COUNT, label=TEXT, probs=list_of(NUMBER), num_classes=COUNT)),
+        usage=_READ,
+    ),
+    "Vectors": list_of(list_of(NUMBER)),
     "Tokens": with_optional(closed(tokens=list_of(COUNT), count=COUNT, max_model_len=COUNT), token_strs=list_of(TEXT)),
     "Text": closed(text=TEXT),
     "TextOfOthers": closed(prompt=TEXT, content=TEXT),

@@ -20,7 +20,7 @@ _INTRODUCTION = """# Endpoints
 
 Every route of the API, with its fields and statuses. `python -m docs.make` makes this page from the code. The same facts for
 programs are in `specs/openapi-subset.v1.yaml`, and the rules behind them in `specs/openai.md`, `specs/responses.md`,
-`specs/anthropic.md` and `specs/ollama.md`.
+`specs/anthropic.md`, `specs/ollama.md` and `specs/scoring.md`.
 
 `null` is the default of every optional field. A wrong value gets 400, and a known field with a value that is not served gets 422;
 both name the field in `param`. Fields that are not listed are ignored and named in the header `X-TL-Ignored`,

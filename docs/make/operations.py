@@ -17,6 +17,7 @@ from tlserve.endpoints.routes.ollama_chat import LINES
 from tlserve.ollama import requests as ollama
 from tlserve.openai import field_tables
 from tlserve.responses.requests import COUNTED, RESPONSES
+from tlserve.scoring import requests as scoring
 
 STATUSES: Mapping[int, str] = {
     200: "the answer",
@@ -118,6 +119,11 @@ BODIES: Mapping[str, Table] = {
     "ChatRequest": field_tables.CHAT,
     "CompletionRequest": field_tables.COMPLETION,
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
+    "RerankRequest": scoring.RERANK,
+    "AnyRerankRequest": scoring.ANY_RERANK,
+    "ScoreRequest": scoring.SCORE,
+    "ClassifyRequest": scoring.CLASSIFY,
+    "EmbedTextsRequest": scoring.TEI_EMBED,
     "ResponseRequest": RESPONSES,
     "ResponseTokensRequest": COUNTED,
     "MessageRequest": MESSAGES,
@@ -133,6 +139,18 @@ BODIES: Mapping[str, Table] = {
 
 _GENERATING = (
     *("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Return-Seed", "X-TL-Deadline-Ms", "X-TL-Progress"),
+)
+
+_RERANK = Operation(
+    summary="Score documents for a query, the best one first.",
+    answer="Rerank",
+    body="RerankRequest",
+    headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Deadline-Ms"),
+    statuses=_WORKING,
+)
+_SCORE = attrs.evolve(_RERANK, summary="Score pairs of texts, in order.", answer="Scores", body="ScoreRequest")
+_CLASSIFY = attrs.evolve(
+    _RERANK, summary="Score the labels of a model for each text.", answer="Classes", body="ClassifyRequest"
 )
 
 _TOKENIZE = Operation(
@@ -180,6 +198,24 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="EmbeddingsRequest",
         headers=("X-Request-Id", "X-TL-Priority", "X-TL-Strict", "X-TL-Deadline-Ms"),
         statuses=_WORKING,
+    ),
+    ("POST", "/v1/rerank"): _RERANK,
+    ("POST", "/v2/rerank"): _RERANK,
+    ("POST", "/rerank"): attrs.evolve(
+        _RERANK,
+        summary="Score documents for a query, the best one first; with `texts` in the form of text-embeddings-inference.",
+        answer="AnyRerank",
+        body="AnyRerankRequest",
+    ),
+    ("POST", "/v1/score"): _SCORE,
+    ("POST", "/score"): _SCORE,
+    ("POST", "/v1/classify"): _CLASSIFY,
+    ("POST", "/classify"): _CLASSIFY,
+    ("POST", "/embed"): attrs.evolve(
+        _RERANK,
+        summary="Turn texts into vectors, in the form of text-embeddings-inference.",
+        answer="Vectors",
+        body="EmbedTextsRequest",
     ),
     ("POST", "/v1/chat/completions/input_tokens"): Operation(
         summary="Count the prompt tokens of a chat.",

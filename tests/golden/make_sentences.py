@@ -31,6 +31,7 @@ TOKENIZER = {
     "pad_token": "<1>",
     "unk_token": "<1>",
     "model_max_length": 64,
+    "model_input_names": ["input_ids", "token_type_ids", "attention_mask"],
 }
 BASE = "sentence_transformers.models."
 PROMPTS = {"prompts": {"query": "w70 w71 ", "document": "w72 ", "passage": "w73 "}, "default_prompt_name": None}
@@ -98,7 +99,9 @@ def main() -> None:
     for name, (case, files) in CASES.items():
         with tempfile.TemporaryDirectory() as folder:
             path = write_encoder(Path(folder), known[case])
-            for file, document in (files | {"tokenizer_config.json": TOKENIZER}).items():
+            for file, document in (
+                files | {"tokenizer_config.json": TOKENIZER | {"model_input_names": ["input_ids", "attention_mask"]}}
+            ).items():
                 (path / file).parent.mkdir(exist_ok=True)
                 (path / file).write_text(json.dumps(document))
                 if "Dense" in file:
@@ -120,7 +123,9 @@ def main() -> None:
     for case in PAIRED:
         with tempfile.TemporaryDirectory() as folder:
             path = write_encoder(Path(folder), known[case])
-            (path / "tokenizer_config.json").write_text(json.dumps(TOKENIZER))
+            typed = case.startswith(("bert", "nomic_bert"))  # as the tokenizers of these models
+            names = TOKENIZER["model_input_names"] if typed else ["input_ids", "attention_mask"]
+            (path / "tokenizer_config.json").write_text(json.dumps(TOKENIZER | {"model_input_names": names}))
             model = CrossEncoder(str(path), device="cpu", model_kwargs={"attn_implementation": "eager"})
             activation = torch.nn.Softmax(dim=-1) if "classes" in case or case.startswith("nomic") else None
             scores = [np.atleast_1d(model.predict([pair], activation_fn=activation)[0]).tolist() for pair in PAIRS]

@@ -24,7 +24,7 @@ LAYERS = (
     ("programs.hosted_model", "programs"),
     ("endpoints", "lifecycle"),
     ("responses",),
-    ("access", "openai", "anthropic", "ollama", "worker", "fleet"),
+    ("access", "openai", "anthropic", "ollama", "scoring", "worker", "fleet"),
     ("api",),
     ("http", "chat", "engine"),
     ("text", "model"),

@@ -20,7 +20,7 @@ from tlserve.endpoints.exchange import ApiExchange, describe_fault, error_header
 from tlserve.endpoints.families import OPENAI, family_of
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
-from tlserve.endpoints.routes.embeddings import embeddings
+from tlserve.endpoints.routes.embeddings import embed_for_tei, embeddings
 from tlserve.endpoints.routes.healthz import healthz
 from tlserve.endpoints.routes.kept_responses import cancel_response, delete_response, list_input_items, show_response
 from tlserve.endpoints.routes.messages import count_tokens, messages
@@ -28,6 +28,7 @@ from tlserve.endpoints.routes.models import list_models, show_model
 from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
 from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
 from tlserve.endpoints.routes.responses import count_response_tokens, responses
+from tlserve.endpoints.routes.scores import classify, rerank, score
 from tlserve.endpoints.routes.server_status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
@@ -44,6 +45,14 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/chat/completions"): chat_completions,
     ("POST", "/v1/completions"): completions,
     ("POST", "/v1/embeddings"): embeddings,
+    ("POST", "/v1/rerank"): rerank,
+    ("POST", "/v2/rerank"): rerank,
+    ("POST", "/rerank"): rerank,
+    ("POST", "/v1/score"): score,
+    ("POST", "/score"): score,
+    ("POST", "/v1/classify"): classify,
+    ("POST", "/classify"): classify,
+    ("POST", "/embed"): embed_for_tei,
     ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
     ("POST", "/v1/responses"): responses,
     ("POST", "/v1/responses/input_tokens"): count_response_tokens,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +27,7 @@ from tlserve.errors import ClientError, ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest
 from tlserve.openai.documents import embeddings_document
 from tlserve.openai.requests import parse_embeddings
+from tlserve.scoring.requests import parse_tei_embed
 from tlserve.text.tokenizer import framed
 
 Vector = NDArray[np.float32]
@@ -34,6 +36,15 @@ Vector = NDArray[np.float32]
 async def embeddings(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with one vector per input, in order."""
     await answer_embeddings(api, exchange, parse_embeddings, _document)
+
+
+async def embed_for_tei(api: ApiContext, exchange: ApiExchange) -> None:
+    """Answer with a list of vectors, as text-embeddings-inference does."""
+    await answer_embeddings(api, exchange, parse_tei_embed, _bare)
+
+
+def _bare(_incoming: Incoming[EmbeddingsRequest], vectors: Sequence[Vector], _prompt_tokens: int) -> bytes:
+    return msgspec.json.encode([vector.tolist() for vector in vectors])
 
 
 async def answer_embeddings(

@@ -1,0 +1,1 @@
+"""The APIs that score texts as data: rerank, score, classify."""
