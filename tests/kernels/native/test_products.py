@@ -66,6 +66,19 @@ def test_products_with_super_blocks_have_the_bits_of_numpy(isa, kind, activation
 
 @pytest.mark.spec("KER-20", "KER-26")
 @pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("kind", [*BLOCKS, *SUPER], ids=names)
+def test_a_row_has_the_same_bits_among_many(isa, kind):
+    """With 24 or 48 rows and more, weights are unpacked once for up to 128 rows, eight blocks of inputs at a time."""
+    random = np.random.default_rng(kind)
+    matrix = random_matrix(random, kind, 37, 768 if kind in SUPER else 576)
+    x = (random.standard_normal((140, matrix.inputs)) * 10.0 ** random.integers(-3, 4, (140, 1))).astype(np.float32)
+    truth = ordered_product(matrix, x, "int12")
+    for rows in (23, 24, 25, 48, 127, 128, 140):
+        assert same(multiply(matrix, x[:rows], activations="int12", isa=isa), truth[:rows])
+
+
+@pytest.mark.spec("KER-20", "KER-26")
+@pytest.mark.parametrize("isa", ISAS)
 @pytest.mark.parametrize("kind", SUPER, ids=names)
 @pytest.mark.parametrize("activations", QUANTISED)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])

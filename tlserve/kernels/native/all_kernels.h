@@ -7,6 +7,7 @@
 #include "quantise.h"
 #include "gemm_int8.h"
 #include "gemm_int12.h"
+#include "gemm_int12_many.h"
 #include "gemm_f32.h"
 #include "attention.h"
 

@@ -28,12 +28,16 @@ enum { INT12_ROWS = INT8_ROWS, REGISTER_ROWS = 0 };
 /* A compiler that sees through the pointer keeps one for every number that is broadcast, most of them on the stack. */
 #define KEEP_POINTER(p) __asm__("" : "+r"(p))
 
+/* Weights that gemm_int12_many.h has unpacked: [4 quads][4 steps][32 columns][2] 16-bit. The second are those of PACK_U8. */
+enum { WORDS = PACK_F32 + 1, WORDS_U8 };
+
 typedef vi int12_sums[INT12_ROWS][INT8_VECTORS];
 typedef const int8_t *int12_rows[INT12_ROWS];
 
 /* Quads `quad` and quad + 4 of VL columns as pairs of 16-bit weights. step 0: inputs 0, 2 of the first; 1: of the second;
    2 and 3: inputs 1, 3. */
 INLINE vi word_weights(const uint8_t *quants, const int quad, const int step, const int packing) {
+  if (packing >= WORDS) return load_bytes(quants + (quad * 4 + step) * PAIR * 4);
   if (packing == PACK_U4) {
     vi both = load_bytes(quants + quad * 64);
     return step == 3 ? shift_right_words(both, 12) : shifted(both, -4 * step) & 0x000f000f;
@@ -44,7 +48,7 @@ INLINE vi word_weights(const uint8_t *quants, const int quad, const int step, co
 
 /* sums += the products of a block, of both halves or (`half` 0 or 1) of one. */
 INLINE void add_words(int12_sums sums, const uint8_t *quants, int12_rows x, const int half, const int rows, const int packing) {
-  const long panel_size = (long)panel_bytes(packing);
+  const long panel_size = packing >= WORDS ? PANEL * 4 : (long)panel_bytes(packing);
   UNROLL for (int quad = 0; quad < 4; quad++) UNROLL for (int step = 0; step < 4; step++) {
     if (half >= 0 && step % 2 != half) continue;
     vi w[INT8_VECTORS];
@@ -61,7 +65,7 @@ INLINE void add_words(int12_sums sums, const uint8_t *quants, int12_rows x, cons
 INLINE void add_block(const int8_tile *t, vf (*acc)[INT8_VECTORS], const uint8_t *quants, int12_rows rows_x, long at, const vf *scale,
                       const int half, const int rows, const int packing, const int scaling) {
   const quantised_rows *x = t->x;
-  const int in_float = packing != PACK_U8;
+  const int in_float = packing != PACK_U8 && packing != WORDS_U8;
   const int32_t offset = has_minimum(scaling) ? 0 : t->w->offset;
   int12_sums sums;
   UNROLL for (int m = 0; m < rows; m++) {
@@ -86,6 +90,12 @@ INLINE void load_scales(vf *to, const uint16_t *halves, const uint8_t *parts, co
     if (scaling == SCALE_SUPER_MIN) to[v] *= to_float(load_u8(parts + v * VL));
     if (scaling == SCALE_SUPER_HALVES) to[v] *= to_float(load_i8(parts + v * VL));
   }
+}
+
+/* acc += the minima times d times the sums of the block's numbers. */
+INLINE void add_minima(const int8_tile *t, vf (*acc)[INT8_VECTORS], long at, const vf *minimum, const int rows) {
+  UNROLL for (int v = 0; v < INT8_VECTORS; v++) UNROLL for (int m = 0; m < rows; m++)
+    acc[m][v] = fma1(minimum[v], set1(t->x->d_sum[at + m * t->x->blocks]), acc[m][v]);
 }
 
 INLINE void tile_int12(const int8_tile *t, const int rows, const int packing, const int scaling) {
@@ -123,8 +133,7 @@ INLINE void tile_int12(const int8_tile *t, const int rows, const int packing, co
     }
     if (has_minimum(scaling)) {
       load_scales(scale, halves + PAIR, parts + PAIR, scaling);
-      UNROLL for (int v = 0; v < INT8_VECTORS; v++) UNROLL for (int m = 0; m < rows; m++)
-        acc[m][v] = fma1(scale[v], set1(x->d_sum[at + m * x->blocks]), acc[m][v]);
+      add_minima(t, acc, at, scale, rows);
     }
     if (rows > REGISTER_ROWS) KEEP_IN_MEMORY(acc);
   }
@@ -140,7 +149,7 @@ INT8_TILES(words_u5_super, INT12_ROWS, tile_int12, PACK_U5, SCALE_SUPER_MIN)
 INT8_TILES(words_u6_halves, INT12_ROWS, tile_int12, PACK_U6, SCALE_SUPER_HALVES)
 INT8_TILES(words_u8, INT12_ROWS, tile_int12, PACK_U8, SCALE_PLAIN)
 
-static void linear_int12(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
+static void linear_int12_few(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
   static void (*const choices[4][4])(const int8_tile *, int) = {
       {words_u4, words_u4_min, words_u4_super, NULL},
       {words_u5, words_u5_min, words_u5_super, NULL},
