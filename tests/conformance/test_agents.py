@@ -20,7 +20,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from tlserve.testing import serve_in_thread
 
-pytestmark = [pytest.mark.slow, pytest.mark.real_model, pytest.mark.spec("RSP-33")]
+pytestmark = [pytest.mark.slow, pytest.mark.real_model]
 QUIET = RunConfig(tracing_disabled=True)
 CAPITAL = "What is the capital of France?"
 
@@ -55,6 +55,7 @@ def run_agent(base_url: str, prompt: str, settings: ModelSettings, *, stream: bo
     return asyncio.run(run())
 
 
+@pytest.mark.spec("RSP-33")
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_agent_answers_and_calls_its_tool(base_url: str, stream: bool) -> None:
     sums: list[int] = []
@@ -77,11 +78,13 @@ def test_an_agent_answers_and_calls_its_tool(base_url: str, stream: bool) -> Non
     assert sums == [7]
 
 
+@pytest.mark.spec("RSP-33")
 def test_an_agent_returns_its_output_type(base_url: str) -> None:
     result = run_agent(base_url, "Give me a pair.", ModelSettings(temperature=0), output_type=Pair)
     assert isinstance(result.final_output, Pair)
 
 
+@pytest.mark.spec("RSP-33")
 def test_pydantic_ai_answers_in_text_and_in_its_output_type(base_url: str) -> None:
     async def run() -> tuple[Any, Any]:
         async with openai.AsyncOpenAI(base_url=base_url, api_key="none", max_retries=0) as client:
