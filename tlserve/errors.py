@@ -103,6 +103,18 @@ class NoCapacity(Unavailable):
     code = "no_capacity"
 
 
+class ModelLoading(Unavailable):
+    """The model that the request needs was not in memory in time."""
+
+    code = "model_loading"
+
+
+class ModelLoadFailed(Unavailable):
+    """The model that the request needs could not be loaded: its files are missing or damaged. The next request tries again."""
+
+    code = "model_load_failed"
+
+
 class Draining(Unavailable):
     """The server is shutting down: it finishes its open requests and admits no new ones."""
 
@@ -130,6 +142,10 @@ class ServerFault(TlserveError):
 
 class GrammarLimitExceeded(ServerFault):
     """Finding the tokens that a request's grammar allows next takes more work than is allowed; only that request ends."""
+
+
+class ModelTooLarge(ServerFault):
+    """The model that the request needs does not fit the memory for models, even if every other one leaves."""
 
 
 class EngineFailed(ServerFault):

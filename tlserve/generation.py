@@ -1,6 +1,7 @@
 """The contract between the front (HTTP, OpenAI documents, text) and the producers of tokens.
 
-Owns the request, the events, and the protocols of backends, constraints and compilers of grammars. The engine thread
+Owns the request, the events, and the protocols of backends, of models that can leave the memory, of constraints and of
+compilers of grammars. The engine thread
 (`tlserve.worker`) and the fleet (`tlserve.fleet`) implement `Backend`; the endpoints know nothing else of them. Knows
 nothing of text, HTTP, threads and trio: token ids in, token ids out.
 
@@ -13,6 +14,7 @@ can go to another node as it is.
 from __future__ import annotations
 
 import enum
+import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
@@ -302,3 +304,50 @@ class Backend(Protocol):
 
     async def drain(self) -> None:
         """Admit nothing more, and return when every admitted request has ended."""
+
+
+class ModelState(enum.Enum):
+    """Where a model is between its files and the memory."""
+
+    LOADED = "loaded"
+    LOADING = "loading"
+    UNLOADING = "unloading"
+    UNLOADED = "unloaded"
+    FAILED = "failed"
+
+
+@attrs.frozen(kw_only=True)
+class ModelStatus:
+    """The state of one model; counters (`*_total`) never fall.
+
+    `memory_bytes`: its weights, and its keys and values when full; 0 while it is not loaded. `leaves_in_s`: how long it stays
+    if no request comes. FAILED: the latest load failed; the next request tries again.
+    """
+
+    state: ModelState = ModelState.LOADED
+    memory_bytes: int = 0
+    leaves_in_s: float = math.inf
+    loads_total: int = 0
+    unloads_total: int = 0
+    load_failures_total: int = 0
+    load_seconds_total: float = 0.0
+
+
+class Residency(Protocol):
+    """Whether a model is in memory, and how a request keeps it there."""
+
+    @property
+    def can_leave(self) -> bool:
+        """Whether the model can leave the memory at all."""
+
+    def status(self) -> ModelStatus:
+        """Return the state of the model now."""
+
+    def held(self) -> AbstractAsyncContextManager[float]:
+        """Wait until the model is loaded, and keep it so for the block; gives the seconds of the wait.
+
+        Raises `Overloaded`, `Draining`, `DrainCut`, `ModelLoading`, `ModelLoadFailed` or `ModelTooLarge`.
+        """
+
+    def keep_for(self, idle_s: float) -> None:
+        """Let the model leave when no request has held it for `idle_s` seconds; infinity: never for that reason."""

@@ -29,7 +29,7 @@ from docs.make.message_answers import MESSAGE_ANSWERS
 from docs.make.ollama_answers import OLLAMA_ANSWERS
 from docs.make.response_answers import RESPONSE_ANSWERS
 from tlserve.api.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
-from tlserve.generation import Finish
+from tlserve.generation import Finish, ModelState
 from tlserve.openai.documents import TOOL_CALLS
 
 
@@ -190,6 +190,7 @@ ANSWERS: Mapping[str, Schema] = {
         n_ctx=COUNT,
         max_model_len=COUNT,
         loaded=FLAG,
+        state={"type": "string", "enum": [state.value for state in ModelState]},
         capabilities=ref("Capabilities"),
         owned_by=TEXT,
     ),

@@ -35,13 +35,14 @@ STATUSES: Mapping[int, str] = {
     500: "a fault of the server",
     503: "no capacity before the queue's deadline, or shutting down; see Retry-After",
     504: "the request's deadline passed before its answer was complete",
+    507: "the model does not fit the memory for models",
 }
 RETRIED = (429, 503)
 """The statuses whose answers say when to retry."""
 
 _READING = (200, 400, 401, 403, 413, 415, 417, 429, 431, 500, 503)
 _POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 500, 503)
-_WORKING = (*_POSTING, 504)
+_WORKING = (*_POSTING, 504, 507)
 
 
 @attrs.frozen

@@ -128,7 +128,8 @@ def test_all_refusals_of_all_layers_come_in_one_error(tmp_path: Path) -> None:
         "variable TL_ENGINE__KERNELS: engine.kernels must be one of auto, native, reference, amx, "
         "avx512vnni, avxvnni, avx2, neondot, neon, not 'fast'",
         "command line: log.level must be one of debug, info, warning, error, not 'loud'",
-        "command line: there is no table [x]; known are engine, http, access, tls, cors, responses, log, telemetry, fleet",
+        "command line: there is no table [x]; known are engine, loading, http, access, tls, cors, "
+        "responses, log, telemetry, fleet",
     )
 
 

@@ -19,6 +19,7 @@ LAYERS = (
     ("programs.banner", "programs.node_in_thread"),
     ("programs.entrance",),
     ("programs.server_objects", "programs.server_end", "programs.fleet_head"),
+    ("programs.residency",),
     ("programs.local_models", "programs.http_node", "programs.ray.program"),
     ("programs.grammars",),
     ("programs.hosted_model", "programs"),

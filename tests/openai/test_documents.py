@@ -148,7 +148,9 @@ def test_both_encodings_of_a_vector_hold_the_same_numbers(vector: list[float]) -
 
 
 def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
-    card = ModelCard(id="m", created=1, root="m", n_ctx=64, loaded=True, capabilities={"backend": "local"})
+    card = ModelCard(
+        id="m", created=1, root="m", n_ctx=64, loaded=True, state="loaded", capabilities={"backend": "local"}
+    )
     document = json.loads(model_document(card))
     assert document == {
         "id": "m",
@@ -160,6 +162,7 @@ def test_a_model_says_its_context_and_whether_it_is_loaded() -> None:
         "n_ctx": 64,
         "max_model_len": 64,
         "loaded": True,
+        "state": "loaded",
     }
     Model.model_validate(document)
     assert json.loads(models_document([card])) == {"object": "list", "data": [document]}

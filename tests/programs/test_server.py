@@ -6,7 +6,7 @@ import weakref
 import trio
 
 from tlserve.config.load import load_settings
-from tlserve.programs.local_models import load_models
+from tlserve.programs.residency.models import load_models
 from tlserve.programs.server import serve
 
 SETTINGS = [("engine.model_dir", "succ"), ("engine.http_listen", "127.0.0.1:0"), ("engine.health_listen", "")]

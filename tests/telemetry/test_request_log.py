@@ -86,7 +86,7 @@ def test_the_record_has_no_field_for_text() -> None:
     assert {field.name for field in attrs.fields(RequestRecord)} == {
         *("request_id", "method", "path", "status", "error", "param", "key", "model", "finish"),
         *("prompt_tokens", "cached_tokens", "completion_tokens"),
-        *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
+        *("prepared_ms", "load_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
     }
 
 
@@ -126,7 +126,7 @@ KEYS = [
     *("time", "level", "logger", "event", "message", "id", "method", "path", "status"),
     *("error", "param", "key", "model"),
     *("prompt_tokens", "cached_tokens", "completion_tokens", "finish"),
-    *("prepared_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
+    *("prepared_ms", "load_ms", "queue_ms", "first_token_ms", "total_ms", "trace_id"),
 ]
 
 

@@ -30,6 +30,7 @@ class EmbeddingsRequest:
     """Texts or token ids to turn into vectors. `as_base64`: the vectors are sent in that form.
 
     `input_type` ("query" or "document") or `prompt_name` selects one of the model's prompts; both empty: its default one.
+    `keep_alive_s`: how long the model stays in memory afterwards; None if the request does not say.
     """
 
     model: str
@@ -39,6 +40,7 @@ class EmbeddingsRequest:
     input_type: str = ""
     prompt_name: str = ""
     timeout_s: float | None = None
+    keep_alive_s: float | None = None
     ignored: tuple[str, ...] = ()
 
 

@@ -1,11 +1,12 @@
 """A model as a server offers it, and the catalogue in which a request's `model` is looked up.
 
-Owns the two types. Does not know how a model is loaded and run: `tlserve.programs` puts the parts together.
+Owns both types. Does not know how a model is loaded and run: `tlserve.programs` puts the parts together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 import attrs
 
@@ -13,7 +14,7 @@ from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError, ModelNotFound, Refusal
-from tlserve.generation import Backend, SamplingParams
+from tlserve.generation import Backend, ModelStatus, Residency, SamplingParams
 from tlserve.model.loaded_model import Prompts, Scores
 from tlserve.text.tokenizer import Tokenizer
 
@@ -25,6 +26,29 @@ def _default_template() -> Template:
     return Template.parse(DEFAULT_TEMPLATE)
 
 
+@attrs.frozen
+class AlwaysLoaded:
+    """The `Residency` of a model that is loaded at the start and never leaves."""
+
+    memory_bytes: int = 0
+
+    @property
+    def can_leave(self) -> bool:
+        """It cannot."""
+        return False
+
+    def status(self) -> ModelStatus:
+        """Return that it is loaded."""
+        return ModelStatus(memory_bytes=self.memory_bytes, loads_total=1)
+
+    def held(self) -> AbstractAsyncContextManager[float]:
+        """Wait for nothing."""
+        return nullcontext(0.0)
+
+    def keep_for(self, idle_s: float) -> None:
+        """Change nothing: it stays."""
+
+
 @attrs.frozen(kw_only=True)
 class Served:
     """One served model.
@@ -33,7 +57,8 @@ class Served:
     answer unless the request ignores them. `dialect` reads the text of an answer; its reasoning is sent under `reasoning_names`.
     An encoder makes only vectors: its `generates` is false. `min_dimensions` is the shortest length to which its vectors can be
     cut, if it was trained for that.
-    `scores`: what it makes if that is neither text nor a vector. `backend_kind` names the backend that makes its tokens.
+    `scores`: what it makes if that is neither text nor a vector. `backend_kind` names the backend that makes its tokens. What
+    `backend` says and does needs a model that its `residency` holds in memory.
     """
 
     model_id: str
@@ -46,6 +71,7 @@ class Served:
     dialect: Dialect = PLAIN
     reasoning_names: tuple[str, ...] = REASONING_NAMES
     backend_kind: str = "local"
+    residency: Residency = AlwaysLoaded()
     default_sampling: SamplingParams = attrs.field(factory=SamplingParams)
     generates: bool = True
     embeds: bool = True

@@ -26,6 +26,9 @@ ACTIVATIONS = ("int12", "int8", "f32")
 KERNELS = ("auto", "native", "reference", "amx", "avx512vnni", "avxvnni", "avx2", "neondot", "neon")
 """What computes. The last ones are native kernels of one instruction set; their names are those of `tlserve.kernels.native`."""
 
+LOADS = ("always", "start", "first_use")
+"""When a model is in memory."""
+
 DIALECT_NAMES = (
     "harmony",
     "smollm3",
@@ -100,6 +103,19 @@ class EngineSettings:
     )
     model_id: str = setting("", "id under which the model is served; empty: derived from model_dir")
     model_aliases: tuple[str, ...] = setting((), "other ids that clients can use for the same model")
+    load: str = setting(
+        "always",
+        "when the model is in memory; always: from the start to the end; start: from the start, and it can leave; first_use: "
+        "from the first request, and it can leave",
+        choices=LOADS,
+    )
+    idle_unload_ms: int = setting(
+        0,
+        "a model that can leave does so after this time without a request; 0: never for that",
+        unit="ms",
+        low=0,
+        high=2_592_000_000,
+    )
     http_listen: str = setting(
         "127.0.0.1:8000",
         "address of the API; ':8000' is every interface, port 0 picks a free one, 'unix:/path' is a Unix socket",
@@ -194,6 +210,27 @@ class EngineSettings:
     sampling: SamplingSettings = SamplingSettings()
     heartbeat_stale_ms: int = setting(
         30_000, "a step that takes longer than this makes /readyz fail", unit="ms", low=100, high=86_400_000
+    )
+
+
+@attrs.frozen(kw_only=True)
+class LoadingSettings:
+    """The table `[loading]`: the memory of the models, and how long requests wait for a model that is not in it."""
+
+    memory_bytes: int = setting(
+        0,
+        "memory of all models together, with their keys and values; when a model does not fit, the one that was used longest "
+        "ago leaves, of those that can; 0: nine tenths of the memory that the machine has available at the start",
+        unit="bytes",
+        low=0,
+        high=1 << 44,
+    )
+    wait_ms: int = setting(
+        60_000,
+        "longest wait of a request for its model to be loaded, room included; then 503 model_loading",
+        unit="ms",
+        low=1,
+        high=86_400_000,
     )
 
 
@@ -296,6 +333,7 @@ class Settings:
 
     engine: EngineSettings = EngineSettings()
     models: tuple[EngineSettings, ...] = ()
+    loading: LoadingSettings = LoadingSettings()
     http: HttpSettings = attrs.field(factory=HttpSettings)
     access: AccessSettings = attrs.field(factory=AccessSettings)
     tls: TlsSettings = attrs.field(factory=TlsSettings)

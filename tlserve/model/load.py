@@ -15,11 +15,11 @@ import attrs
 from tlserve.errors import ModelMissing, ModelRefused
 from tlserve.kernels.choose import KernelChoice
 from tlserve.model.encoder.kinds import is_encoder
-from tlserve.model.gguf.shard_names import first_shard
+from tlserve.model.gguf.shard_names import all_shards_of, first_shard
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 from tlserve.model.sidecar_files import read_json
 
-__all__ = ["LoadedModel", "ModelFront", "builtin_model_path", "load_front", "load_model"]
+__all__ = ["LoadedModel", "ModelFront", "builtin_model_path", "files_bytes", "load_front", "load_model"]
 
 
 @attrs.frozen
@@ -60,6 +60,16 @@ def load_front(path: Path | str, *, context_tokens: int = 0) -> ModelFront:
     with _named(path):
         reader, found = _find(Path(path))
         return reader.front(found, options)
+
+
+def files_bytes(path: Path | str) -> int:
+    """Return the size of the files with the weights of the model at `path`, 0 if there are none."""
+    given = Path(path)
+    if given.is_dir():
+        files = [*given.glob("*.gguf"), *given.glob("*.safetensors")]
+    else:
+        files = [given.with_name(name) for name in all_shards_of(given.name)]
+    return sum(file.stat().st_size for file in files if file.is_file())
 
 
 @contextmanager

@@ -23,17 +23,21 @@ encode = msgspec.json.encode
 
 @attrs.frozen(kw_only=True)
 class Times:
-    """When things happened, in milliseconds since the request's arrival: its start, its first token, its end."""
+    """When things happened, in milliseconds since the request's arrival: its start, its first token, its end.
+
+    `load_ms`: how long it waited for its model to be loaded.
+    """
 
     started_ms: float
     first_ms: float
     ended_ms: float
+    load_ms: float = 0.0
 
     def fields(self, usage: Usage) -> dict[str, int]:
-        """Return the counts and durations of an answer; a model is loaded before the first request."""
+        """Return the counts and durations of an answer."""
         return {
             "total_duration": _nanoseconds(self.ended_ms),
-            "load_duration": 0,
+            "load_duration": _nanoseconds(self.load_ms),
             "prompt_eval_count": usage.prompt,
             "prompt_eval_duration": _nanoseconds(self.first_ms - self.started_ms),
             "eval_count": usage.completion,
@@ -78,14 +82,14 @@ def end_fields(answer: Answer, usage: Usage, times: Times) -> dict[str, Any]:
     return {"done": True, "done_reason": reason, **times.fields(usage)}
 
 
-def embed_document(*, model: str, vectors: Sequence[Any], prompt_tokens: int, total_ms: float) -> bytes:
+def embed_document(*, model: str, vectors: Sequence[Any], prompt_tokens: int, total_ms: float, load_ms: float) -> bytes:
     """Return vectors, each `(D,) float32`, in order."""
     return encode(
         {
             "model": model,
             "embeddings": [vector.tolist() for vector in vectors],
             "total_duration": _nanoseconds(total_ms),
-            "load_duration": 0,
+            "load_duration": _nanoseconds(load_ms),
             "prompt_eval_count": prompt_tokens,
         }
     )
@@ -96,13 +100,13 @@ def error_document(answer: ErrorAnswer) -> bytes:
     return encode({"error": answer.message})
 
 
-def model_fields(name: str, family: str, created: float) -> dict[str, Any]:
+def model_fields(name: str, family: str, created: float, size_bytes: int = 0) -> dict[str, Any]:
     """Return one model of a list."""
     return {
         "name": name,
         "model": name,
         "modified_at": moment(created),
-        "size": 0,
+        "size": size_bytes,
         "digest": "",
         "details": details(family),
     }

@@ -23,6 +23,7 @@ from tlserve.chat.grammars.formats import ANY_OBJECT, AnswerFormat, schema_forma
 from tlserve.chat.messages import Role, Turn, TurnCall
 from tlserve.chat.thinking import Thinking
 from tlserve.errors import ClientError, Refusal
+from tlserve.ollama.keep_alive import KEEP_ALIVE_SCHEMA, read_keep_alive
 from tlserve.ollama.options import read_ollama_options
 
 LATEST = ":latest"
@@ -102,14 +103,6 @@ TOOL_LIST_SCHEMA = {
 }
 
 
-_NEVER = ("0", "0s", "0m")
-"""Spellings of no time at all, after which a model would be unloaded; so is the number 0."""
-
-
-def _stays_loaded(value: Any) -> bool:
-    return value != 0 and value not in _NEVER
-
-
 _COMMON: Table = {
     "model": served(Annotated[str, Meta(min_length=1)], "the name of a served model"),
     "stream": served(bool, "true, as by default, or false"),
@@ -120,11 +113,8 @@ _COMMON: Table = {
         schema={"anyOf": [{"type": "string", "enum": ["", "json"]}, {"type": "object"}]},
     ),
     "think": served(bool | Literal["low", "medium", "high"], 'true, false, "low", "medium" or "high"'),
-    "keep_alive": later(
-        str | float,
-        '"5m"',
-        when=_stays_loaded,
-        schema={"anyOf": [{"type": "number", "not": {"const": 0}}, {"type": "string", "not": {"enum": list(_NEVER)}}]},
+    "keep_alive": served(
+        str | float, 'a duration such as "5m", or seconds; 0: none, negative: without end', schema=KEEP_ALIVE_SCHEMA
     ),
     "logprobs": later(bool, "false", False),
     "top_logprobs": later(int, "0", 0),
@@ -173,9 +163,13 @@ SHOW: Table = {
 
 @attrs.frozen(kw_only=True)
 class OllamaRequest(ChatRequest):
-    """A chat, or a text to be continued: `raw` is the whole prompt of the model, or None."""
+    """A chat, or a text to be continued: `raw` is the whole prompt of the model, or None.
+
+    `keep_alive_s`: how long the model stays in memory afterwards; None if the request does not say.
+    """
 
     raw: str | None = None
+    keep_alive_s: float | None = None
 
 
 def parse_ollama_chat(body: bytes, rules: BodyRules) -> OllamaRequest:
@@ -205,6 +199,7 @@ def _request(
         continue_final=bool(messages) and messages[-1].role is Role.ASSISTANT and not messages[-1].calls,
         strict=rules.strict,
         raw=given.get("prompt", "") if given.get("raw") else None,
+        keep_alive_s=read_keep_alive(given.get("keep_alive")),
         ignored=noted_names((*values.unknown, *unknown), rules),
     )
 
@@ -293,6 +288,7 @@ def _embeddings(
         model=values.given.get("model", "").removesuffix(LATEST),
         inputs=inputs(values.given),
         dimensions=values.given.get("dimensions"),
+        keep_alive_s=read_keep_alive(values.given.get("keep_alive")),
         ignored=noted_names(values.unknown, rules),
     )
 

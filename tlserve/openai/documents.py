@@ -3,8 +3,9 @@
 Owns the shape of every document that is sent in one piece; those of streams are in `tlserve.openai.chunks`. Refuses to know how
 an answer came about.
 
-Source: the public API reference; `n_ctx`, `loaded`, `root` and `capabilities` of a model, `/v1/tokenize` and `/v1/detokenize`
-are this server's own. A count of input tokens has the shape that the public API gives it beside its other kind of request.
+Source: the public API reference; `n_ctx`, `loaded`, `state`, `root` and `capabilities` of a model, `/v1/tokenize` and
+`/v1/detokenize` are this server's own. A count of input tokens has the shape that the public API gives it beside its other kind
+of request.
 """
 
 from __future__ import annotations
@@ -163,7 +164,7 @@ def _packed(vector: NDArray[np.float32]) -> str:
 class ModelCard:
     """A model as /v1/models shows it; `root` is the model behind an alias, `n_ctx` its context in tokens.
 
-    `max_model_len` is the same number under vLLM's name.
+    `max_model_len` is the same number under vLLM's name. `state` says more than `loaded`: what is under way.
 
     `capabilities` holds true for each capability, or the reason why not.
     """
@@ -173,6 +174,7 @@ class ModelCard:
     root: str
     n_ctx: int
     loaded: bool
+    state: str
     capabilities: Mapping[str, Any]
     owned_by: str = "tlserve"
 

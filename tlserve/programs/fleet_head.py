@@ -62,6 +62,8 @@ def load_head(settings: Settings, own: OwnNodes | None = None) -> MakeModels:
     Raises `SettingsError` for a head that names no nodes, or several kinds of them.
     """
     join = _choose_join(settings, own)
+    if settings.engine.load != "always":
+        raise SettingsError((f"engine.load = {settings.engine.load!r}: a head loads no model; leave it out",))
     path = find_model_path(settings.engine.model_dir)
     front = load_front(path, context_tokens=settings.engine.context_tokens)
     return partial(_make, settings, front, join)

@@ -32,6 +32,8 @@ def check_node(settings: Settings, bound: Sequence[str], keys: KeyRing | None) -
         refusals.append(
             "http.handover_socket: a node cannot be replaced in place; leave it out, and stop the node: it drains"
         )
+    if settings.engine.load != "always":
+        refusals.append(f"engine.load = {settings.engine.load!r}: the model of a node is always loaded; leave it out")
     if settings.models:
         refusals.append("fleet.internal: a node serves one model, that of [engine]; remove the [[models]] tables")
     if refusals:

@@ -1,21 +1,19 @@
-"""Models with engines in this process: the settings become engines and backends.
+"""Models with engines in this process: the settings of one become its engine and its backend.
 
-Owns the loading of a server's models, and their memory. Knows nothing of the server around them.
+Owns the loading of a model, and the size of its memory. Knows nothing of other models, and of the server around them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Sequence
-from functools import partial
 from importlib.metadata import version
 
 from tlserve import __version__
 from tlserve.chat.grammars.compiler import LlguidanceCompiler
-from tlserve.config.machine import SHARE_OF_MEMORY, available_memory_bytes
+from tlserve.config.machine import SHARE_OF_MEMORY
 from tlserve.config.model_id import served_model_id
-from tlserve.config.settings import EngineSettings, Settings
+from tlserve.config.settings import EngineSettings
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.errors import SettingsError
@@ -24,8 +22,8 @@ from tlserve.kernels.choose import choose_kernels
 from tlserve.kernels.interface import ModelSpec
 from tlserve.model.load import LoadedModel, load_model
 from tlserve.programs.grammars.start import check_program
-from tlserve.programs.hosted_model import HostedModel, MakeModels, find_model_path, make_served
-from tlserve.text.tokenizer import build_tokenizer
+from tlserve.programs.hosted_model import find_model_path
+from tlserve.text.tokenizer import Tokenizer
 from tlserve.worker.grammars import GrammarLimits
 from tlserve.worker.local_backend import BackendLimits, LocalBackend
 
@@ -52,36 +50,27 @@ def load(settings: EngineSettings) -> LoadedModel:
     return loaded
 
 
-def load_models(settings: Settings, given: LoadedModel | None = None) -> MakeModels:
-    """Load every model of the settings, one after the other; `given` replaces the first. Slow."""
-    first, *others = settings.served
-    return partial(make_models, settings, (given or load(first), *map(load, others)))
-
-
-def make_models(settings: Settings, loaded: Sequence[LoadedModel]) -> tuple[HostedModel, ...]:
-    """Make an engine and a backend for each. Call on the event loop, which the backends' mailboxes belong to."""
-    memory_bytes = available_memory_bytes() // len(settings.served)
-    return tuple(_make_model(own, model, memory_bytes) for own, model in zip(settings.served, loaded, strict=True))
-
-
 def make_engine(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> Engine:
     """Make the engine of a model; its keys and values get a share of `memory_bytes`, unless the settings say how much."""
     return Engine(loaded.model, _engine_config(settings, loaded, memory_bytes))
 
 
-def _make_model(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> HostedModel:
-    engine = make_engine(settings, loaded, memory_bytes)
-    tokenizer = build_tokenizer(loaded.metadata)
-    compiler = LlguidanceCompiler(tokenizer, loaded.model.spec.vocabulary_size, source_bytes=settings.grammar_bytes)
+def make_compiler(settings: EngineSettings, loaded: LoadedModel, tokenizer: Tokenizer) -> LlguidanceCompiler:
+    """Return the compiler of a model's grammars; slow for a large vocabulary."""
+    return LlguidanceCompiler(tokenizer, loaded.model.spec.vocabulary_size, source_bytes=settings.grammar_bytes)
+
+
+def make_backend(
+    settings: EngineSettings, loaded: LoadedModel, engine: Engine, compiler: LlguidanceCompiler
+) -> LocalBackend:
+    """Return the backend of a model. Call on the event loop, which its mailbox belongs to."""
     limits = _limits(settings, loaded)
-    backend = LocalBackend(engine, _info(settings, loaded, engine, limits), limits, compiler, check_program(compiler))
-    return HostedModel(
-        served=make_served(settings, loaded, backend, tokenizer),
-        backend=backend,
-        description=loaded.description,
-        lines=_lines(settings, loaded, engine, backend.info()),
-        facts=_facts(settings, engine, backend.info()),
-    )
+    return LocalBackend(engine, _info(settings, loaded, engine, limits), limits, compiler, check_program(compiler))
+
+
+def memory_of(loaded: LoadedModel, engine: Engine) -> int:
+    """Return what a model takes: its weights, and its keys and values when full."""
+    return loaded.weights_bytes + engine.config.kv_tokens * loaded.model.spec.kv_bytes_per_token
 
 
 def _engine_config(settings: EngineSettings, loaded: LoadedModel, memory_bytes: int) -> EngineConfig:
@@ -142,7 +131,8 @@ def _fingerprint(numerics: str) -> str:
 # --- the description of a model at the start
 
 
-def _lines(settings: EngineSettings, loaded: LoadedModel, engine: Engine, info: BackendInfo) -> tuple[str, ...]:
+def start_lines(settings: EngineSettings, loaded: LoadedModel, engine: Engine, info: BackendInfo) -> tuple[str, ...]:
+    """Return the lines that describe a model to a person at the start."""
     return (
         f"  context    {info.context_tokens} tokens; {_kept(settings, loaded, engine)}",
         f"  arithmetic {info.kernels}; answers repeat under {info.system_fingerprint}",
@@ -160,7 +150,8 @@ def _kept(settings: EngineSettings, loaded: LoadedModel, engine: Engine) -> str:
     return f"keys and values of {tokens} tokens ({size_mib} MiB when full); prefix cache {settings.prefix_cache}"
 
 
-def _facts(settings: EngineSettings, engine: Engine, info: BackendInfo) -> dict[str, object]:
+def start_facts(settings: EngineSettings, engine: Engine, info: BackendInfo) -> dict[str, object]:
+    """Return the same facts for a program."""
     return {
         "context_tokens": info.context_tokens,
         "kv_tokens": engine.config.kv_tokens,

@@ -28,7 +28,7 @@ from tlserve.errors import ServerFault, single_cause
 from tlserve.fleet.node.service import NodeLimits, NodeService
 from tlserve.fleet.remote_node import answer_call
 from tlserve.programs.hosted_model import HostedModel
-from tlserve.programs.local_models import load_models
+from tlserve.programs.residency.models import load_models
 
 log = logging.getLogger("tlserve")
 

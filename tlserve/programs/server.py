@@ -113,7 +113,7 @@ async def serve(
 
 
 def _loader(settings: Settings, loaded: LoadedModel | None) -> Callable[[], MakeModels]:
-    from tlserve.programs.local_models import load_models  # a head of a fleet loads no engine
+    from tlserve.programs.residency.models import load_models  # a head of a fleet loads no engine
 
     return partial(load_models, settings, loaded)
 

@@ -213,11 +213,12 @@ def _count_and_log(requests: RequestCounts, histograms: RequestHistograms, recor
 def _metrics(assembled: Assembled, connections: int) -> str:
     return metrics_text(
         {model.served.model_id: model.backend.statistics() for model in assembled.models},
+        models={model.served.model_id: model.served.residency.status() for model in assembled.models},
         requests=assembled.requests,
         connections=connections,
         histograms=assembled.histograms,
         fleet=assembled.models[0].fleet(),
         version=__version__,
-        kernels=",".join(dict.fromkeys(model.backend.info().kernels for model in assembled.models)),
+        kernels=",".join(dict.fromkeys(filter(None, (model.backend.info().kernels for model in assembled.models)))),
         vllm_aliases=assembled.settings.telemetry.vllm_aliases,
     )

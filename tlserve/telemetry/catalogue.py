@@ -93,6 +93,28 @@ ANSWERED = Metric(
 STEPS = Metric("tl_engine_steps_total", "counter", "Steps of the engine.", "steps")
 STEP_SECONDS = Metric("tl_engine_step_seconds_total", "counter", "Time spent in steps.", "seconds")
 FORWARD_SECONDS = Metric("tl_engine_forward_seconds_total", "counter", "Time spent in the forward pass.", "seconds")
+MODEL_LOADED = Metric(
+    "tl_model_loaded", "gauge", "1 while the model is in memory and can answer at once, else 0.", "boolean"
+)
+MODEL_MEMORY = Metric(
+    "tl_model_memory_bytes",
+    "gauge",
+    "Memory that the model takes or has reserved: its weights, and its keys and values when full; 0 while it is not loaded.",
+    "bytes",
+)
+MODEL_LOADS = Metric("tl_model_loads_total", "counter", "Times that the model was loaded, the start included.", "loads")
+MODEL_LOAD_FAILURES = Metric(
+    "tl_model_load_failures_total",
+    "counter",
+    "Loads that failed: files that are missing or damaged, or no room.",
+    "loads",
+)
+MODEL_UNLOADS = Metric(
+    "tl_model_unloads_total", "counter", "Times that the model left the memory: idle, or for another model.", "unloads"
+)
+MODEL_LOAD_SECONDS = Metric(
+    "tl_model_load_seconds_total", "counter", "Time spent in loading the model on demand.", "seconds"
+)
 HTTP_REQUESTS = Metric(
     "tl_http_requests_total",
     "counter",
@@ -191,6 +213,12 @@ METRICS = (
     DURATION,
     PROMPT_LENGTH,
     OUTPUT_LENGTH,
+    MODEL_LOADED,
+    MODEL_MEMORY,
+    MODEL_LOADS,
+    MODEL_LOAD_FAILURES,
+    MODEL_UNLOADS,
+    MODEL_LOAD_SECONDS,
     HTTP_REQUESTS,
     HTTP_CONNECTIONS,
     FLEET_NODES,

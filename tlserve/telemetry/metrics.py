@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
+from types import MappingProxyType
 
 import attrs
 from prometheus_client import CollectorRegistry
@@ -17,7 +18,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import Collector
 
-from tlserve.generation import Distribution, EngineStatistics
+from tlserve.generation import Distribution, EngineStatistics, ModelState, ModelStatus
 from tlserve.telemetry import catalogue
 from tlserve.telemetry.fleet_figures import NO_FLEET, FleetFigures
 from tlserve.telemetry.request_counts import RequestCounts
@@ -27,6 +28,7 @@ from tlserve.telemetry.vllm_aliases import ALIASES, MODEL_LABEL, Alias, Samples
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 Rows = Mapping[catalogue.Metric, Samples]
+_NOT_LOADED = ModelStatus(state=ModelState.UNLOADED)
 
 
 def metrics_text(
@@ -35,14 +37,19 @@ def metrics_text(
     requests: RequestCounts | None = None,
     connections: int = 0,
     histograms: RequestHistograms | None = None,
+    models: Mapping[str, ModelStatus] = MappingProxyType({}),
     fleet: FleetFigures = NO_FLEET,
     version: str = "",
     kernels: str = "",
     vllm_aliases: bool = False,
 ) -> str:
-    """Return the exposition of one snapshot, with every row of the catalogue once; `engines` by their served ids."""
+    """Return the exposition of one snapshot, with every row of the catalogue once; `engines` and `models` by their served ids."""
     shown = engines or {"": EngineStatistics()}
-    rows = {model: _model_rows(model, now, histograms or RequestHistograms()) for model, now in shown.items()}
+    counted = histograms or RequestHistograms()
+    rows = {
+        model: {**_model_rows(model, now, counted), **_residency_rows(models.get(model, _NOT_LOADED))}
+        for model, now in shown.items()
+    }
     own: Rows = {
         catalogue.HTTP_REQUESTS: requests.totals() if requests else {},
         catalogue.HTTP_CONNECTIONS: {(): connections},
@@ -62,6 +69,18 @@ def _model_rows(model: str, now: EngineStatistics, histograms: RequestHistograms
     ends: Samples = {(finish,): count for finish, count in histograms.ends(model).items()}
     observed: Rows = {row: {(): counts} for row, counts in histograms.snapshot(model).items()}
     return {**dict(_engine_samples(now)), catalogue.ANSWERED: ends, **observed}
+
+
+def _residency_rows(status: ModelStatus) -> Rows:
+    values: dict[catalogue.Metric, float] = {
+        catalogue.MODEL_LOADED: status.state is ModelState.LOADED,
+        catalogue.MODEL_MEMORY: status.memory_bytes,
+        catalogue.MODEL_LOADS: status.loads_total,
+        catalogue.MODEL_LOAD_FAILURES: status.load_failures_total,
+        catalogue.MODEL_UNLOADS: status.unloads_total,
+        catalogue.MODEL_LOAD_SECONDS: status.load_seconds_total,
+    }
+    return {metric: {(): value} for metric, value in values.items()}
 
 
 def _engine_samples(now: EngineStatistics) -> Iterator[tuple[catalogue.Metric, Samples]]:

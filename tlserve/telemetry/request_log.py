@@ -42,6 +42,7 @@ class RequestRecord:
     completion_tokens: int | None = None
     finish: str | None = None
     prepared_ms: float | None = None
+    load_ms: float | None = None
     queue_ms: float | None = None
     first_token_ms: float | None = None
     total_ms: float | None = None
@@ -71,6 +72,7 @@ class RequestFigures:
     completion_tokens: int | None = None
     finish: str | None = None
     prepared_ms: float | None = None
+    load_ms: float | None = None
     queue_ms: float | None = None
     first_token_ms: float | None = None
     trace_id: str | None = None
@@ -80,6 +82,11 @@ class RequestFigures:
     def used_tokens(self) -> int:
         """Return the tokens that the request has used: none if it only counts them, or never left the queue."""
         return (self.prompt_tokens or 0) + (self.completion_tokens or 0) if self.began else 0
+
+    def note_load(self, waited_s: float) -> None:
+        """Note how long the request waited for its model to be loaded, if it did."""
+        if waited_s:
+            self.load_ms = waited_s * 1000
 
     def note_start(self, cached_tokens: int, at_ms: float) -> None:
         """Note that an answer has left the queue."""
@@ -109,6 +116,7 @@ class RequestFigures:
             completion_tokens=self.completion_tokens,
             finish=self.finish,
             prepared_ms=self.prepared_ms,
+            load_ms=self.load_ms,
             queue_ms=self.queue_ms,
             first_token_ms=self.first_token_ms,
             total_ms=total_ms,

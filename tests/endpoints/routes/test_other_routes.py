@@ -395,7 +395,14 @@ async def test_models_are_listed_under_every_name_with_their_context(open_api) -
     for card in (shown, *listed["data"]):
         assert card.pop("capabilities")["descriptor_version"] == 1
     sizes = {"n_ctx": 64, "max_model_len": 64}
-    expected = {"object": "model", "created": 1_600_000_000, "owned_by": "tlserve", **sizes, "loaded": True}
+    expected = {
+        "object": "model",
+        "created": 1_600_000_000,
+        "owned_by": "tlserve",
+        **sizes,
+        "loaded": True,
+        "state": "loaded",
+    }
     assert listed == {
         "object": "list",
         "data": [{"id": "succ", "root": "succ", **expected}, {"id": "org/succ", "root": "succ", **expected}],

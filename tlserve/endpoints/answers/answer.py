@@ -1,13 +1,14 @@
 """A generation task -> its answer, whole or as a stream.
 
-Owns the order: plan, apply, generate, send. Both forms read the same parts. Does not know routes and bodies: the differences
-between kinds of answers are in the task's shape.
+Owns the order: wait for the model, plan, apply, generate, send. Both forms read the same parts. Does not know routes and bodies:
+the differences between kinds of answers are in the task's shape.
 """
 
 from __future__ import annotations
 
 from tlserve.endpoints.answers.answer_plan import GenerationTask, RequestSource, StartedAnswer, apply_plan, plan_answer
 from tlserve.endpoints.answers.choices import open_choices
+from tlserve.endpoints.answers.residency import loaded
 from tlserve.endpoints.answers.stream import stream_answer
 from tlserve.endpoints.answers.token_reader import AnswerPart
 from tlserve.endpoints.context import ApiContext
@@ -19,7 +20,12 @@ _DOCUMENT_BYTES = 100
 
 
 async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> None:
-    """Generate and send the answer to `task`."""
+    """Generate and send the answer to `task`, once its model is in memory."""
+    async with loaded(exchange, task.served, task.deadline):
+        await _answer(api, exchange, task)
+
+
+async def _answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> None:
     started = start_answer(api, exchange, task)
     if task.options.stream:
         await stream_answer(exchange, started, api.settings.ping_interval_ms)

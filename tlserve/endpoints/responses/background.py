@@ -6,6 +6,8 @@ begins and when it ends; and it has the permit of its key until then. Does not k
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
+
 import attrs
 import trio
 
@@ -26,14 +28,22 @@ LAST_PUT_S = 2.0
 
 
 async def begin_in_background(
-    api: ApiContext, exchange: ApiExchange, kept: KeptResponses, form: ResponseForm, started: StartedAnswer
+    api: ApiContext,
+    exchange: ApiExchange,
+    kept: KeptResponses,
+    form: ResponseForm,
+    started: StartedAnswer,
+    held: AsyncExitStack,
 ) -> LiveResponse:
-    """Begin the response of `started` in the background; return when it was admitted, or raise why not."""
+    """Begin the response of `started` in the background; return when it was admitted, or raise why not.
+
+    The background takes over what `held` keeps, such as the model in memory.
+    """
     writer = form.begin(started)
     assert form.events is not None
     form.events.queue()
     live = LiveResponse(started.head.id, exchange.entry.key_name or "", form.events)
-    making = _Making(api, exchange, form, started, writer, live, exchange.entry, exchange.figures)
+    making = _Making(api, exchange, form, started, writer, live, exchange.entry, exchange.figures, held.pop_all())
     _detach(exchange)
     await kept.start(live, making.run)
     return live
@@ -59,9 +69,14 @@ class _Making:
     live: LiveResponse
     entry: Entry
     figures: RequestFigures
+    held: AsyncExitStack
 
     async def run(self) -> None:
         """Make the response, and keep it."""
+        async with self.held:
+            await self._run()
+
+    async def _run(self) -> None:
         try:
             with self.live.scope:
                 await self._generate()

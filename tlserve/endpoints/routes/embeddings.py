@@ -18,6 +18,7 @@ from tlserve.api.inputs import EmbeddingsRequest, Input
 from tlserve.chat.served_model import Served, check_embeds
 from tlserve.endpoints.answers.budget import check_ids, check_length
 from tlserve.endpoints.answers.deadline import plan_deadline
+from tlserve.endpoints.answers.residency import kept_for, loaded
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids, bytes_of_inputs
@@ -59,22 +60,35 @@ async def answer_embeddings(
     incoming = await read_incoming(api, exchange, parse)
     served, request = incoming.served, incoming.request
     check_embeds(served)
-    check_dimensions(request.dimensions, served)
     deadline = plan_deadline(exchange.started_s, header_s, request.timeout_s, api.settings.answer_timeout_ms)
-    given_bytes = bytes_of_inputs(request.inputs)
-    exchange.hold_bytes(given_bytes)
-    with deadline.obeyed():
-        inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request), exchange.tenant)
-        tokens = sum(map(len, inputs))
-        exchange.hold_bytes(bytes_of_ids(tokens) - given_bytes)
-        wanted = EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
-        vectors = await _embed(exchange, served, wanted)
-        size_bytes = sum(vector.nbytes for vector in vectors)
-        exchange.hold_bytes(size_bytes)
-        shown = [cut(vector, request.dimensions) for vector in vectors]
-        sent = await api.offload.run(size_bytes, lambda: document(incoming, shown, tokens), exchange.tenant)
+    with kept_for(served, request.keep_alive_s):
+        async with loaded(exchange, served, deadline):
+            check_dimensions(request.dimensions, served)
+            with deadline.obeyed():
+                sent = await _document_of(api, exchange, incoming, priority, document)
     exchange.hold_bytes(len(sent))
     await exchange.send(sent)
+
+
+async def _document_of(
+    api: ApiContext,
+    exchange: ApiExchange,
+    incoming: Incoming[EmbeddingsRequest],
+    priority: int,
+    document: Callable[[Incoming[EmbeddingsRequest], Sequence[Vector], int], bytes],
+) -> bytes:
+    served, request = incoming.served, incoming.request
+    given_bytes = bytes_of_inputs(request.inputs)
+    exchange.hold_bytes(given_bytes)
+    inputs = await api.offload.run(incoming.size_bytes, lambda: _encode(served, request), exchange.tenant)
+    tokens = sum(map(len, inputs))
+    exchange.hold_bytes(bytes_of_ids(tokens) - given_bytes)
+    wanted = EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id)
+    vectors = await _embed(exchange, served, wanted)
+    size_bytes = sum(vector.nbytes for vector in vectors)
+    exchange.hold_bytes(size_bytes)
+    shown = [cut(vector, request.dimensions) for vector in vectors]
+    return await api.offload.run(size_bytes, lambda: document(incoming, shown, tokens), exchange.tenant)
 
 
 async def _embed(exchange: ApiExchange, served: Served, request: EmbeddingRequest) -> tuple[Vector, ...]:

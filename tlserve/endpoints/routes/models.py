@@ -11,6 +11,7 @@ from tlserve.endpoints.capabilities import capabilities
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.routes.messages import VERSION, check_version
+from tlserve.generation import ModelState
 from tlserve.openai.documents import ModelCard, model_document, models_document
 
 
@@ -40,12 +41,15 @@ def _listed(served: Served, name: str) -> dict[str, Any]:
 
 
 def _card(served: Served, name: str) -> ModelCard:
-    info = served.backend.info()
+    info, state = served.backend.info(), served.residency.status().state
+    if state is ModelState.LOADED and not info.ready:  # the nodes of a head that has none
+        state = ModelState.UNLOADED
     return ModelCard(
         id=name,
         created=served.created,
         root=served.model_id,
         n_ctx=info.context_tokens,
-        loaded=info.ready,
+        loaded=state is ModelState.LOADED,
+        state=state.value,
         capabilities=capabilities(served),
     )

@@ -1,8 +1,8 @@
 """POST /api/chat and /api/generate: a chat, or a text, in the form of Ollama's API.
 
 The prompt and the answer are those of /v1/chat/completions; with `raw`, those of /v1/completions. A stream is one JSON document a
-line. A limit of tokens that does not fit the context is lowered, as there. A request without messages or prompt only asks whether
-the model is loaded, and it is.
+line. A limit of tokens that does not fit the context is lowered, as there. A request without messages or prompt loads the model,
+or unloads it if its `keep_alive` is 0.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, StartedAnswer, TaskPrompt
 from tlserve.endpoints.answers.budget import check_length
 from tlserve.endpoints.answers.chat import answer_chat
+from tlserve.endpoints.answers.residency import kept_for, loaded
 from tlserve.endpoints.answers.token_reader import AnswerPart, Ready
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
@@ -62,11 +63,21 @@ async def _answer(
     shape: AnswerShape,
     content: Content,
 ) -> None:
-    if incoming.request.messages:
-        await answer_chat(api, exchange, incoming, shape)
-    else:
-        head = {"model": incoming.named, "created_at": moment(int(api.now_s()))}
-        await exchange.send(encode({**head, **content(), "done": True, "done_reason": "load"}))
+    with kept_for(incoming.served, incoming.request.keep_alive_s):
+        if incoming.request.messages:
+            await answer_chat(api, exchange, incoming, shape)
+        else:
+            reason = await _load_or_unload(exchange, incoming)
+            head = {"model": incoming.named, "created_at": moment(int(api.now_s()))}
+            await exchange.send(encode({**head, **content(), "done": True, "done_reason": reason}))
+
+
+async def _load_or_unload(exchange: ApiExchange, incoming: IncomingGeneration[OllamaRequest]) -> str:
+    """Return which of both was done; a model leaves when its last request has ended."""
+    if incoming.request.keep_alive_s == 0:
+        return "unload"
+    async with loaded(exchange, incoming.served, incoming.deadline):
+        return "load"
 
 
 async def _continue(
@@ -74,6 +85,14 @@ async def _continue(
 ) -> None:
     """Answer with the continuation of a raw prompt; it can spell control tokens only if the header says so."""
     served, text = incoming.served, incoming.request.raw or ""
+    with kept_for(served, incoming.request.keep_alive_s):
+        await answer(api, exchange, await _raw_task(api, exchange, incoming, text, specials=specials))
+
+
+async def _raw_task(
+    api: ApiContext, exchange: ApiExchange, incoming: IncomingGeneration[OllamaRequest], text: str, *, specials: bool
+) -> GenerationTask:
+    served = incoming.served
     check_length(served.tokenizer, len(text), served.backend.info().context_tokens, "prompt")
     with incoming.deadline.obeyed():
         ids = await api.offload.run(
@@ -82,7 +101,7 @@ async def _continue(
             exchange.tenant,
         )
     exchange.hold_bytes(bytes_of_ids(len(ids)))
-    task = GenerationTask(
+    return GenerationTask(
         served=served,
         named=incoming.named,
         shape=TEXT_SHAPE,
@@ -91,7 +110,6 @@ async def _continue(
         headers=incoming.headers,
         deadline=incoming.deadline,
     )
-    await answer(api, exchange, task)
 
 
 def _ending(started: StartedAnswer, deltas: Sequence[Delta]) -> dict[str, Any]:
@@ -100,6 +118,7 @@ def _ending(started: StartedAnswer, deltas: Sequence[Delta]) -> dict[str, Any]:
         started_ms=figures.queue_ms or 0.0,
         first_ms=ended_ms if figures.first_token_ms is None else figures.first_token_ms,
         ended_ms=ended_ms,
+        load_ms=figures.load_ms or 0.0,
     )
     return end_fields(fold(deltas), started.usage(), times)
 

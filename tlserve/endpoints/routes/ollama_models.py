@@ -1,7 +1,7 @@
 """GET /api/tags, /api/ps, /api/version, POST /api/show and the vectors of Ollama's API.
 
 A name is listed with ":latest" behind it, as its clients write names; a request can leave that out. The size and the digest of a
-model's file are not known here, and are 0 and empty.
+model's file are not known here, and are 0 and empty; the size of a model that is running is what it takes in memory.
 """
 
 from __future__ import annotations
@@ -17,8 +17,12 @@ from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import Incoming, read_incoming
 from tlserve.endpoints.routes.embeddings import Vector, answer_embeddings
+from tlserve.generation import ModelState
 from tlserve.ollama.documents import details, embed_document, encode, model_fields
 from tlserve.ollama.requests import LATEST, parse_ollama_embed, parse_ollama_embedding, parse_show
+
+_END_OF_TIME_S = 253_402_300_799
+"""The last second of the year 9999: when a model leaves that never does."""
 
 
 async def tags(api: ApiContext, exchange: ApiExchange) -> None:
@@ -28,19 +32,22 @@ async def tags(api: ApiContext, exchange: ApiExchange) -> None:
 
 
 async def running(api: ApiContext, exchange: ApiExchange) -> None:
-    """Answer with the models that are loaded: all that are ready. None is ever unloaded."""
-    never = moment(253_402_300_799)  # the last second of the year 9999
+    """Answer with the models that are in memory, and when each leaves if no request comes."""
     models = [
         {
-            **model_fields(name, "", served.created),
-            "expires_at": never,
+            **model_fields(name, "", served.created, status.memory_bytes),
+            "expires_at": _moment_after(api.now_s(), status.leaves_in_s),
             "size_vram": 0,
             "context_length": served.backend.info().context_tokens,
         }
         for name, served in _named(api)
-        if served.backend.info().ready
+        if served.backend.info().ready and (status := served.residency.status()).state is ModelState.LOADED
     ]
     await exchange.send(encode({"models": models}))
+
+
+def _moment_after(now_s: float, wait_s: float) -> str:
+    return moment(int(min(now_s + wait_s, _END_OF_TIME_S)))
 
 
 async def ollama_version(_api: ApiContext, exchange: ApiExchange) -> None:
@@ -86,7 +93,13 @@ async def embed(api: ApiContext, exchange: ApiExchange) -> None:
 
     def document(incoming: Incoming[EmbeddingsRequest], vectors: Sequence[Vector], prompt_tokens: int) -> bytes:
         total_ms = exchange.elapsed_ms()
-        return embed_document(model=incoming.named, vectors=vectors, prompt_tokens=prompt_tokens, total_ms=total_ms)
+        return embed_document(
+            model=incoming.named,
+            vectors=vectors,
+            prompt_tokens=prompt_tokens,
+            total_ms=total_ms,
+            load_ms=exchange.figures.load_ms or 0.0,
+        )
 
     await answer_embeddings(api, exchange, parse_ollama_embed, document)
 

@@ -6,6 +6,7 @@ it is an upper bound; the answer then ends as incomplete.
 
 from __future__ import annotations
 
+from contextlib import AsyncExitStack
 from functools import partial
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from tlserve.api.chat_request import ChatRequest
 from tlserve.endpoints.answers.answer import start_answer
 from tlserve.endpoints.answers.chat import answer_chat, count_prompt, plan_chat
+from tlserve.endpoints.answers.residency import loaded
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.request_body import IncomingGeneration, read_generation, read_incoming
@@ -94,7 +96,9 @@ async def _answer_in_background(
     kept: KeptResponses,
 ) -> None:
     task = await plan_chat(api, exchange, incoming, form.shape)
-    live = await begin_in_background(api, exchange, kept, form, start_answer(api, exchange, task))
+    async with AsyncExitStack() as held:
+        await held.enter_async_context(loaded(exchange, task.served, task.deadline))
+        live = await begin_in_background(api, exchange, kept, form, start_answer(api, exchange, task), held)
     if incoming.request.options.stream:
         await relay_events(api, exchange, live)
     else:

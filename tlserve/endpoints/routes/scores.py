@@ -17,7 +17,8 @@ from tlserve.api.chat_request import BodyRules
 from tlserve.api.inputs import Input
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_length
-from tlserve.endpoints.answers.deadline import Deadline, plan_deadline
+from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline, plan_deadline
+from tlserve.endpoints.answers.residency import loaded
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_ids
@@ -126,7 +127,8 @@ async def _embed(exchange: ApiExchange, served: Served, inputs: tuple[Ids, ...])
     exchange.figures.prompt_tokens = tokens
     exchange.reserve_tokens(tokens)
     priority = read_priority(exchange.request.headers, exchange.entry)
-    vectors = await served.backend.embed(EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id))
+    async with loaded(exchange, served, NO_DEADLINE):  # the caller obeys the deadline of the request
+        vectors = await served.backend.embed(EmbeddingRequest(inputs=inputs, priority=priority, request_id=exchange.id))
     exchange.figures.began = True
     return vectors
 
