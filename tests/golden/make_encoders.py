@@ -7,7 +7,8 @@ safetensors, from the checkout:
 
 Weights are not stored: `tests.kit.model.drawn_weights` draws them from the names and shapes of the tensors as transformers saves
 them. For each case `cases.json` holds the config.json and the shapes, `arrays.npz` the hidden states of some tokens, or the
-logits of a head. Every norm, bias and table is drawn, so that each mechanism acts.
+logits of a head; for a reranker the logit of one token less that of another. Every norm, bias and table is drawn, so that each
+mechanism acts.
 """
 
 import json
@@ -49,6 +50,8 @@ GEMMA = {
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
     },
 }
+QWEN = {"num_key_value_heads": 2, "head_dim": 24}
+YES, NO = 9, 11
 ONE, THREE = {"num_labels": 1}, {"num_labels": 3}
 VECTORS, SCORES = "AutoModel", "AutoModelForSequenceClassification"
 
@@ -67,6 +70,9 @@ CASES = {
         MODERN | {"attention_bias": True, "mlp_bias": True, "norm_bias": True},
     ),
     "gemma3_text": ("Gemma3TextConfig", VECTORS, GEMMA),
+    "qwen3": ("Qwen3Config", VECTORS, QWEN),
+    "qwen3, classes": ("Qwen3Config", SCORES, QWEN | THREE),
+    "qwen3, answers": ("Qwen3Config", "AutoModelForCausalLM", QWEN),
     "bert, scores": ("BertConfig", SCORES, ONE),
     "bert, classes": ("BertConfig", SCORES, THREE),
     "roberta, scores": ("RobertaConfig", SCORES, THREE),
@@ -116,7 +122,10 @@ def make(name: str, config_class: str, kind: str, changes: dict) -> tuple[dict, 
     types = (np.arange(TOKENS) > 17).astype(int) if name in TYPED else np.zeros(TOKENS, int)
     typed = {"token_type_ids": torch.tensor(types[None])} if name in TYPED else {}
     output = model(torch.tensor(ids[None]), **typed)
-    found = output.logits[0] if kind == SCORES else output.last_hidden_state[0][list(ROWS)]
+    if kind == VECTORS:
+        found = output.last_hidden_state[0][list(ROWS)]
+    else:
+        found = output.logits[0] if kind == SCORES else output.logits[0, -1, [YES]] - output.logits[0, -1, [NO]]
     case = {"config": document, "ids": ids.tolist(), "rows": list(ROWS), "shapes": shapes}
     return case, found.numpy().astype(np.float32)
 

@@ -1,5 +1,7 @@
 """Every encoder, compared with transformers on the same random checkpoint, and each of its mechanisms alive."""
 
+import json
+
 import attrs
 import numpy as np
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from tests.kit.model.encoders import encoder_and_weights, encoder_cases, whole_hidden, write_encoder
 from tlserve.engine.pooling import HiddenSum
 from tlserve.errors import ModelRefused
+from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import PooledActivation, PooledRows, Pooling
 from tlserve.model.decoder.record import Activation, Rope
 from tlserve.model.encoder.architectures.registry import ENCODERS
@@ -20,6 +23,7 @@ CASES = encoder_cases()
 BOUND = 1e-4  # of a hidden state or a logit; transformers adds in another order
 LEAST_COSINE = 0.99999
 ALIVE = 0.01
+EXACT = KernelChoice(kv_precision="f32")
 COMPARED_ELSEWHERE = {"JinaBertModel", "NewModel"}  # transformers has no class of these names
 
 
@@ -34,7 +38,25 @@ def outcome(model, case, pooling=None):
 
 
 def load(directory, case):
-    return load_model(write_encoder(directory, case), threads=1)
+    return load_model(write_as_used(directory, case), threads=1, kernels=EXACT)
+
+
+def write_as_used(directory, case):
+    """Write a case; a decoder is an encoder by its modules, and a reranker by the tokens that it answers."""
+    changes = {"classifier_from_token": ["w11", "w9"]} if "answers" in case.name else {}
+    path = write_encoder(directory, case, **changes)
+    if case.name == "qwen3":
+        (path / "modules.json").write_text(json.dumps(MODULES))
+        (path / "1_Pooling").mkdir()
+        (path / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode_lasttoken": True}))
+    return path
+
+
+MODULES = [
+    {"type": f"sentence_transformers.models.{kind}", "path": f"{i}_{kind}" if i else ""}
+    for i, kind in enumerate(("Transformer", "Pooling", "Normalize"))
+]
+DECODERS = {name for name in CASES if name.startswith("qwen3")}
 
 
 def cosine(a, b):
@@ -107,7 +129,7 @@ SWITCHES = {
     "the scale of scores": attention_without(scale=1.0),
     "activation": lambda e: with_mixers(e, other_activation),
 }
-BARE = [name for name, case in CASES.items() if not case.scores]
+BARE = [name for name, case in CASES.items() if not case.scores and name not in DECODERS]
 
 
 def hidden_with(encoder, weights, case):
@@ -180,7 +202,7 @@ def test_the_second_text_has_the_second_token_type(tmp_path, name):
 
 
 @pytest.mark.spec("MOD-32", "MOD-90")
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", sorted(CASES.keys() - DECODERS))
 def test_a_sequence_has_the_same_bits_whatever_its_neighbours_and_threads(tmp_path, name):
     case = CASES[name]
     random = np.random.default_rng(5)
@@ -244,3 +266,45 @@ def test_a_tensor_that_no_part_reads_is_refused(tmp_path):
     odd = attrs.evolve(case, shapes={**case.shapes, "encoder.layer.0.lora_A.weight": [4, 64]})
     with pytest.raises(ModelRefused, match=r"lora_A.weight' is not part of the architecture"):
         load_model(write_encoder(tmp_path, odd), threads=1)
+
+
+# --- decoders that make vectors and scores ------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("MOD-92")
+def test_a_decoder_with_modules_makes_vectors_of_its_last_token(tmp_path):
+    loaded = load(tmp_path, CASES["qwen3"])
+    assert (loaded.generates, loaded.scores, loaded.model.spec.pooling.rows) == (False, None, PooledRows.LAST)
+    assert loaded.metadata["tokenizer.ggml.eos_token_id"] == 2  # what tokenizer.json puts at the end of a text
+    total = HiddenSum(loaded.model.spec.pooling)
+    hidden = whole_hidden(loaded.model, CASES["qwen3"].ids)[0]
+    for part in np.split(hidden, [3, 20]):
+        total.add(part)
+    assert np.abs(total.embedding() - hidden[-1] / np.linalg.norm(hidden[-1])).max() < 1e-6
+
+
+@pytest.mark.spec("MOD-92")
+@pytest.mark.parametrize(
+    ("name", "changes", "reason"),
+    [
+        ("qwen3, answers", {"classifier_from_token": ["yes", "no"]}, "must be two tokens"),
+        ("qwen3, answers", {"classifier_from_token": ["w9"]}, "must be two tokens"),
+        ("qwen3", {"architectures": ["Qwen3ForTokenClassification"]}, "architectures"),
+    ],
+)
+def test_a_decoder_whose_scores_are_not_served_is_refused_by_field(tmp_path, name, changes, reason):
+    with pytest.raises(ModelRefused, match=reason):
+        load_model(write_encoder(tmp_path, CASES[name], **changes), threads=1)
+
+
+@pytest.mark.spec("MOD-92")
+def test_the_module_of_a_reranker_names_its_two_tokens(tmp_path):
+    case = CASES["qwen3, answers"]
+    path = write_encoder(tmp_path, case)
+    kinds = [{"type": "Transformer", "path": ""}, {"type": "sentence_transformers.LogitScore", "path": "1_LogitScore"}]
+    (path / "modules.json").write_text(json.dumps(kinds))
+    (path / "1_LogitScore").mkdir()
+    (path / "1_LogitScore" / "config.json").write_text(json.dumps({"true_token_id": 9, "false_token_id": 11}))
+    loaded = load_model(path, threads=1, kernels=EXACT)
+    assert np.abs(outcome(loaded.model, case) - case.expected).max() < BOUND
+    assert (loaded.generates, loaded.scores.labels, loaded.scores.activation) == (False, ("yes",), "sigmoid")

@@ -8,6 +8,9 @@ import pytest
 from tests.kit.http.http_calls import get, post
 from tests.kit.model.encoders import SENTENCES, encoder_cases, whole_hidden, write_encoder, write_sentence_encoder
 from tlserve.endpoints.routes.scores import activated
+from tlserve.engine.config import EngineConfig
+from tlserve.engine.engine import Engine
+from tlserve.engine.events import EmbeddingReady
 from tlserve.engine.pooling import HiddenSum
 from tlserve.model.load import load_model
 from tlserve.testing import serve_in_thread
@@ -239,3 +242,32 @@ def test_a_head_gives_the_scores_of_its_node(server, tmp_path):
         )
         classes = post(head.address, "/v1/classify", {"input": "w5"}).json["data"]
         assert classes == ask(server, "/v1/classify", ONE[0], input="w5").json["data"]
+
+
+@pytest.mark.spec("API-170", "MOD-92")
+def test_a_reranker_that_answers_yes_or_no_reads_a_pair_as_its_card_says(tmp_path):
+    case = CASES["qwen3, answers"]
+    path = write_encoder(tmp_path, case, classifier_from_token=["w11", "w9"], max_position_embeddings=128)
+    loaded = load_model(path, threads=1)
+    tokenizer = build_tokenizer(loaded.metadata)
+    assert loaded.scores is not None
+    assert loaded.scores.around is not None
+    before, first, between, after = loaded.scores.around
+    assert before.startswith("<|im_start|>system\nJudge whether")
+    assert after.endswith("<think>\n\n</think>\n\n")
+    whole = tokenizer.encode_with_specials(before)
+    whole += tokenizer.encode(f"{first}w5 w9{between}w8 w3")
+    ids = [*whole, *tokenizer.encode_with_specials(after)]
+    engine, vectors = Engine(loaded.model, EngineConfig(kv_blocks=64)), []
+    engine.add_embedding(ids)
+    while engine.has_work:
+        vectors += [event.what.vector for event in engine.step() if isinstance(event.what, EmbeddingReady)]
+    with serve_in_thread(str(path)) as running:
+        answer = post(running.address, "/v1/rerank", {"query": "w5 w9", "documents": ["w3", "w8 w3"]}).json
+        assert {r["index"]: r["relevance_score"] for r in answer["results"]}[1] == activated(vectors[0], "sigmoid")[0]
+        long = {"query": "w5 w9", "documents": [" ".join(["w8"] * 60)]}
+        assert post(running.address, "/v1/rerank", long).json["error"]["param"] == "documents[0]"
+        cut = post(running.address, "/v1/rerank", {**long, "max_tokens_per_doc": 3}).json
+        same = post(running.address, "/v1/rerank", {"query": "w5 w9", "documents": ["w8 w8 w8"]}).json
+        assert cut["results"][0]["relevance_score"] == same["results"][0]["relevance_score"]
+        assert post(running.address, "/v1/completions", {"prompt": "w3"}).status == 422

@@ -28,13 +28,14 @@ class Scores:
     """What a model that scores texts makes: a number for each of `labels`, which `activation` makes scores of.
 
     `activation`: "sigmoid", "softmax" or "identity". `pair`: the ids before, between and after two texts that are scored
-    together. `around`: the same as text, for a decoder; it replaces `pair`.
+    together. `around`: for a decoder, control tokens before them, text before the first and between the two, and control tokens
+    at the end; it replaces `pair`.
     """
 
     labels: tuple[str, ...]
     activation: str
     pair: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]] = ((), (), ())
-    around: tuple[str, str, str] | None = None
+    around: tuple[str, str, str, str] | None = None
 
 
 @attrs.frozen(kw_only=True)

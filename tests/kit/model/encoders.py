@@ -91,7 +91,7 @@ class EncoderCase:
     @property
     def scores(self) -> bool:
         """Return whether the model has a head that makes scores."""
-        return "ForSequenceClassification" in self.config["architectures"][0]
+        return "Model" not in self.config["architectures"][0]
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Return the weights."""
@@ -118,9 +118,10 @@ def write_encoder(directory: Path, case: EncoderCase, **changes: object) -> Path
 
 def whole_hidden(model: Model, *sequences: list[int]) -> list[np.ndarray]:
     """Return the hidden states of each of `sequences`, all in one step."""
-    batch = step_batch(*(Rows(tokens, 0, (0,)) for tokens in sequences))
+    blocks = (0,) if model.spec.bidirectional else (0, 1, 2, 3)
+    batch = step_batch(*(Rows(tokens, 0, blocks) for tokens in sequences))
     batch = attrs.evolve(batch, logit_rows=np.zeros(0, np.int32))
-    output = model.forward(batch, model.new_kv_store(1, 16))
+    output = model.forward(batch, model.new_kv_store(4, 16))
     return np.split(output.hidden, batch.row_starts[1:-1])
 
 

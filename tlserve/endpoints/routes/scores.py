@@ -29,7 +29,6 @@ from tlserve.errors import ContextLengthExceeded, Refusal
 from tlserve.generation import EmbeddingRequest
 from tlserve.scoring.documents import classify_document, rerank_document, score_document, texts_document
 from tlserve.scoring.requests import ClassifyRequest, PairsRequest, parse_classify, parse_rerank, parse_score
-from tlserve.text.special_tokens import TEMPLATE
 from tlserve.text.tokenizer import framed
 
 Vector = NDArray[np.float32]
@@ -203,35 +202,35 @@ def _most(served: Served, longest: int | None) -> int:
 
 def _pair_inputs(served: Served, request: PairsRequest) -> tuple[Ids, ...]:
     """Return the ids of every pair."""
-    known: dict[str, Ids] = {}
-    return tuple(_pair(served, request, first, second, known) for first, second in request.pairs)
+    return tuple(_pair(served, request, first, second) for first, second in request.pairs)
 
 
-def _pair(served: Served, request: PairsRequest, first: Input, second: Input, known: dict[str, Ids]) -> Ids:
-    before, between, after = _around(served)
-    query = known.get(str(first.content))
-    if query is None:
-        _check_text(served, first, str(first.content))
-        query = known[str(first.content)] = tuple(served.tokenizer.encode(str(first.content)))
-    _check_text(served, second, str(second.content))
-    document = tuple(served.tokenizer.encode(str(second.content)))[: request.per_document]
+def _pair(served: Served, request: PairsRequest, first: Input, second: Input) -> Ids:
+    for item in (first, second):
+        _check_text(served, item, str(item.content))
+    before, query, document, after = _parts(served, str(first.content), str(second.content))
+    document = document[: request.per_document]
     most = _most(served, request.longest)
-    room = most - len(before) - len(query) - len(between) - len(after)
+    room = most - len(before) - len(query) - len(after)
     if len(document) > room and (request.longest is None or room < 1):
         place = first.place if room < 1 else second.place
-        tokens = most - room + len(document)
-        raise ContextLengthExceeded.of_prompt(
-            f"{place} has {tokens} tokens with its pair", most, param=place, answer=False
-        )
-    return (*before, *query, *between, *document[: max(room, 0)], *after)
+        words = f"{place} has {most - room + len(document)} tokens with its pair"
+        raise ContextLengthExceeded.of_prompt(words, most, param=place, answer=False)
+    return (*before, *query, *document[: max(room, 0)], *after)
 
 
-def _around(served: Served) -> tuple[Ids, Ids, Ids]:
-    """Return the ids before, between and after two texts."""
+def _parts(served: Served, first: str, second: str) -> tuple[Ids, Ids, Ids, Ids]:
+    """Return the ids before a pair, of the first text and what separates it, of the second text, and after it.
+
+    A decoder reads both texts as one, whose ids are cut where the first one's end.
+    """
     assert served.scores is not None
-    if served.scores.around is None:
-        return served.scores.pair
-    before, between, after = (
-        tuple(served.tokenizer.encode_with_specials(text, origin=TEMPLATE * len(text))) for text in served.scores.around
-    )
-    return before, between, after
+    tokenizer, around = served.tokenizer, served.scores.around
+    if around is None:
+        before, between, after = served.scores.pair
+        return before, (*tokenizer.encode(first), *between), tuple(tokenizer.encode(second)), after
+    begin, text, between_text, end = around
+    before, after = (tuple(tokenizer.encode_with_specials(spelled)) for spelled in (begin, end))
+    beginning = text + first + between_text
+    whole, head = tuple(tokenizer.encode(beginning + second)), len(tokenizer.encode(beginning.rstrip()))
+    return before, whole[:head], whole[head:], after

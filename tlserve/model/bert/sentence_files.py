@@ -43,6 +43,7 @@ _ACTIVATIONS = {
     "torch.nn.modules.activation.Tanh": PooledActivation.TANH,
     "torch.nn.modules.activation.GELU": PooledActivation.GELU,
 }
+MAX_TOKEN_ID = 1 << 24
 MAX_PROMPTS, MAX_PROMPT_CHARACTERS = 256, 4096
 
 
@@ -97,7 +98,7 @@ def _pooling(directory: Path) -> tuple[Pooling, tuple[str, ...]]:
     modules = _modules(directory / MODULES)
     if not modules:
         return Pooling(normalised=False), ()
-    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
+    kinds = module_kinds(directory)
     if not _SERVED.fullmatch(" ".join(kinds)):
         raise ModelRefused(
             f"{MODULES} has {', '.join(kinds)}; served: Transformer, Pooling, and Dense and Normalize or not"
@@ -171,3 +172,17 @@ def with_dense_layers(directory: Path, files: SentenceFiles, hidden: int) -> tup
         )
         hidden = outputs
     return attrs.evolve(files.pooling, layers=tuple(layers)), digest.hexdigest() if layers else ""
+
+
+def module_kinds(directory: Path) -> list[str]:
+    """Return the kind of every module in its order."""
+    return [str(module.get("type")).rpartition(".")[2] for module in _modules(directory / MODULES)]
+
+
+def read_logit_score(directory: Path) -> tuple[int, ...]:
+    """Return the tokens whose logits a reranker compares: for yes, and for no if there is one; raises `ModelRefused`."""
+    folder = _folder(_modules(directory / MODULES)[1])
+    config = Fields(read_json(directory / folder / "config.json"), f"{folder}/config.json: ")
+    first = config.integer("true_token_id", 0, MAX_TOKEN_ID)
+    has_second = config.has("false_token_id")
+    return (first, config.integer("false_token_id", 0, MAX_TOKEN_ID)) if has_second else (first,)

@@ -99,3 +99,14 @@ def _vector(source: TensorSource, name: str, size: int) -> np.ndarray[tuple[int,
     if source.shapes().get(name) != (size,):
         raise ModelRefused(f"the tensor {name} is missing or does not have {size} numbers")
     return np.array(source.rows(name, 0, size))
+
+
+def least_dimensions(config: Fields, hidden: int) -> int | None:
+    """Return the shortest vectors that a config says the model was trained for, None where it does not say it."""
+    sizes = config.get("matryoshka_dimensions")
+    if sizes is None:
+        return None
+    if not isinstance(sizes, list) or not sizes or not all(type(n) is int and 0 < n <= hidden for n in sizes):
+        raise config.refusal("matryoshka_dimensions", f"must be a list of numbers from 1 to {hidden}")
+    least: int = min(sizes)
+    return least

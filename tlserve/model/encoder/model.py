@@ -19,7 +19,7 @@ from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.encoder.architectures.facts import EncoderFacts, EncoderForm
 from tlserve.model.encoder.architectures.registry import encoder_form
 from tlserve.model.encoder.forward import EncoderModel
-from tlserve.model.encoder.heads import head_names, read_head, read_scores
+from tlserve.model.encoder.heads import head_names, least_dimensions, read_head, read_scores
 from tlserve.model.encoder.record import Encoder
 from tlserve.model.encoder.weights import name_prefix, read_encoder_weights
 from tlserve.model.fields import Fields
@@ -106,17 +106,6 @@ def _describe(path: Path, options: LoadOptions) -> _Described:
     )
     found = _Described(config=config, form=form, encoder=encoder, files=files, scores=scores, front=front)
     return attrs.evolve(found, front=attrs.evolve(front, description=_about(found)))
-
-
-def least_dimensions(config: Fields, hidden: int) -> int | None:
-    """Return the shortest vectors that a config says the model was trained for, None where it does not say it."""
-    sizes = config.get("matryoshka_dimensions")
-    if sizes is None:
-        return None
-    if not isinstance(sizes, list) or not sizes or not all(type(n) is int and 0 < n <= hidden for n in sizes):
-        raise config.refusal("matryoshka_dimensions", f"must be a list of numbers from 1 to {hidden}")
-    least: int = min(sizes)
-    return least
 
 
 def _storage(form: EncoderForm, source: TensorSource) -> Storage:

@@ -100,6 +100,12 @@ def read_tokenizer(
     return HfTokenizer(metadata=_not_null(metadata), bos_id=bos, eos_id=eos)
 
 
+def read_ids(directory: Path, vocabulary: int) -> Mapping[str, int]:
+    """Return spelling -> id of every token; raises `ModelRefused`, but not for a missing file."""
+    path = directory / TOKENIZER
+    return _ids(read_text(path, MAX_TOKENIZER_BYTES), vocabulary) if path.is_file() else {}
+
+
 def _not_null(values: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in values.items() if value is not None}
 
