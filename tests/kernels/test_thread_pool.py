@@ -1,5 +1,6 @@
 """The pool: every unit once, all ended on return, errors kept."""
 
+import functools
 import re
 import threading
 
@@ -8,7 +9,7 @@ import pytest
 from tests.kit.source_tree import CHECKOUT
 from tlserve.config import cgroup
 from tlserve.config.machine import usable_cores
-from tlserve.kernels.thread_pool import ThreadPool
+from tlserve.kernels.thread_pool import HelperThread, ThreadPool
 
 
 @pytest.mark.spec("MOD-9")
@@ -65,3 +66,19 @@ def test_cores_are_counted_in_one_place():
     }
     others = {"tlserve/bench/report.py", "tlserve/kernels/native/build.py"}  # a report of the machine, and the build
     assert counting == {"tlserve/config/machine.py", *others}
+
+
+def test_a_helper_thread_runs_units_in_order_and_raises_their_error_at_the_wait():
+    ran, helper = [], HelperThread("helper")
+
+    def fail():
+        raise OSError("unit")
+
+    for number in range(5):
+        helper.start(functools.partial(ran.append, number))
+    helper.wait()
+    assert ran == [0, 1, 2, 3, 4]
+    helper.start(fail)
+    with pytest.raises(OSError, match="unit"):
+        helper.wait()
+    helper.close()

@@ -10,7 +10,7 @@ Measured with two cores: 10 us to pass a unit to a thread and back, and 100 to 2
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
@@ -48,6 +48,27 @@ class ThreadPool:
         """Call `work(start, end)` over chunks of `chunk_rows` that cover `rows` rows."""
         starts = range(0, rows, chunk_rows)
         self.run([_bind_range(work, start, min(start + chunk_rows, rows)) for start in starts])
+
+
+class HelperThread:
+    """One thread that runs units in the order in which they are handed over, while the caller does something else."""
+
+    def __init__(self, name: str) -> None:
+        self._executor = ThreadPoolExecutor(1, name)
+        self._started: list[Future[None]] = []
+
+    def start(self, unit: Unit) -> None:
+        """Hand over a unit."""
+        self._started.append(self._executor.submit(unit))
+
+    def wait(self) -> None:
+        """Return when all units have ended; raises the first error of one."""
+        for future in self._started:
+            future.result()
+
+    def close(self) -> None:
+        """End the thread after the unit that it runs; those after it are dropped."""
+        self._executor.shutdown(cancel_futures=True)
 
 
 def _run_all(units: Sequence[Unit]) -> None:

@@ -24,12 +24,13 @@ def _byte_characters() -> dict[str, int]:
 BYTE_CHARACTERS: Mapping[str, int] = _byte_characters()
 """GPT-2's alphabet: character -> byte."""
 
+_IN_ALPHABET = frozenset(BYTE_CHARACTERS).issuperset
 _TO_LATIN1 = {ord(character): chr(byte) for character, byte in BYTE_CHARACTERS.items()}
 
 
 def byte_level_bytes(token: str) -> bytes:
     """Return the bytes that `token` spells in GPT-2's alphabet; a token outside the alphabet is its own text."""
-    if all(map(BYTE_CHARACTERS.__contains__, token)):
+    if _IN_ALPHABET(token):
         return token.translate(_TO_LATIN1).encode("latin-1")
     return token.encode("utf-8", "replace")
 

@@ -50,13 +50,13 @@ def test_a_split_model_without_a_name_has_that_of_its_files(first):
 
 @pytest.mark.spec("MOD-5")
 def test_every_byte_of_every_file_is_in_the_digest(shards):
-    with GgufFile(shards[0]) as file:
+    with GgufFile(shards[0], hashed=True) as file:
         before, size = file.digest(), file.size_bytes()
     assert size == sum(path.stat().st_size for path in shards)
     data = bytearray(shards[-1].read_bytes())
     data[-100] ^= 1
     shards[-1].write_bytes(data)
-    with GgufFile(shards[0]) as file:
+    with GgufFile(shards[0], hashed=True) as file:
         assert file.digest() != before
 
 
@@ -132,3 +132,8 @@ def test_names_of_shards_are_those_of_llama_cpp():
     assert all_shards_of("a-b-00002-of-00002.gguf") == ["a-b-00001-of-00002.gguf", "a-b-00002-of-00002.gguf"]
     assert all_shards_of("a-2-of-2.gguf") == ["a-2-of-2.gguf"]
     assert first_shard([]) is None
+
+
+def test_a_file_opened_without_a_hash_has_no_digest(shards):
+    with GgufFile(shards[0]) as file, pytest.raises(ValueError, match="without a hash"):
+        file.digest()

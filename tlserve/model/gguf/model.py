@@ -30,7 +30,7 @@ EMBEDDING = "token_embd.weight"
 
 def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the file at `path` and the files next to it; raises `ModelRefused`."""
-    with GgufFile(path) as file:
+    with GgufFile(path, hashed=True) as file:
         metadata, decoder = file.header.metadata, _decoder(file, options)
         _, form = gguf_architecture(metadata)
         model = build_decoder(decoder, StoredSlots(file, decoder, form.storage()), file.digest(), options)

@@ -56,18 +56,13 @@ def read_merges(metadata: Mapping[str, object], ids: Mapping[str, int]) -> list[
     if metadata.get("tokenizer.ggml.merges") is None:
         raise ModelRefused("tokenizer.ggml.merges is missing")
     merges = []
-    for line in lines:
-        left, space, right = _halves(line)
-        if not (space and left in ids and right in ids and left + right in ids):
+    for line in lines:  # written flat: a vocabulary has a hundred thousand
+        at = line.find(" ", 1)  # the first space that is not the first character
+        left, right = line[:at], line[at + 1 :]
+        if not (at > 0 and left in ids and right in ids and left + right in ids):
             raise ModelRefused(f"tokenizer.ggml.merges has {line[:64]!r}, whose parts or whole are not tokens")
         merges.append((left, right))
     return merges
-
-
-def _halves(line: str) -> tuple[str, str, str]:
-    """Cut a line at its first space that is not its first character."""
-    at = line.find(" ", 1)
-    return (line[:at], " ", line[at + 1 :]) if at > 0 else (line, "", "")
 
 
 def _library(vocabulary: Vocabulary, merges: list[tuple[str, str]], pre: PreTokenizer) -> Any:
