@@ -20,11 +20,19 @@ import schemathesis
 from schemathesis import GenerationMode
 from schemathesis.checks import CHECKS
 
-from tests.conformance.test_openapi import ALWAYS, NOT_FITTING, OPERATION_KEYS, SCHEMA, STREAMS, document_of_succ
+from tests.conformance.test_openapi import (
+    ALWAYS,
+    NOT_FITTING,
+    OPERATION_KEYS,
+    SCHEMA,
+    STREAMS,
+    WITH_BODIES,
+    document_of_succ,
+)
 from tlserve.testing import serve_in_thread
 
 Case = schemathesis.Case[Any]
-STREAMED = ("/v1/chat/completions", "/v1/completions")
+STREAMED = ("/v1/chat/completions", "/v1/completions", "/v1/messages", "/v1/responses")
 STEPS = 6
 """Requests of a chain."""
 
@@ -119,13 +127,12 @@ def _kept(live: Live, run: Callable[[], None]) -> None:
 
 def search(count: int, seed: int) -> Live:
     """Send about `count` requests, the same number of each kind to each route."""
-    posts = [key for key in OPERATION_KEYS if key[1] == "POST"]
-    each = max(1, count // (len(OPERATION_KEYS) + len(posts) + len(STREAMED) + 1))
+    each = max(1, count // (len(OPERATION_KEYS) + len(WITH_BODIES) + len(STREAMED) + 1))
     with serve_in_thread("succ", settings={"engine.context_tokens": 64}) as server, requests.Session() as session:
         live = Live(f"http://{server.address}", session)
         for path, method in OPERATION_KEYS:
             ask_route(live, SCHEMA[path][method], GenerationMode.POSITIVE, ALWAYS, each, seed)
-        for path, method in posts:
+        for path, method in WITH_BODIES:
             ask_route(live, SCHEMA[path][method], GenerationMode.NEGATIVE, NOT_FITTING, each, seed)
         for path in STREAMED:
             ask_route(live, STREAMS[path]["POST"], GenerationMode.POSITIVE, ALWAYS, each, seed)

@@ -26,6 +26,7 @@ from tlserve.fleet import link, wire
 from tlserve.fleet.remote_node import CALLS
 from tlserve.http.messages import Headers, HttpFault
 from tlserve.openai import requests
+from tlserve.responses.requests import parse_response
 from tlserve.telemetry.tracing import trace_id_of
 
 # --- bodies --------------------------------------------------------------------------------------------------------------
@@ -72,6 +73,30 @@ _COMPLETION = {
 _EMBEDDINGS = {"model": "m", "input": [[1, 2], [3]], "encoding_format": "base64", "dimensions": 4, "user": "u"}
 _TOKENIZE = {"model": "m", "text": "a", "add_special_tokens": False}
 _DETOKENIZE = {"model": "m", "tokens": [1, 2, 3]}
+_RESPONSE = {
+    "model": "m",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "hm"}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "ok", "annotations": []}]},
+        {"type": "function_call", "call_id": "c1", "name": "f", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "c1", "output": [{"type": "input_text", "text": "5"}]},
+        {"type": "custom_tool_call", "call_id": "c2", "name": "c", "input": "x"},
+        {"type": "custom_tool_call_output", "call_id": "c2", "output": "6"},
+        {"type": "item_reference", "id": "msg_1_0"},
+    ],
+    "tools": [
+        {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": None},
+        {"type": "custom", "name": "c", "format": {"type": "grammar", "syntax": "regex", "definition": "a+"}},
+    ],
+    "tool_choice": {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]},
+    "text": {"format": {"type": "json_schema", "name": "n", "schema": {"type": "object"}}, "verbosity": "low"},
+    "reasoning": {"effort": "low", "summary": "auto"},
+    "include": ["message.output_text.logprobs"],
+    "metadata": {"a": "b"},
+    "instructions": "Be short.",
+    "truncation": "auto",
+}
 _BODY_WORDS: Sequence[Any] = (
     *(
         "text",
@@ -106,12 +131,19 @@ def body(document: dict[str, Any], rng: random.Random) -> bytes:
     return written(rng, changed)
 
 
+def use_response(data: bytes) -> object:
+    """Parse a body of the Responses API, and make its chat of the items that need no store."""
+    request = parse_response(data)
+    return request.chat([item for item in request.items if item["type"] != "item_reference"])
+
+
 def body_target(name: str, document: dict[str, Any], parse: Callable[[bytes], object], share: int) -> Target:
     return Target(name=name, make=partial(body, document), use=parse, refusals=(ClientError,), share=share)
 
 
 BODIES = (
     body_target("chat-body", _CHAT, requests.parse_chat, 300),
+    body_target("response-body", _RESPONSE, use_response, 300),
     body_target("completion-body", _COMPLETION, requests.parse_completion, 200),
     body_target("embeddings-body", _EMBEDDINGS, requests.parse_embeddings, 200),
     body_target("tokenize-body", _TOKENIZE, requests.parse_tokenize, 100),
