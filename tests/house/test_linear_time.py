@@ -33,6 +33,7 @@ MADE_AT_RUN_TIME = {
     "tlserve/chat/regions/form_regions.py": (head_pattern(DEEPSEEK_R1.calls).pattern, {"fullmatch"}),
     "tlserve/chat/regions/tag_region.py": (tag_patterns(GLM4.calls).key.pattern, {"match"}),
     "tlserve/chat/regions/python_call.py": (r"[0-9a-fA-F]{4}", {"fullmatch"}),
+    "tlserve/responses/json_text.py": (r"[^a-z\t\n]", {"search", "fullmatch"}),
     "tlserve/telemetry/request_counts.py": (re.escape("/v1/models/") + "(?s:.+)", {"fullmatch"}),
     "tlserve/text/special_tokens.py": (r"<(?=\||s)|\[(?=I)", {"finditer"}),
 }

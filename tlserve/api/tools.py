@@ -25,7 +25,8 @@ from tlserve.errors import ClientError
 class OfferedFunction:
     """A function that the model can call, and the JSON schema of its arguments.
 
-    `place` is its place in the request, and `schema_name` the name of the schema there.
+    `place` is its place in the request, and `schema_name` the name of the schema there. `input_lark` is the grammar of the text
+    of its only argument, inside a JSON string.
     """
 
     name: str
@@ -34,6 +35,7 @@ class OfferedFunction:
     place: str
     schema_name: str = "parameters"
     strict: bool = False
+    input_lark: str | None = None
 
     @property
     def schema_place(self) -> str:
@@ -92,6 +94,7 @@ def asked_tools(
         strict=strict,
         required=required,
         named=choice.name is not None,
+        inputs={function.name: function.input_lark for function in functions if function.input_lark is not None},
     )
     return AskedTools(
         shown=tuple(function.shown() for function in functions) if shown is None else tuple(shown), use=use

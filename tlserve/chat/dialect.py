@@ -70,7 +70,8 @@ class ToolUse:
 
     If `enforced` is None, the model is free in its calls. Else it maps each name that can be called to the enforced part of the
     schema, with its place; tools in `strict` are held to their whole schema. `required`: the answer is only calls. `named`: the
-    request chose the tool, so the end of its call is the answer's stop.
+    request chose the tool, so the end of its call is the answer's stop. `inputs`: the grammar in Lark of the text of a tool's
+    only argument, inside a JSON string, by the tool's name.
     """
 
     schemas: Mapping[str, Mapping[str, Any]] = attrs.field(factory=dict)
@@ -80,6 +81,7 @@ class ToolUse:
     strict: frozenset[str] = frozenset()
     required: bool = False
     named: bool = False
+    inputs: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen

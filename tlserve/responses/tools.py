@@ -21,6 +21,7 @@ from tlserve.api.tools import CallChoice, CallMode, OfferedFunction, asked_tools
 from tlserve.chat.grammars.tool_parameters import arguments_schema
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai.tools import NAME_PATTERN
+from tlserve.responses.json_text import json_text_lark
 from tlserve.responses.turns import INPUT
 
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
@@ -137,10 +138,12 @@ def _can_be_strict(parameters: Mapping[str, Any] | None, place: str) -> bool:
 
 def _offered_custom(tool: ResponseCustomTool, place: str) -> OfferedFunction:
     text: dict[str, Any] = {"type": "string"}
+    lark = None
     if isinstance(tool.format, InputGrammar):
         if tool.format.syntax == "lark":
-            raise Refusal(f"{place}.format is a grammar in Lark, which is not served here", param="tools")
-        text["pattern"] = f"^(?:{tool.format.definition})$"
+            lark = json_text_lark(tool.format.definition, f"{place}.format.definition")
+        else:
+            text["pattern"] = f"^(?:{tool.format.definition})$"
     return OfferedFunction(
         name=tool.name,
         description=tool.description,
@@ -148,6 +151,7 @@ def _offered_custom(tool: ResponseCustomTool, place: str) -> OfferedFunction:
         place=place,
         schema_name="format",
         strict=True,
+        input_lark=lark,
     )
 
 

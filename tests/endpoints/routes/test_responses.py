@@ -324,6 +324,18 @@ async def test_the_grammar_of_a_custom_tool_is_enforced_on_its_input(open_api: A
     assert '[a-z\\" ]{1,9}' in json.dumps(placed.schema)
 
 
+@pytest.mark.spec("RSP-9")
+async def test_the_input_of_a_custom_tool_can_follow_a_grammar_in_lark(open_api: Any) -> None:
+    lark = {"type": "grammar", "syntax": "lark", "definition": 'start: "a\\n"+'}
+    async with open_api(saying("x"), **SERVED) as api:
+        shown = response_of(await api.post(PATH, body(tools=[{**CODE, "format": lark}])))["tools"][0]["format"]
+        (request,) = api.backend.requests
+        wrong = await api.post(PATH, body(tools=[{**CODE, "format": {**lark, "definition": 'start: "'}}]))
+    assert source_of(request.grammar).larks == {"input_0": 'start: "a\\\\n"+'}
+    assert shown == lark
+    assert (wrong.status, json.loads(wrong.body)["error"]["param"]) == (400, "tools[0].format.definition")
+
+
 @pytest.mark.spec("RSP-6")
 async def test_a_function_is_strict_where_its_schema_can_be_enforced(open_api: Any) -> None:
     odd = {**ADD, "name": "odd", "strict": None, "parameters": {"type": "object", "not": {}}}

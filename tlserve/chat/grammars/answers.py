@@ -41,7 +41,7 @@ def answer_grammar(
     return GrammarSource(
         field=form.field,
         rules="\n".join([f"start: {start} {body}", *reasoning, *content, *calls.lines]),
-        larks=form.larks,
+        larks={**calls.larks, **form.larks},
         schemas={**calls.schemas, **form.schemas},
     ).grammar()
 

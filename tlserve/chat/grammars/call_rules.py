@@ -14,20 +14,23 @@ import attrs
 from tlserve.chat.dialect import CallForm, PlacedSchema, Slot, ToolUse, marks_in
 from tlserve.chat.grammars.lark import ANY_TEXT, quoted, spelled_row
 from tlserve.chat.grammars.tag_arguments import held_in_marks, marked_rules
+from tlserve.errors import Refusal
 
 MAX_CALLS = 16
 """The most calls in an answer of forced calls; without it a small model might never stop."""
 
 
+_INPUT_BEGIN, _INPUT_END = quoted('{"input": "'), quoted('"}')
 _SLOTS = {Slot.ID: "ID: /[A-Za-z0-9]{9}/", Slot.NUMBER: "NUMBER: /[0-9]{1,2}/"}
 
 
 @attrs.frozen(kw_only=True)
 class CallRules:
-    """The rule `calls` with the rules that it needs, and the schemas that it names."""
+    """The rule `calls` with the rules that it needs, and the schemas and grammars that it names."""
 
     lines: tuple[str, ...]
     schemas: Mapping[str, PlacedSchema]
+    larks: Mapping[str, str] = attrs.field(factory=dict)
 
 
 @attrs.frozen
@@ -103,14 +106,26 @@ class CallGrammar:
             yield name, placed if marks is None else held_in_marks(placed, marks, strict=strict)
 
     def _rules(self, lines: list[str]) -> CallRules:
+        if self.form.arguments is not None and self.tools.inputs:
+            words = "tools has a grammar in Lark, and this model does not write calls as JSON; send the syntax regex"
+            raise Refusal(words, param="tools")
         schemas = {} if self.form.arguments is not None else dict(self._named_schemas())
+        inputs = dict(self._named_inputs())
         used = {part for part in self.form.call if isinstance(part, Slot)}
         slots = [line for slot, line in _SLOTS.items() if slot in used]
-        return CallRules(lines=(*lines, *slots), schemas=schemas)
+        texts = [f"arguments_{name}: {_INPUT_BEGIN} @input_{name} {_INPUT_END}" for name in inputs]
+        larks = {f"input_{name}": lark for name, lark in inputs.items()}
+        return CallRules(lines=(*lines, *texts, *slots), schemas=schemas, larks=larks)
 
     def _named_schemas(self) -> Iterator[tuple[str, PlacedSchema]]:
-        for number, (_, schema) in enumerate(self._enforced()):
-            yield f"arguments_{number}", schema
+        for number, (name, schema) in enumerate(self._enforced()):
+            if name not in self.tools.inputs:
+                yield f"arguments_{number}", schema
+
+    def _named_inputs(self) -> Iterator[tuple[str, str]]:
+        for number, (name, _) in enumerate(self._enforced()):
+            if name in self.tools.inputs:
+                yield str(number), self.tools.inputs[name]
 
     def _row(self, parts: tuple[str | Slot, ...], tool: str = "", number: int = 0) -> str:
         return " ".join(self._part(part, tool, number) for part in parts)
@@ -119,7 +134,8 @@ class CallGrammar:
         if part is Slot.NAME:
             return quoted(tool)
         if part is Slot.ARGUMENTS:
-            return ("@" if self.form.arguments is None else "") + f"arguments_{number}"
+            is_schema = self.form.arguments is None and tool not in self.tools.inputs
+            return ("@" if is_schema else "") + f"arguments_{number}"
         if isinstance(part, Slot):
             return part.name
         return self._text(part)

@@ -20,7 +20,7 @@ from tlserve.errors import ClientError
 
 # Every repetition is possessive, and a quote, slash or bracket that is not closed is refused where it is found: so the walk takes
 # time linear in the text, whatever the text is.
-_PIECE = re.compile(
+PIECE = re.compile(
     r"""(?P<string>"(?:\\.|[^"\\\n])*+"i?)
       | (?P<comment>//[^\n]*+|\#[^\n]*+)
       | (?P<regex>/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*+\]|[^/\\\n\[])++/[a-z]*+)
@@ -54,7 +54,7 @@ class _GrammarCheck:
     def pieces(self) -> Iterator[str]:
         at = 0
         while at < len(self.text):
-            found = _PIECE.match(self.text, at)
+            found = PIECE.match(self.text, at)
             assert found is not None
             at, kind = found.end(), found.lastgroup
             if kind in _REFUSED:
