@@ -118,6 +118,7 @@ class LoopBackend(LocalBackend):
             self.is_over = True
 
     async def _loop(self) -> None:
+        assert self._thread is not None
         while True:
             await self._wait_for_work()
             self._rules.before()

@@ -96,7 +96,7 @@ class LocalBackend:
         self._tickets = itertools.count(1)
         self._statistics = engine.statistics()
         self._mailbox: Mailbox[Command, Report] = Mailbox(self._deliver)
-        self._thread = EngineThread(engine, self._mailbox)
+        self._thread: EngineThread | None = EngineThread(engine, self._mailbox)
         self._started = False
         self._failure: EngineFailed | None = None
 
@@ -208,7 +208,10 @@ class LocalBackend:
             raise self._failure
 
     async def _run_engine(self) -> None:
-        await trio.to_thread.run_sync(self._thread.run, limiter=trio.CapacityLimiter(1))
+        """Run the thread; its engine, and with it the memory of the model, is not kept afterwards."""
+        assert self._thread is not None
+        run, self._thread = self._thread.run, None
+        await trio.to_thread.run_sync(run, limiter=trio.CapacityLimiter(1))
 
     def stop(self) -> None:
         """Let `run` return after the current step."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable
@@ -53,12 +52,11 @@ class GatedSource:
             raise self.error
         model = self._make_model()
         self._loaded.append(weakref.ref(model))
-        return LoadedWeights(memory_bytes=self.size, make=lambda: make_local_backend(model))
+        return LoadedWeights(memory_bytes=self.size, holder=model, make=lambda: make_local_backend(model))
 
     @property
     def alive(self) -> int:
-        """Return how many of the loaded models are in memory still."""
-        gc.collect()
+        """Return how many of the loaded models are in memory still; the collector does not help."""
         return sum(model() is not None for model in self._loaded)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Protocol
 
 import attrs
 import trio
@@ -22,12 +23,23 @@ from tlserve.programs.residency.record import LoadRecord
 from tlserve.programs.residency.release import release_memory
 
 
+class StoppableBackend(HostedBackend, Protocol):
+    """A backend whose `run` returns when it is told to, and then refers to no weights."""
+
+    def stop(self) -> None:
+        """Let `run` return; no request is open."""
+
+
 @attrs.frozen(kw_only=True, eq=False)
 class LoadedWeights:
-    """A model in memory: what it takes, and its backend, made on the event loop."""
+    """A model in memory: what it takes, and its backend, made on the event loop.
+
+    `holder` refers to all of its memory. Once the backend has ended, nothing else does.
+    """
 
     memory_bytes: int
-    make: Callable[[], HostedBackend]
+    holder: object
+    make: Callable[[], StoppableBackend]
 
 
 @attrs.frozen(kw_only=True, eq=False)

@@ -41,6 +41,7 @@ from tlserve.programs.residency.record import MIB
 from tlserve.programs.residency.resident import ResidentModel
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
+_PIECE = 2048
 ALWAYS, FIRST_USE = "always", "first_use"
 
 
@@ -203,11 +204,18 @@ class _Source:
         """Return a loaded model with its engine as the weights of its backend."""
         compiler = self._compiler = self._compiler or make_compiler(self._settings, loaded, self._tokenizer)
         return LoadedWeights(
-            memory_bytes=memory_of(loaded, engine), make=partial(make_backend, self._settings, loaded, engine, compiler)
+            memory_bytes=memory_of(loaded, engine),
+            holder=engine,
+            make=partial(make_backend, self._settings, loaded, engine, compiler),
         )
 
 
 def _mark(front: ModelFront) -> bytes:
-    """Return a hash of what stays while the model is not loaded; slow for a large vocabulary."""
-    kept = (front.metadata, front.chat_template, sorted(front.eos_ids), front.generates)
-    return hashlib.blake2b(repr(kept).encode(), digest_size=16).digest()
+    """Return a hash of what stays while the model is not loaded; in pieces, because other threads wait during each."""
+    mark = hashlib.blake2b(repr((front.chat_template, sorted(front.eos_ids), front.generates)).encode(), digest_size=16)
+    for name, value in front.metadata.items():
+        listed = value if isinstance(value, list | tuple) else [value]
+        mark.update(repr((name, len(listed))).encode())
+        for start in range(0, len(listed), _PIECE):
+            mark.update(repr(listed[start : start + _PIECE]).encode())
+    return mark.digest()

@@ -1,8 +1,8 @@
 """Free what a model has left, and give the memory back to the machine.
 
-Owns the three steps. The collector frees objects that refer to each other in a circle. glibc keeps up to 64 MiB of freed memory
-at the end of the heap of each thread, so its limit is lowered while the model is freed, and free pages between used ones are
-given back. Other C libraries need neither.
+Owns both steps. glibc keeps up to 64 MiB of freed memory at the end of the heap of each thread, so its limit is lowered while the
+model is freed; then free pages between used ones are given back. Other C libraries need neither. The collector does not run: it
+would hold all other threads for a tenth of a second, and a backend that has ended refers to no weights.
 
 Source: mallopt(3) and malloc_trim(3); `heap_trim` of glibc's malloc, which looks at the limit when something is freed.
 """
@@ -10,7 +10,6 @@ Source: mallopt(3) and malloc_trim(3); `heap_trim` of glibc's malloc, which look
 from __future__ import annotations
 
 import ctypes
-import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -25,7 +24,6 @@ def release_memory(owned: list[object]) -> None:
     libc = ctypes.CDLL(None)
     with _low_limit(libc):
         owned.clear()
-        gc.collect()
         if hasattr(libc, "malloc_trim"):
             libc.malloc_trim(0)
 

@@ -37,9 +37,8 @@ from tlserve.generation import (
     ModelStatus,
     TokenStream,
 )
-from tlserve.programs.hosted_model import HostedBackend
 from tlserve.programs.residency.holds import Holds
-from tlserve.programs.residency.loading import LoadedWeights, Loading, Plan
+from tlserve.programs.residency.loading import LoadedWeights, Loading, Plan, StoppableBackend
 from tlserve.programs.residency.memory import ModelMemory
 from tlserve.programs.residency.room import Occupant
 from tlserve.programs.residency.statistics import continued, without_gauges
@@ -55,7 +54,8 @@ class ResidentModel:
         self._first = first
         self._info = plan.info
         self._idle_s = plan.idle_s
-        self._backend: HostedBackend | None = None
+        self._backend: StoppableBackend | None = None
+        self._holder: object = None
         self._past = EngineStatistics()
         self._leaving = False
         self._holds = Holds(self.name, most_waiting=plan.most_waiting, wait_s=plan.wait_s, changed=memory.changed)
@@ -107,7 +107,7 @@ class ResidentModel:
         while self._holds.held or self._holds.waiting:
             await self._memory.wait_change()
 
-    def _loaded(self) -> HostedBackend:
+    def _loaded(self) -> StoppableBackend:
         if self._backend is None:
             raise ModelLoading(f"the model {self.name!r} is not in memory; retry after a moment")
         return self._backend
@@ -181,13 +181,14 @@ class ResidentModel:
         """Run the backend of the loaded weights until the model leaves; raises EngineFailed."""
         try:
             async with trio.open_nursery() as nursery:
-                await nursery.start(self._take_backend().run)
+                backend = self._take_backend()
+                await nursery.start(backend.run)
                 self._let_in()
                 task_status.started()
                 await self._wait_to_leave()
                 self._holds.close()
                 self._loading.enter(ModelState.UNLOADING)
-                nursery.cancel_scope.cancel()
+                backend.stop()  # to be cancelled would leave a traceback that refers to the weights
         except BaseExceptionGroup as group:
             cause = single_cause(group)
             if not isinstance(cause, EngineFailed):
@@ -197,11 +198,12 @@ class ResidentModel:
             raise cause from cause.__cause__
         await self._forget()
 
-    def _take_backend(self) -> HostedBackend:
-        """Make the backend; nothing else keeps the weights then."""
+    def _take_backend(self) -> StoppableBackend:
+        """Make the backend; only that and the holder keep the weights then."""
         assert self._first is not None
-        self._backend, self._first = self._first.make(), None
-        return self._backend
+        backend, self._holder = self._first.make(), self._first.holder
+        self._backend, self._first = backend, None
+        return backend
 
     def _let_in(self) -> None:
         self._loading.enter(ModelState.LOADED)
@@ -229,6 +231,6 @@ class ResidentModel:
         self._past = continued(self._past, without_gauges(self._backend.statistics()))
         self._info = attrs.evolve(self._backend.info(), ready=True, not_ready_reason="")
         self._loading.record.note_unload(self._loading.reserved_bytes)
-        owned: list[object] = [self._backend]
-        self._backend = None
+        owned = [self._holder]
+        self._backend = self._holder = None
         await self._loading.give_up(ModelState.UNLOADED, owned)
