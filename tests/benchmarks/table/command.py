@@ -16,7 +16,7 @@ import trio
 
 from tests.benchmarks.table.load_case import generate, outside_generator
 from tests.benchmarks.table.peers import read_peers
-from tests.benchmarks.table.rows import PARTS, ROWS, TableFinding, findings
+from tests.benchmarks.table.rows import PARTS, PREFILL_TOKENS, ROWS, TableFinding, findings
 from tests.benchmarks.table.run import TablePlan, measure_table
 from tlserve.bench.report import document
 from tlserve.cli.bench.arguments import list_of, number_from
@@ -44,7 +44,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repeat", type=count, default=3, help="number of rounds")
     parser.add_argument("--rounds", type=count, help="answers that each client reads (2 to 6, by load)")
     parser.add_argument("--output-tokens", type=count, default=64, help="tokens in an answer")
-    parser.add_argument("--prefill-tokens", type=count, default=512, help="tokens of the prompt of the prefill row")
+    parser.add_argument(
+        "--prefill-tokens",
+        type=list_of(count),
+        default=PREFILL_TOKENS,
+        metavar="TOKENS",
+        help="tokens of the prompts of the prefill rows (default 512,4096)",
+    )
     parser.add_argument("--steps", type=number_from(int, 2), default=64, help="steps of the bare engine")
     parser.add_argument("--seed", type=int, help="seed of the prompts; without it a new one is drawn each time")
 
@@ -55,8 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     generating = outside_generator(arguments.load_generator) if arguments.load_generator else generate
     with progress("measurements", plan.total(peers)) as done:
         recorded = trio.run(partial(measure_table, plan, peers, generating, done))
-    same_file = peers.server.label(peers.server.same_file) if peers.server and peers.server.same_file else ""
-    found = findings(recorded, same_file)
+    found = findings(recorded, peers.same_files)
     written = report(plan, recorded, found)
     if arguments.output:
         write_text(Path(arguments.output), written + "\n")
@@ -85,7 +90,7 @@ def report(
         {"what": what, "who": who, "values": values} for what, by in recorded.items() for who, values in by.items()
     ]
     return document(
-        "tlserve.bench.table/2", plan=attrs.asdict(plan), rows=[_row(finding) for finding in found], measured=values
+        "tlserve.bench.table/3", plan=attrs.asdict(plan), rows=[_row(finding) for finding in found], measured=values
     )
 
 

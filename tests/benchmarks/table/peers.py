@@ -1,7 +1,7 @@
 """The programs that tlserve is compared with: peers.toml, read strictly.
 
-Owns the document: one server, started in each of its formats; a command that times prefill; and a command that generates in its
-own process. Each can be left out; its rows are then not measured. An unknown key, or a value of the wrong type, is an error with
+Owns the document: servers, started in each of their formats; commands that time prefill; and commands that generate in their own
+process. Each kind can be left out; its rows are then not measured. An unknown key, or a value of the wrong type, is an error with
 its place in the file. Does not run anything.
 """
 
@@ -95,9 +95,14 @@ class Peers:
     """The whole file."""
 
     ours: Ours = Ours()
-    server: ServerPeer | None = None
-    prefill: PrefillPeer | None = None
-    in_process: InProcessPeer | None = None
+    server: tuple[ServerPeer, ...] = ()
+    prefill: tuple[PrefillPeer, ...] = ()
+    in_process: tuple[InProcessPeer, ...] = ()
+
+    @property
+    def same_files(self) -> frozenset[str]:
+        """Return the labels of the servers that serve the same file as tlserve."""
+        return frozenset(server.label(server.same_file) for server in self.server if server.same_file)
 
 
 def read_peers(path: Path) -> Peers:
@@ -122,7 +127,8 @@ TABLES: Mapping[str, type] = {
 
 def _unknown_in(table: str, document: Mapping[str, Any]) -> Sequence[str]:
     found = document.get(table, {})
-    return _unknown(f"{table}.", TABLES[table], found) if isinstance(found, dict) else ()
+    tables = [one for one in (found if isinstance(found, list) else [found]) if isinstance(one, dict)]
+    return [name for one in tables for name in _unknown(f"{table}.", TABLES[table], one)]
 
 
 def _unknown(before: str, kind: type, found: Mapping[str, Any]) -> list[str]:

@@ -6,7 +6,7 @@ Owns the rows, and the choice of the peer's best format in each row. Does not me
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import attrs
 
@@ -19,13 +19,18 @@ CASES = (
     LoadCase(name="c1", streams=1, rounds=6),
     LoadCase(name="c8", streams=8, rounds=3),
     LoadCase(name="c32", streams=32, rounds=2),
+    LoadCase(name="c64", streams=64, rounds=2),
     LoadCase(name="shared", streams=8, rounds=4, words=16, shared_words=256),
+    LoadCase(name="long", streams=1, rounds=1, words=4000),
 )
 PREFILL, IN_PROCESS, STEP = "prefill", "in_process", "step"
 PARTS = (*(case.name for case in CASES), PREFILL, IN_PROCESS, STEP)
 """The names of the parts that can be measured alone."""
 
-OUT, FIRST = ".out", ".first"
+PREFILL_TOKENS = (512, 4096)
+IN_PROCESS_CASES = ("c32", "c64")
+
+OUT, FIRST, EACH = ".out", ".first", ".each"
 
 Values = Mapping[str, Mapping[str, Sequence[float]]]
 """One value for each round, by what was measured ("c8.out"), then by whose it is ("llama.cpp Q4_0")."""
@@ -45,14 +50,21 @@ ROWS = (
     TableRow(what="output tokens/s, 1 stream", source="c1.out"),
     TableRow(what="output tokens/s, 8 streams", source="c8.out"),
     TableRow(what="output tokens/s, 32 streams", source="c32.out"),
+    TableRow(what="output tokens/s, 64 streams", source="c64.out"),
     TableRow(what="time to first token p50, 8 streams, ms", source="c8.first", time=True),
     TableRow(what="time to first token p50, 32 streams, ms", source="c32.first", time=True),
     TableRow(what="output tokens/s, 8 streams, shared prefix", source="shared.out"),
-    TableRow(what="prefill of 512 tokens, tokens/s", source=PREFILL),
+    TableRow(what="time per token after 4,000 words, 1 stream, ms", source="long.each", time=True),
+    TableRow(what="time to first token after 4,000 words, 1 stream, ms", source="long.first", time=True),
+    *(
+        TableRow(what=f"prefill of {tokens} tokens, tokens/s", source=f"{PREFILL}.{tokens}")
+        for tokens in PREFILL_TOKENS
+    ),
     TableRow(what="the same file, output tokens/s, 1 stream", source="c1.out", same_file=True),
     TableRow(what="the same file, output tokens/s, 8 streams", source="c8.out", same_file=True),
     TableRow(what="the same file, output tokens/s, 32 streams", source="c32.out", same_file=True),
-    TableRow(what="output tokens/s, 32 streams over HTTP, against in process", source=IN_PROCESS),
+    TableRow(what="output tokens/s, 32 streams over HTTP, against in process", source=f"{IN_PROCESS}.c32"),
+    TableRow(what="output tokens/s, 64 streams over HTTP, against in process", source=f"{IN_PROCESS}.c64"),
     TableRow(what="time per token through HTTP, 1 stream, ms", source=STEP, time=True),
 )
 
@@ -68,15 +80,15 @@ class TableFinding:
     ratio: Spread
 
 
-def findings(values: Values, same_file: str) -> list[TableFinding]:
-    """Return the rows for which both sides were measured; `same_file` is the peer that serves the same file as tlserve."""
-    found = (_find(row, values.get(row.source, {}), same_file) for row in ROWS)
+def findings(values: Values, same_files: Collection[str]) -> list[TableFinding]:
+    """Return the rows for which both sides were measured; `same_files` are the peers that serve the same file as tlserve."""
+    found = (_find(row, values.get(row.source, {}), same_files) for row in ROWS)
     return [finding for finding in found if finding is not None]
 
 
-def _find(row: TableRow, by_who: Mapping[str, Sequence[float]], same_file: str) -> TableFinding | None:
+def _find(row: TableRow, by_who: Mapping[str, Sequence[float]], same_files: Collection[str]) -> TableFinding | None:
     ours = by_who.get(OURS)
-    peers = [who for who in by_who if who != OURS and (who == same_file or not row.same_file)]
+    peers = [who for who in by_who if who != OURS and (who in same_files or not row.same_file)]
     if not ours or not peers:
         return None
     best = (min if row.time else max)(peers, key=lambda who: statistics.median(by_who[who]))

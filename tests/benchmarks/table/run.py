@@ -7,24 +7,38 @@ Does not know what the values mean.
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TypeVar
 
 import attrs
 import msgspec
 
 from tests.benchmarks.processes import free_port, output_of, running
 from tests.benchmarks.table.load_case import Generate, LoadCase
-from tests.benchmarks.table.peers import InProcessPeer, Peers, PrefillPeer
-from tests.benchmarks.table.rows import CASES, FIRST, IN_PROCESS, OURS, OUT, PARTS, PREFILL, STEP
+from tests.benchmarks.table.peers import InProcessPeer, Peers, PrefillPeer, ServerPeer
+from tests.benchmarks.table.rows import (
+    CASES,
+    EACH,
+    FIRST,
+    IN_PROCESS,
+    IN_PROCESS_CASES,
+    OURS,
+    OUT,
+    PARTS,
+    PREFILL,
+    PREFILL_TOKENS,
+    STEP,
+)
 from tlserve.bench.discover import with_model
 from tlserve.bench.target import TargetServer, parse_target
 from tlserve.errors import OperatorError
 
-PREFILL_TOKENS = 512
 BARE_STEP = "bare step"
 WARM_UP = LoadCase(name="warm-up", streams=2, rounds=2)
 _SEEDS_APART = 1_000_003
+
+SomePeer = TypeVar("SomePeer", ServerPeer, InProcessPeer, PrefillPeer)
 
 Recorded = dict[str, dict[str, list[float]]]
 
@@ -37,7 +51,7 @@ class TablePlan:
     parts: Sequence[str] = PARTS
     output_tokens: int = 64
     answers: int | None = None
-    prefill_tokens: int = PREFILL_TOKENS
+    prefill_tokens: Sequence[int] = PREFILL_TOKENS
     steps: int = 64
     seed: int = 0
 
@@ -56,10 +70,18 @@ class TablePlan:
 
     def total(self, peers: Peers) -> int:
         """Return the number of measurements."""
-        servers = 1 + len(peers.server.formats if peers.server else ())
-        commands = [(IN_PROCESS, peers.in_process, 1), (PREFILL, peers.prefill, 0)]
-        others = sum(len(peer.formats) + more for part, peer, more in commands if peer and part in self.parts)
-        return self.rounds * (len(self.cases) * servers + others + bool({PREFILL, STEP} & set(self.parts)))
+        servers = 1 + sum(len(server.formats) for server in peers.server)
+        in_process = len(IN_PROCESS_CASES) * (1 + sum(len(peer.formats) for peer in peers.in_process))
+        prefill = len(self.prefill_tokens) * sum(len(peer.formats) for peer in peers.prefill)
+        others = in_process * bool(peers.in_process and IN_PROCESS in self.parts) + prefill * (PREFILL in self.parts)
+        return self.rounds * (len(self.cases) * servers + others + len(self.engine_tokens))
+
+    @property
+    def engine_tokens(self) -> Sequence[int]:
+        """Return the prompts for which the bare engine is run."""
+        if PREFILL in self.parts:
+            return self.prefill_tokens
+        return self.prefill_tokens[:1] if STEP in self.parts else ()
 
 
 async def measure_table(plan: TablePlan, peers: Peers, generate: Generate, done: Callable[[], None]) -> Recorded:
@@ -78,17 +100,16 @@ async def measure_table(plan: TablePlan, peers: Peers, generate: Generate, done:
 
 @asynccontextmanager
 async def _servers(peers: Peers) -> AsyncIterator[Mapping[str, TargetServer]]:
-    """Run tlserve and every format of the peer for the block."""
+    """Run tlserve and every format of the peers for the block."""
     async with AsyncExitStack() as stack:
         port = free_port()
         await stack.enter_async_context(running(peers.ours.serve(port), f"http://127.0.0.1:{port}/v1/models"))
         targets = {OURS: await with_model(_target(port, OURS))}
-        for format_ in peers.server.formats if peers.server else ():
-            assert peers.server is not None
-            port, name = free_port(), peers.server.label(format_)
-            command = peers.server.words(format_, port=port)
-            await stack.enter_async_context(running(command, peers.server.ready.format(port=port)))
-            targets[name] = await with_model(_target(port, name, peers.server.model))
+        for server, format_ in _formats(peers.server):
+            port, name = free_port(), server.label(format_)
+            command = server.words(format_, port=port)
+            await stack.enter_async_context(running(command, server.ready.format(port=port)))
+            targets[name] = await with_model(_target(port, name, server.model))
         yield targets
 
 
@@ -109,49 +130,54 @@ class _TableRun:
         for number, case in enumerate(self.plan.cases):
             await self._load(case, seed + number)
         if self.peers.in_process and IN_PROCESS in self.plan.parts:
-            await self._in_process(self.peers.in_process, seed + len(CASES))
-        if {PREFILL, STEP} & set(self.plan.parts):
-            await self._engine()
-        if self.peers.prefill and PREFILL in self.plan.parts:
-            await self._prefill(self.peers.prefill)
+            for number, name in enumerate(IN_PROCESS_CASES):
+                await self._in_process(name, seed + len(CASES) + number)
+        for number, tokens in enumerate(self.plan.engine_tokens):
+            await self._engine(tokens, is_first=number == 0)
+            if PREFILL in self.plan.parts:
+                await self._prefill(tokens)
 
     async def _load(self, case: LoadCase, seed: int) -> None:
         for name, target in self.targets.items():
             figures = await self.generate(target, case, seed)
             self._record(case.name + OUT, name, figures.output_tokens_per_s)
             self._record(case.name + FIRST, name, figures.first_token_ms)
+            self._record(case.name + EACH, name, figures.per_token_ms)
             self.done()
 
-    async def _in_process(self, peer: InProcessPeer, seed: int) -> None:
-        """Compare with 32 streams through tlserve, measured again so that the two runs are neighbours."""
-        case = self.plan.sized(next(case for case in CASES if case.name == "c32"))
+    async def _in_process(self, name: str, seed: int) -> None:
+        """Compare with the same load through tlserve, measured again so that the runs are neighbours."""
+        case = self.plan.sized(next(case for case in CASES if case.name == name))
         figures = await self.generate(self.targets[OURS], case, seed)
-        self._record(IN_PROCESS, OURS, figures.output_tokens_per_s)
+        self._record(f"{IN_PROCESS}.{name}", OURS, figures.output_tokens_per_s)
         self.done()
-        for format_ in peer.formats:
+        for peer, format_ in _formats(self.peers.in_process):
             printed = await output_of(peer.words(format_, streams=case.streams))
-            self._record(IN_PROCESS, peer.label(format_), tokens_per_s(peer, printed))
+            self._record(f"{IN_PROCESS}.{name}", peer.label(format_), tokens_per_s(peer, printed))
             self.done()
 
-    async def _engine(self) -> None:
-        printed = await output_of(self.peers.ours.engine(self.plan.prefill_tokens, self.plan.steps))
-        report = msgspec.json.decode(printed)
+    async def _engine(self, tokens: int, *, is_first: bool) -> None:
+        report = msgspec.json.decode(await output_of(self.peers.ours.engine(tokens, self.plan.steps)))
         (prefill,) = (step for step in report["steps"] if step["work"] == "prefill")
         if PREFILL in self.plan.parts:
-            self._record(PREFILL, OURS, prefill["tokens_per_s"]["median"])
-        if STEP in self.plan.parts:
+            self._record(f"{PREFILL}.{tokens}", OURS, prefill["tokens_per_s"]["median"])
+        if STEP in self.plan.parts and is_first:
             self._record(STEP, OURS, report["through_http"]["http_ms"])
             self._record(STEP, BARE_STEP, report["through_http"]["engine_ms"])
         self.done()
 
-    async def _prefill(self, peer: PrefillPeer) -> None:
-        for format_ in peer.formats:
-            printed = await output_of(peer.words(format_, tokens=self.plan.prefill_tokens))
-            self._record(PREFILL, peer.label(format_), prefill_rate(peer, printed, self.plan.prefill_tokens))
+    async def _prefill(self, tokens: int) -> None:
+        for peer, format_ in _formats(self.peers.prefill):
+            printed = await output_of(peer.words(format_, tokens=tokens))
+            self._record(f"{PREFILL}.{tokens}", peer.label(format_), prefill_rate(peer, printed, tokens))
             self.done()
 
     def _record(self, what: str, who: str, value: float) -> None:
         self.recorded.setdefault(what, {}).setdefault(who, []).append(value)
+
+
+def _formats(peers: Sequence[SomePeer]) -> Iterator[tuple[SomePeer, str]]:
+    return ((peer, format_) for peer in peers for format_ in peer.formats)
 
 
 def tokens_per_s(peer: InProcessPeer, printed: str) -> float:

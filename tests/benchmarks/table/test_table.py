@@ -22,19 +22,19 @@ program = "{SCRIPT} ours"
 benchmarks = "{SCRIPT} ours"
 arguments = []
 
-[server]
+[[server]]
 name = "peer"
 command = "{SCRIPT} server {{format}} {{port}}"
 ready = "http://127.0.0.1:{{port}}/health"
 formats = ["Q4", "Q8"]
 same_file = "Q4"
 
-[prefill]
+[[prefill]]
 name = "peer-bench"
 command = "{SCRIPT} prefill {{format}} {{tokens}}"
 formats = ["Q4", "Q8"]
 
-[in_process]
+[[in_process]]
 name = "rival"
 command = "{SCRIPT} in-process {{format}} {{streams}}"
 formats = ["Q8"]
@@ -48,14 +48,19 @@ TABLE = """\
 | output tokens/s, 1 stream | 300 | 120 (peer Q8) | 2.50 (2.50 to 2.50) |
 | output tokens/s, 8 streams | 2400 | 960 (peer Q8) | 2.50 (2.50 to 2.50) |
 | output tokens/s, 32 streams | 9600 | 3840 (peer Q8) | 2.50 (2.50 to 2.50) |
+| output tokens/s, 64 streams | 19200 | 7680 (peer Q8) | 2.50 (2.50 to 2.50) |
 | time to first token p50, 8 streams, ms | 160 | 320 (peer Q4) | 0.50 (0.50 to 0.50) |
 | time to first token p50, 32 streams, ms | 640 | 1280 (peer Q4) | 0.50 (0.50 to 0.50) |
 | output tokens/s, 8 streams, shared prefix | 2656 | 1216 (peer Q8) | 2.18 (2.18 to 2.18) |
+| time per token after 4,000 words, 1 stream, ms | 2 | 2 (peer Q4) | 1.00 (1.00 to 1.00) |
+| time to first token after 4,000 words, 1 stream, ms | 20 | 40 (peer Q4) | 0.50 (0.50 to 0.50) |
 | prefill of 512 tokens, tokens/s | 3000 | 1500 (peer-bench Q8) | 2.00 (2.00 to 2.00) |
+| prefill of 4096 tokens, tokens/s | 3000 | 1500 (peer-bench Q8) | 2.00 (2.00 to 2.00) |
 | the same file, output tokens/s, 1 stream | 300 | 100 (peer Q4) | 3.00 (3.00 to 3.00) |
 | the same file, output tokens/s, 8 streams | 2400 | 800 (peer Q4) | 3.00 (3.00 to 3.00) |
 | the same file, output tokens/s, 32 streams | 9600 | 3200 (peer Q4) | 3.00 (3.00 to 3.00) |
 | output tokens/s, 32 streams over HTTP, against in process | 9600 | 6900 (rival Q8) | 1.39 (1.39 to 1.39) |
+| output tokens/s, 64 streams over HTTP, against in process | 19200 | 6900 (rival Q8) | 2.78 (2.78 to 2.78) |
 | time per token through HTTP, 1 stream, ms | 3.3 | 3 (bare step) | 1.10 (1.10 to 1.10) |
 """
 
@@ -78,7 +83,7 @@ def test_the_best_format_of_the_peer_counts_in_each_row():
             c8_out={OURS: [30, 30, 30], "a": [10, 10, 10], "b": [11, 1, 12]},
             c8_first={OURS: [30], "a": [10], "b": [12]},
         ),
-        "",
+        (),
     )
     assert [finding.peer for finding in found] == ["b", "a"]
     assert (found[0].ratio.low, found[0].ratio.high) == (2.5, 30)
@@ -87,13 +92,13 @@ def test_the_best_format_of_the_peer_counts_in_each_row():
 @pytest.mark.spec("BENCH-43")
 def test_the_same_file_is_compared_only_with_itself():
     measured = values(c1_out={OURS: [30], "a": [10], "b": [20]})
-    assert [(f.row.same_file, f.peer) for f in findings(measured, "a")] == [(False, "b"), (True, "a")]
-    assert len(findings(measured, "")) == 1
+    assert [(f.row.same_file, f.peer) for f in findings(measured, ["a"])] == [(False, "b"), (True, "a")]
+    assert len(findings(measured, [])) == 1
 
 
 @pytest.mark.spec("BENCH-41")
 def test_a_row_with_a_missing_side_is_left_out():
-    assert findings(values(c1_out={OURS: [1]}), "") == []
+    assert findings(values(c1_out={OURS: [1]}), []) == []
 
 
 @pytest.mark.spec("BENCH-40")
@@ -103,8 +108,8 @@ def test_the_command_measures_everything_in_turn_and_prints_the_table(peers, cap
     assert main(["table", *arguments]) == 0
     assert capsys.readouterr().out == TABLE
     report = json.loads(output.read_text(encoding="utf-8"))
-    assert report["schema"] == "tlserve.bench.table/2"
-    assert [row["peer"] for row in report["rows"]].count("peer Q8") == 4
+    assert report["schema"] == "tlserve.bench.table/3"
+    assert [row["peer"] for row in report["rows"]].count("peer Q8") == 5
     assert {len(measured["values"]) for measured in report["measured"]} == {2}
 
 
@@ -112,7 +117,7 @@ def test_the_command_measures_everything_in_turn_and_prints_the_table(peers, cap
 def test_a_single_part_is_measured_with_our_own_generator(tmp_path, capsys):
     peers = tmp_path / "peers.toml"
     peers.write_text(
-        '[ours]\narguments = ["--model", "succ"]\n[server]\nname = "succ"\n'
+        '[ours]\narguments = ["--model", "succ"]\n[[server]]\nname = "succ"\n'
         f'command = "{sys.executable} -m tlserve serve --model succ --port {{port}} --health-port 0"\n'
         'ready = "http://127.0.0.1:{port}/v1/models"\n',
         encoding="utf-8",
@@ -129,9 +134,9 @@ def test_a_single_part_is_measured_with_our_own_generator(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[server]\nname = 'a'\ncommand = 'x'\nready = 'y'\nport = 3", "unknown: server.port"),
+        ("[[server]]\nname = 'a'\ncommand = 'x'\nready = 'y'\nport = 3", "unknown: server.port"),
         ("[severs]", "unknown: severs"),
-        ("[prefill]\nname = 'a'", "command"),
+        ("[[prefill]]\nname = 'a'", "command"),
         ("[ours]\narguments = 'x'", "ours.arguments"),
         ("[ours", "line 1"),
     ],
@@ -178,9 +183,9 @@ def test_the_file_in_the_documentation_is_valid(tmp_path):
     path = tmp_path / "peers.toml"
     path.write_text(text, encoding="utf-8")
     peers = read_peers(path)
-    assert peers.server is not None
-    assert "Q4_1" in peers.server.formats
-    assert peers.server.words("Q4_1", port=7)[2] == "Q4_1.gguf"
+    assert "Q4_1" in peers.server[0].formats
+    assert peers.server[0].words("Q4_1", port=7)[2] == "Q4_1.gguf"
+    assert peers.same_files == {"llama.cpp Q4_1"}
 
 
 def test_every_field_of_the_json_of_the_table_is_explained(peers, capsys):
@@ -204,7 +209,7 @@ def test_without_peers_the_command_says_what_it_needs(capsys):
 
 
 def test_every_part_can_be_chosen_and_no_other(capsys):
-    assert PARTS == ("c1", "c8", "c32", "shared", "prefill", "in_process", "step")
+    assert PARTS == ("c1", "c8", "c32", "c64", "shared", "long", "prefill", "in_process", "step")
     with pytest.raises(SystemExit):
         main(["table", "--only", "c2"])
 
