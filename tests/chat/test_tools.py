@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import attrs
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -45,6 +46,16 @@ CALLED = [
     Turn(Role.ASSISTANT, "", calls=(TurnCall("call_1", "get_weather", {"city": "Paris"}),)),
     Turn(Role.TOOL, "sunny", tool_call_id="call_1"),
 ]
+TWO = attrs.evolve(Template.parse("{{ 'plain' }}"), tool_use=Template.parse("{{ 'tools: ' ~ tools[0].function.name }}"))
+
+
+@pytest.mark.spec("MOD-97")
+def test_a_request_with_tools_is_rendered_by_the_template_for_tools():
+    assert encode_chat(TWO, BYTES, [user("Hi")]).text == "plain"
+    assert encode_chat(TWO, BYTES, [user("Hi")], Rendering(tools=[WEATHER])).text == "tools: get_weather"
+    assert TWO.for_tools is TWO.tool_use
+
+
 FORMS = {"deepseek_r1": DEEPSEEK_R1.form, "mistral_nemo": MISTRAL.form, "mistral_small_3_2": MISTRAL.form}
 CONTROL = {
     "qwen3": ["<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<think>", "</think>"],

@@ -56,6 +56,7 @@ def spoken(front):
     names = (
         "metadata",
         "chat_template",
+        "tool_template",
         "eos_ids",
         "bos_id",
         "context_tokens",
@@ -104,10 +105,41 @@ def test_template_of_generation_config_wins_over_tokenizer_config_and_both_over_
     assert load_model(tiny_path).eos_ids == {3}
 
 
-def test_of_named_templates_the_default_one_is_taken(tiny_path):
-    named = [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]
-    (tiny_path.parent / "tokenizer_config.json").write_text(json.dumps({"chat_template": named}))
-    assert load_model(tiny_path).chat_template == "d"
+NAMED = json.dumps({"chat_template": [{"name": "tool_use", "template": "t"}, {"name": "default", "template": "d"}]})
+PLAIN_FILE = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+def templates(path):
+    front = load_model(path)
+    return front.chat_template, front.tool_template
+
+
+@pytest.mark.spec("MOD-97")
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"tokenizer_config.json": NAMED}, ("d", "t")),
+        ({"chat_template.json": NAMED}, ("d", "t")),
+        ({"chat_template.json": '{"chat_template": "j"}', "tokenizer_config.json": NAMED}, ("j", "t")),
+        ({"chat_template.jinja": "f", "additional_chat_templates/tool_use.jinja": "a"}, ("f", "a")),
+        ({"additional_chat_templates/tool_use.jinja": "a"}, (PLAIN_FILE, "a")),
+        ({"tokenizer_config.json": '{"chat_template": "one"}'}, ("one", None)),
+        ({}, (PLAIN_FILE, None)),
+    ],
+)
+def test_named_templates_are_read_from_every_place(tiny_path, files, expected):
+    for name, text in files.items():
+        (tiny_path.parent / name).parent.mkdir(exist_ok=True)
+        (tiny_path.parent / name).write_text(text)
+    assert templates(tiny_path) == expected
+
+
+@pytest.mark.spec("MOD-97")
+def test_a_gguf_file_can_have_a_template_for_tools(tmp_path):
+    path = write_tiny_gguf(tmp_path / "tools.gguf", chat_template="d", tool_template="t")
+    assert templates(path) == ("d", "t")
+    (tmp_path / "chat_template.jinja").write_text("beside")
+    assert templates(path) == ("beside", None)
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,7 @@ def encode_chat(
 
     `check_characters` gets the number of characters before they are encoded, and can raise ClientError.
     """
+    template = template.for_tools if rendering.tools else template
     turns, tools = _placed(template, turns, rendering)
     turns = [_formed(turn, rendering.form) for turn in turns]
     own = {

@@ -70,6 +70,7 @@ def read_bigram_model(path: Path, options: LoadOptions) -> LoadedModel:
     front = ModelFront(
         metadata={"tokenizer.ggml.model": "bytes"},
         chat_template=sidecar.chat_template,
+        tool_template=sidecar.tool_template,
         eos_ids=sidecar.eos_ids,
         bos_id=None,
         context_tokens=model.spec.context_tokens,

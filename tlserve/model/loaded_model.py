@@ -50,14 +50,15 @@ class Prompts:
 class ModelFront:
     """What a model is without its weights. `metadata` holds the `tokenizer.*` keys, by GGUF's names.
 
-    `name` is what the files call it, `description` one line for a person. `default_sampling`: the sampling that its makers
-    recommend; `notes`: a sentence for each request of its files that is not served. An encoder makes vectors only: `generates`
-    is false, and `scores` is what it makes where that is not a vector. `prompts`: of a sentence encoder. `min_dimensions`: the
-    shortest vectors that the model was trained for.
+    `name` is what the files call it, `description` one line for a person. `tool_template`: the chat template for requests with
+    tools, if it is another one. `default_sampling`: the sampling that its makers recommend; `notes`: a sentence for each request
+    of its files that is not served. An encoder makes vectors only: `generates` is false, and `scores` is what it makes where that
+    is not a vector. `prompts`: of a sentence encoder. `min_dimensions`: the shortest vectors that the model was trained for.
     """
 
     metadata: Mapping[str, object]
     chat_template: str | None
+    tool_template: str | None = None
     eos_ids: frozenset[int]
     bos_id: int | None
     context_tokens: int

@@ -1,8 +1,11 @@
 """The files next to a model's weights, in any format of the weights.
 
 Reads them up to a limit, and takes from them the chat template, the ids that end an answer, the sampling defaults. The
-template is generation_config.json's (our own extension), else chat_template.jinja, else tokenizer_config.json's. Knows nothing
-of templates and weights.
+template is generation_config.json's (our own extension), else chat_template.jinja, else chat_template.json's, else
+tokenizer_config.json's. A file can have several named ones: `default`, and `tool_use` for requests with tools. Knows nothing of
+templates and weights.
+
+Source: the Hugging Face documentation, "Chat templates", for the names of the files.
 """
 
 from __future__ import annotations
@@ -23,16 +26,21 @@ MAX_JSON_MEMBERS = 1 << 18
 MAX_TEMPLATE_BYTES = 1 << 20
 TOKENIZER_CONFIG = "tokenizer_config.json"
 TEMPLATE_FILE = "chat_template.jinja"
+TEMPLATE_JSON = "chat_template.json"
+TOOL_USE = "tool_use"
+TOOL_TEMPLATE_FILE = "additional_chat_templates/tool_use.jinja"
 
 
 @attrs.frozen(kw_only=True)
 class Sidecar:
     """The contents of the files next to the weights; None and empty where they say nothing.
 
-    `notes`: what they request and is not served, a sentence each.
+    `tool_template`: the template for requests with tools, if it is another one. `notes`: what they request and is not served, a
+    sentence each.
     """
 
     chat_template: str | None = None
+    tool_template: str | None = None
     eos_ids: frozenset[int] = frozenset()
     sampling: SamplingParams = attrs.field(factory=SamplingParams)
     notes: tuple[str, ...] = ()
@@ -44,6 +52,7 @@ def read_sidecar(directory: Path, vocabulary_size: int) -> Sidecar:
     sampling, notes = read_sampling(generation)
     return Sidecar(
         chat_template=_chat_template(directory, generation),
+        tool_template=_tool_template(directory, generation),
         eos_ids=token_ids(generation.get("eos_token_id"), vocabulary_size, f"{GENERATION_CONFIG}: eos_token_id"),
         sampling=sampling,
         notes=notes,
@@ -101,15 +110,28 @@ def _chat_template(directory: Path, generation: Mapping[str, object]) -> str | N
     template = _template(generation, GENERATION_CONFIG)
     if template is None and (directory / TEMPLATE_FILE).is_file():
         return read_text(directory / TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
-    return _template(read_json(directory / TOKENIZER_CONFIG), TOKENIZER_CONFIG) if template is None else template
+    for name in (TEMPLATE_JSON, TOKENIZER_CONFIG):
+        template = _template(read_json(directory / name), name) if template is None else template
+    return template
 
 
-def _template(config: Mapping[str, object], name: str) -> str | None:
-    """Return the template of one file; of a list of named ones, the one called "default"."""
+def _tool_template(directory: Path, generation: Mapping[str, object]) -> str | None:
+    """Return the template for requests with tools of the first file that has one."""
+    if (directory / TOOL_TEMPLATE_FILE).is_file():
+        return read_text(directory / TOOL_TEMPLATE_FILE, MAX_TEMPLATE_BYTES)
+    for name in (GENERATION_CONFIG, TEMPLATE_JSON, TOKENIZER_CONFIG):
+        config = generation if name == GENERATION_CONFIG else read_json(directory / name)
+        if isinstance(config.get("chat_template"), list):
+            return _template(config, name, TOOL_USE)
+    return None
+
+
+def _template(config: Mapping[str, object], name: str, which: str = "default") -> str | None:
+    """Return the template of one file; of several named ones, the one called `which`."""
     value = config.get("chat_template")
     if isinstance(value, list):
-        named = [t for t in value if isinstance(t, dict) and t.get("name") == "default"]
-        value = named[0].get("template") if named else None
+        named = {str(t.get("name")): t.get("template") for t in value if isinstance(t, dict)}
+        value = named.get(which)
     if value is None or isinstance(value, str):
         return value
     raise ModelRefused(f"{name}: chat_template must be a string")

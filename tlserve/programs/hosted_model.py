@@ -90,8 +90,8 @@ def make_served(
 ) -> Served:
     """Return the model as endpoints serve it over `backend`; `tokenizer` if it has been built already."""
     tokenizer = tokenizer or build_tokenizer(front.metadata)
-    template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
-    found = find_dialect(template, tokenizer.special_tokens, settings.dialect)
+    template = _template(front)
+    found = find_dialect(template.for_tools, tokenizer.special_tokens, settings.dialect)
     if front.generates:
         _log_front(backend.info().model_id, found, has_template=front.chat_template is not None)
     return Served(
@@ -111,6 +111,12 @@ def make_served(
         min_dimensions=settings.embedding_min_dimensions or front.min_dimensions,
         default_sampling=default_sampling(settings.sampling, front.default_sampling),
     )
+
+
+def _template(front: ModelFront) -> Template:
+    """Return the model's template, with the one for requests with tools if it has two."""
+    template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
+    return template if not front.tool_template else attrs.evolve(template, tool_use=Template.parse(front.tool_template))
 
 
 def _log_front(model_id: str, found: FoundDialect, *, has_template: bool) -> None:

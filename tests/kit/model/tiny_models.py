@@ -183,6 +183,7 @@ def write_tiny_gguf(
     quantization: gguf.GGMLQuantizationType = gguf.GGMLQuantizationType.F32,
     tied: bool = False,
     chat_template: str = "{% for m in messages %}{{ m.content }}{% endfor %}",
+    tool_template: str = "",
     tensors_in_a_file: int = 0,
 ) -> Path:
     """Write the tiny llama as a GGUF file with the byte tokenizer, its matrices as `quantization`; return `path`.
@@ -193,6 +194,8 @@ def write_tiny_gguf(
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_in_a_file)
     _add_metadata(writer, shape)
     writer.add_chat_template(chat_template)
+    if tool_template:
+        writer.add_string("tokenizer.chat_template.tool_use", tool_template)
     for name, tensor in tiny_tensors(shape, seed, tied=tied).items():
         kind = quantization if tensor.ndim == 2 else gguf.GGMLQuantizationType.F32
         writer.add_tensor(name, gguf.quants.quantize(tensor, kind), raw_dtype=kind)

@@ -54,6 +54,8 @@ class Template:
     _compiled: jinja2.Template = attrs.field(repr=False, eq=False)
     variables: frozenset[str] = attrs.field(default=frozenset(), eq=False)
     """The names that the template reads and does not set itself: a request can set these."""
+    tool_use: Template | None = None
+    """The template for requests with tools, if the model's files have one of its own for them."""
 
     @classmethod
     def parse(cls, source: str) -> Template:
@@ -70,6 +72,11 @@ class Template:
         except Exception as error:
             raise ModelRefused(f"the chat template cannot be parsed: {type(error).__name__}: {error}") from error
         raise ModelRefused(f"the chat template cannot be served: {refusal}")
+
+    @property
+    def for_tools(self) -> Template:
+        """Return the template for requests with tools."""
+        return self.tool_use or self
 
     @functools.cached_property
     def takes_system(self) -> bool:

@@ -23,6 +23,7 @@ _TEXTS = frozenset(
     {
         *("config.json", "generation_config.json", "model.safetensors.index.json"),
         *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja", "vocab.txt"),
+        *("chat_template.json", "additional_chat_templates/tool_use.jinja"),
         *("modules.json", "sentence_bert_config.json", "config_sentence_transformers.json", "1_Pooling/config.json"),
     }
 )

@@ -23,7 +23,7 @@ from tlserve.model.gguf.facts import gguf_architecture, gguf_decoder
 from tlserve.model.gguf.shard_names import without_number
 from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
-from tlserve.model.sidecar_files import read_sidecar
+from tlserve.model.sidecar_files import TOOL_USE, Sidecar, read_sidecar
 
 EMBEDDING = "token_embd.weight"
 
@@ -64,6 +64,7 @@ def _front(path: Path, metadata: Mapping[str, object], decoder: Decoder) -> Mode
     return ModelFront(
         metadata={key: value for key, value in metadata.items() if key.startswith("tokenizer.")},
         chat_template=sidecar.chat_template or _text(metadata, "tokenizer.chat_template") or None,
+        tool_template=_tool_template(sidecar, metadata),
         eos_ids=sidecar.eos_ids | end_tokens(metadata, decoder.vocabulary),
         bos_id=named_token(metadata, "tokenizer.ggml.bos_token_id", decoder.vocabulary),
         context_tokens=decoder.context_tokens,
@@ -72,6 +73,13 @@ def _front(path: Path, metadata: Mapping[str, object], decoder: Decoder) -> Mode
         default_sampling=sidecar.sampling,
         notes=sidecar.notes,
     )
+
+
+def _tool_template(sidecar: Sidecar, metadata: Mapping[str, object]) -> str | None:
+    """Return the template for requests with tools; files next to the weights that have a template replace both."""
+    if sidecar.chat_template or sidecar.tool_template:
+        return sidecar.tool_template
+    return _text(metadata, f"tokenizer.chat_template.{TOOL_USE}") or None
 
 
 def _text(metadata: Mapping[str, object], key: str) -> str:

@@ -67,6 +67,7 @@ def _front(path: Path, config: Mapping[str, object], decoder: Decoder, use: Pool
     return ModelFront(
         metadata=tokenizer.metadata,
         chat_template=sidecar.chat_template,
+        tool_template=sidecar.tool_template,
         eos_ids=(sidecar.eos_ids or named) | own,
         bos_id=tokenizer.bos_id,
         context_tokens=decoder.context_tokens,
