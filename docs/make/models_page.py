@@ -39,6 +39,8 @@ states, and the numbers of heads, are compared with transformers on tiny random 
 float32 they differ by less than 0.0001, their cosine is at least 0.99999, and each mechanism, switched off, changes them. Vectors
 of texts are compared with sentence-transformers (`tests/programs/test_sentence_files.py`).
 
+From GGUF the architecture `bert` is served: BERT, RoBERTa and XLM-RoBERTa with mean, first or last token.
+
 Decoders of the first table make vectors too, natively: with modules.json (Qwen3-Embedding), with a head (a class such as
 `Qwen3ForSequenceClassification`), or as a reranker that answers yes or no (Qwen3-Reranker, see [rerank
 texts](../how-to/rerank-texts.md)).

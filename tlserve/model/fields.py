@@ -13,7 +13,7 @@ import numpy as np
 
 from tlserve.errors import ModelRefused
 
-LEAST, MOST = 1e-12, 1e12
+LEAST, MOST = 1e-13, 1e12
 """Every number in a known model is between these, and arithmetic with them stays finite."""
 
 
