@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from docs.make.commands_page import commands_page
+from docs.make.dialects_page import dialects_page
 from docs.make.endpoints_page import endpoints_page
 from docs.make.metrics_page import metrics_page
 from docs.make.metrics_yaml import catalogue_yaml
@@ -23,6 +24,7 @@ CHECKOUT = Path(__file__).parents[2]
 
 FILES: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": commands_page,
+    "docs/reference/dialects.md": dialects_page,
     "docs/reference/endpoints.md": endpoints_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/models.md": models_page,

@@ -152,6 +152,10 @@ class Slot(enum.Enum):
     NUMBER = "number"
 
 
+TYPE = "{type}"
+"""In the text after a key: the JSON type of the value, a word."""
+
+
 class Notation(enum.Enum):
     """How arguments are written that are not one JSON object: each between tags, as in Python, or as in Gemma's braces."""
 
@@ -165,7 +169,8 @@ class ArgumentMarks:
     """The texts around each argument: `key_begin`, the key, `key_end`, the value, `value_end`; `between` two arguments.
 
     `json_key_end` takes the place of `key_end` before a value that is not a text, if it differs. `{key}` in `value_end` is the
-    key. `text_begin` and `text_end` are around a value that is a text. The blanks of these texts are optional.
+    key, and `{type}` in `json_key_end` the type. `text_begin` and `text_end` are around a value that is a text. The blanks of
+    these texts are optional.
     """
 
     notation: Notation = Notation.TAGS

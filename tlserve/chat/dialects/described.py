@@ -19,7 +19,7 @@ from tlserve.chat.dialect import (
     ToolUse,
     TurnForm,
 )
-from tlserve.chat.output.markup_reader import MarkupReader
+from tlserve.chat.output.markup_reader import MarkupReader, OpenRegion
 from tlserve.chat.regions.form_regions import habit_regions, regions_of, spellings_of
 
 
@@ -28,8 +28,8 @@ class DescribedDialect:
     """A dialect that is read by `MarkupReader`, and matches a model whose template contains all of `template_words`.
 
     It also matches a model whose special tokens include all of `tokens`, if it has some.
-    `ends_reasoning`: a call also ends the reasoning. `habits`: further texts that open a call of a tool that was offered, because
-    small models leave the marker out.
+    `ends_reasoning`: a call and the tag of the content also end the reasoning. `dropped`: further marks that are not content.
+    `habits`: further texts that open a call of a tool that was offered, because small models leave the marker out.
     """
 
     name: str
@@ -41,6 +41,7 @@ class DescribedDialect:
     content: Tags | None = None
     ends_reasoning: bool = False
     habits: tuple[str, ...] = ()
+    dropped: tuple[str, ...] = ()
 
     def matches(self, template_source: str, special_tokens: Mapping[str, int]) -> bool:
         """Match by the words of the template, or by the tokens."""
@@ -54,15 +55,22 @@ class DescribedDialect:
 
     def open_reader(self, opening: Opening = FROM_NOTHING, tools: ToolUse | None = None) -> DialectReader:
         """Return a reader for reasoning, content and calls."""
-        around = () if self.content is None else tuple(filter(None, (self.content.begin, self.content.end)))
+        begin, end = ("", "") if self.content is None else (self.content.begin, self.content.end)
+        around = (*filter(None, (begin, end)), *self.dropped)
+        ends = (begin,) if self.ends_reasoning and begin else ()
         if tools is None:
-            return MarkupReader(reasoning=self.reasoning, opening=opening, regions={}, dropped=around)
+            return MarkupReader(reasoning=self.reasoning, ends=ends, opening=opening, regions={}, dropped=around)
         return MarkupReader(
             reasoning=self.reasoning,
+            ends=ends,
             opening=opening,
             regions={**habit_regions(self.habits, self.calls, tools), **regions_of(self.calls, tools)},
-            in_reasoning=regions_of(self.calls, tools, offered_only=True) if self.ends_reasoning else {},
+            in_reasoning=self._in_reasoning(tools) if self.ends_reasoning else {},
             dropped=(*self.calls.dropped, *around),
             inside=spellings_of(self.calls),
             tools=tools,
         )
+
+    def _in_reasoning(self, tools: ToolUse) -> Mapping[str, OpenRegion | None]:
+        """Return the markers inside the reasoning: those that mean nothing by themselves open no region."""
+        return {**dict.fromkeys(self.calls.dropped), **regions_of(self.calls, tools, offered_only=True)}

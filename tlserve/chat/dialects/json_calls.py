@@ -5,6 +5,8 @@ Sources: the chat template of each family; "Hermes Function Calling" of Nous Res
 
 from __future__ import annotations
 
+import attrs
+
 from tlserve.chat.dialect import CallForm, Slot, Tags
 from tlserve.chat.dialects.described import DescribedDialect
 from tlserve.chat.output.markup_reader import THINK
@@ -96,6 +98,22 @@ COMMAND_R7B = DescribedDialect(
 )
 """A list with `tool_name` and `parameters`: Command R7B and Command A."""
 
+COHERE2_MOE = attrs.evolve(
+    COMMAND_R7B,
+    name="cohere2moe",
+    template_words=(*COMMAND_R7B.template_words, "<|START_TEXT|>"),
+    content=Tags("<|START_TEXT|>", "<|END_TEXT|>"),
+)
+"""As `command_r7b`, with other tags around the content."""
+
+_GIGACHAT = "<|message_sep|>\n\nfunction call<|role_sep|>\n"
+GIGACHAT3 = DescribedDialect(
+    name="gigachat3",
+    template_words=("<|message_sep|>", "function call"),
+    calls=CallForm(call=(_GIGACHAT + str(_OBJECT[0]), *_OBJECT[1:]), begin=_GIGACHAT),
+)
+"""An object after a message that ends with `function call`: GigaChat 3."""
+
 COMMAND_R = DescribedDialect(
     name="command_r",
     template_words=("Action:", "tool_name", "<|CHATBOT_TOKEN|>"),
@@ -107,5 +125,6 @@ COMMAND_R = DescribedDialect(
         begin="Action:",
         end="```",
     ),
+    dropped=("<|CHATBOT_TOKEN|>", "<|END_OF_TURN_TOKEN|>"),
 )
 """A list in a fenced block after `Action:`: Command R and R+."""

@@ -5,6 +5,8 @@ Sources: the chat template of each family.
 
 from __future__ import annotations
 
+import attrs
+
 from tlserve.chat.dialect import ArgumentMarks, CallForm, Notation, Slot, Tags
 from tlserve.chat.dialects.described import DescribedDialect
 from tlserve.chat.output.markup_reader import THINK
@@ -71,8 +73,14 @@ GLM4 = DescribedDialect(
         end="</tool_call>",
         arguments=ArgumentMarks(key_begin="<arg_key>", key_end="</arg_key>\n<arg_value>", value_end="</arg_value>\n"),
     ),
+    ends_reasoning=True,
 )
 """The name after `<tool_call>`, then `<arg_key>` and `<arg_value>`: GLM 4.5 to 4.7."""
+
+LING3 = attrs.evolve(
+    GLM4, name="ling3", template_words=(*GLM4.template_words, "<|role_end|>"), dropped=("<|role_end|>",)
+)
+"""As `glm4`: Ling 3."""
 
 MINIMAX_M2 = DescribedDialect(
     name="minimax_m2",
@@ -85,12 +93,14 @@ DEEPSEEK_V3_2 = DescribedDialect(
     template_words=(f"{_DSML}", "function_calls"),
     reasoning=THINK,
     calls=_invoked("function_calls", _DSML, typed=True),
+    ends_reasoning=True,
 )
 DEEPSEEK_V4 = DescribedDialect(
     name="deepseek_v4",
     template_words=(f"{_DSML}", "tool_calls"),
     reasoning=THINK,
     calls=_invoked("tool_calls", _DSML, typed=True),
+    ends_reasoning=True,
 )
 MINIMAX_M3 = DescribedDialect(
     name="minimax_m3",
@@ -106,6 +116,48 @@ MINIMAX_M3 = DescribedDialect(
     ),
 )
 """A tag with the name of each argument, each after a mark of its own."""
+
+KIMI_K3 = DescribedDialect(
+    name="kimi_k3",
+    template_words=("<|open|>", "<|close|>", "<|sep|>"),
+    reasoning=Tags("<|open|>think<|sep|>", "<|close|>think<|sep|>"),
+    content=Tags("<|open|>response<|sep|>", "<|close|>response<|sep|>"),
+    calls=CallForm(
+        before=("<|open|>tools<|sep|>",),
+        call=(
+            *('<|open|>call tool="', Slot.NAME, '" index="', Slot.NUMBER, '"<|sep|>'),
+            *(Slot.ARGUMENTS, "<|close|>call<|sep|>"),
+        ),
+        after=("<|close|>tools<|sep|>",),
+        begin="<|open|>tools<|sep|>",
+        end="<|close|>tools<|sep|>",
+        arguments=ArgumentMarks(
+            key_begin='<|open|>argument key="',
+            key_end='" type="string"<|sep|>',
+            json_key_end='" type="{type}"<|sep|>',
+            value_end="<|close|>argument<|sep|>",
+        ),
+    ),
+    ends_reasoning=True,
+    dropped=("<|close|>message<|sep|>",),
+)
+"""Tags of three tokens, and a type for each argument: Kimi K3."""
+
+MINICPM5 = DescribedDialect(
+    name="minicpm5",
+    template_words=('<function name="', '<param name="', THINK.end),
+    reasoning=THINK,
+    calls=CallForm(
+        call=('<function name="', Slot.NAME, '">', Slot.ARGUMENTS, "</function>"),
+        between=("\n",),
+        begin='<function name="',
+        end="</function>",
+        arguments=ArgumentMarks(
+            key_begin='<param name="', key_end='">', value_end="</param>", text_begin="<![CDATA[", text_end="]]>"
+        ),
+    ),
+)
+"""XML, in which a text can be a section of character data: MiniCPM 5."""
 
 LFM2 = DescribedDialect(
     name="lfm2",
@@ -137,5 +189,6 @@ GEMMA4 = DescribedDialect(
             notation=Notation.BRACES, key_end=":", between=",", text_begin='<|"|>', text_end='<|"|>'
         ),
     ),
+    dropped=("<|channel>thought\n", "<channel|>"),
 )
 """`call:name{key:value}`, with marks of its own around texts: Gemma 4."""

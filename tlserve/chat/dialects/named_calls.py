@@ -69,6 +69,7 @@ KIMI_K2 = DescribedDialect(
             "<|tool_call_end|>",
         ),
     ),
+    ends_reasoning=True,
 )
 """`functions.`, the name and the number of the call, then the arguments."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from tlserve.chat.dialect import ArgumentMarks, Notation, PlacedSchema
+from tlserve.chat.dialect import TYPE, ArgumentMarks, Notation, PlacedSchema
 from tlserve.chat.grammars.lark import quoted, slashed
 from tlserve.chat.grammars.source import COMPACT
 from tlserve.errors import ClientError
@@ -104,6 +104,7 @@ def _member(
     key, own = member
     is_text = _is_text(own, marks)
     key_end = marks.key_end if own["type"] == "string" else marks.json_key_end or marks.key_end
+    key_end = key_end.replace(TYPE, "number" if own["type"] == "integer" else own["type"])
     head = spell(f"{marks.key_begin}{key}{key_end}{marks.text_begin if is_text else ''}")
     tail = (marks.text_end if is_text else "") + marks.value_end.replace("{key}", key)
     if not is_text:

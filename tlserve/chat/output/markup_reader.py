@@ -3,8 +3,9 @@
 Owns the order of the parts, the search for markers, and the blanks that belong to the markup: newlines around the reasoning,
 blanks between content and a call, and blanks after the last call. Does not know how a call is written; the regions do.
 
-The prompt or the first tag of the answer opens the reasoning; later in the answer that tag is content. An answer that ends by
-its limit or a stop leaves its text in the current channel: reasoning that was cut is reasoning.
+The prompt or the first tag of the answer opens the reasoning, or the tag that ends it comes first and it is empty; later in the
+answer that tag is content. An answer that ends by its limit or a stop leaves its text in the current channel: reasoning that was
+cut is reasoning.
 """
 
 from __future__ import annotations
@@ -75,10 +76,10 @@ class LineStarts:
 class MarkupReader:
     """Reads one answer of a dialect that has these parts.
 
-    `regions`: marker -> what opens its region; empty if no calls are read. `in_reasoning`: the same inside the reasoning, which a
-    call then ends. `bare` opens regions that have no marker: at the first character of the answer, if it is a key of `bare`; if
-    `at_lines`, also at that character at the beginning of a later line. `dropped` are markers that mean nothing by themselves.
-    `inside`: further spellings that steer the regions.
+    `ends`: further tags that end the reasoning. `regions`: marker -> what opens its region; empty if no calls are read.
+    `in_reasoning`: the same inside the reasoning, which a call then ends. `bare` opens regions that have no marker: at the first
+    character of the answer, if it is a key of `bare`; if `at_lines`, also at that character at the beginning of a later line.
+    `dropped` are markers that mean nothing by themselves. `inside`: further spellings that steer the regions.
     """
 
     def __init__(
@@ -86,8 +87,9 @@ class MarkupReader:
         *,
         opening: Opening,
         reasoning: Tags | None = None,
+        ends: tuple[str, ...] = (),
         regions: Mapping[str, OpenRegion],
-        in_reasoning: Mapping[str, OpenRegion] | None = None,
+        in_reasoning: Mapping[str, OpenRegion | None] | None = None,
         bare: Mapping[str, OpenRegion] | None = None,
         at_lines: Mapping[str, OpenRegion] | None = None,
         dropped: Iterable[str] = (),
@@ -104,7 +106,7 @@ class MarkupReader:
         self._inside = inside
         self._tools = tools or ToolUse()
         self._finder = TagFinder(self._regions)
-        self._end_finder = TagFinder(() if reasoning is None else (reasoning.end.strip(), *self._in_reasoning))
+        self._end_finder = TagFinder(() if reasoning is None else (reasoning.end.strip(), *ends, *self._in_reasoning))
         self._region: Region | None = None
         self._blanks = ""  # only ever appended to: to look at all of them again would cost more with each token
         self._begun = ""  # what may be the beginning of a tag at the start of the answer
@@ -160,8 +162,8 @@ class MarkupReader:
         text = self._begun + text
         stripped = text.lstrip(_BLANKS)
         self._blanks += text[: len(text) - len(stripped)]
-        tag = "" if self._tags is None else self._tags.begin
-        if not stripped or (tag.startswith(stripped) and stripped != tag):
+        tag, end = ("", "") if self._tags is None else (self._tags.begin, self._tags.end)
+        if not stripped or any(own.startswith(stripped) and stripped != own for own in (tag, end)):
             self._begun = stripped
             return [], ""
         text, self._blanks, self._begun = self._blanks + stripped, "", ""
@@ -169,6 +171,9 @@ class MarkupReader:
             self._step, self._trims = self._reasoning, True
             return [], stripped[len(tag) :]
         self._step = self._content
+        if end and stripped.startswith(end):  # a reasoning that is empty
+            self._trims = True
+            return [], stripped[len(end) :]
         if stripped[0] in self._bare:
             self._open(self._bare[stripped[0]]())
             return [], stripped
@@ -178,8 +183,9 @@ class MarkupReader:
         before, tag, rest = self._end_finder.feed(text)
         pieces = self._reasoning_pieces(before)
         if tag in self._in_reasoning:
-            self._reasons = True
-            self._open(self._in_reasoning[tag]())
+            if (open_region := self._in_reasoning[tag]) is not None:
+                self._reasons = True
+                self._open(open_region())
         elif tag:
             self._blanks, self._step, self._trims = "", self._content, True
         return pieces, rest

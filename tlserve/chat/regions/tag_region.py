@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import attrs
 
-from tlserve.chat.dialect import CallArguments, CallClosed, CallForm, CallOpened, Piece, Slot
+from tlserve.chat.dialect import TYPE, CallArguments, CallClosed, CallForm, CallOpened, Piece, Slot
 from tlserve.chat.output.argument_stream import typed
 from tlserve.chat.output.call_reader import Schemas
 from tlserve.chat.regions.region import MAX_HEAD_CHARS, BaseRegion, Read
@@ -36,6 +36,8 @@ class TagPatterns:
     key_begin: str
     key_ends: tuple[str, ...]
     value_end: str
+    text_begin: str
+    text_end: str
     typed_text: str
     closers: tuple[str, ...]
     section_end: str
@@ -44,6 +46,11 @@ class TagPatterns:
 def loose(text: str) -> str:
     """Return a pattern for `text` with any blanks where it has some, and around it."""
     return _BLANKS + _BLANKS.join(map(re.escape, text.split())) + _BLANKS if text.strip() else _BLANKS
+
+
+def _key_end(text: str) -> str:
+    """Return a pattern for the text after a key, with any word for the type of its value."""
+    return loose(text).removesuffix(_BLANKS).replace(re.escape(TYPE), "[a-z]+")
 
 
 def _packed(text: str) -> str:
@@ -69,12 +76,12 @@ def tag_patterns(form: CallForm) -> TagPatterns:
         head=re.compile(loose(before) + _NAME + closing),
         head_begin=before.strip(),
         head_end=_packed(after.partition("\0")[0]),
-        key=re.compile(
-            rf"{loose(marks.key_begin)}{_KEY}({'|'.join(loose(end).removesuffix(_BLANKS) for end in dict.fromkeys(key_ends))})"
-        ),
+        key=re.compile(rf"{loose(marks.key_begin)}{_KEY}({'|'.join(map(_key_end, dict.fromkeys(key_ends)))})"),
         key_begin=marks.key_begin.strip(),
-        key_ends=tuple(map(_packed, key_ends)),
+        key_ends=tuple(_packed(end.partition(TYPE)[0]) for end in key_ends),
         value_end=marks.value_end.strip(),
+        text_begin=marks.text_begin,
+        text_end=marks.text_end,
         typed_text=marks.key_end.strip() if marks.json_key_end else "",
         closers=tuple(tails),
         section_end=form.end if in_section else "",
@@ -152,13 +159,24 @@ class TagRegion(BaseRegion):
         if found is None:
             return None if self._could_name(self._tags.key_begin, _NO_KEY, self._tags.key_ends) else self._give_up()
         value_end = self._tags.value_end.replace("{key}", found[1])
-        end = self._raw.find(value_end, max(found.end(), self._searched))
+        begin = self._text_begin(found.end())
+        if begin is None:
+            return None
+        value_end = self._tags.text_end + value_end if begin > found.end() else value_end
+        end = self._raw.find(value_end, max(begin, self._searched))
         if end < 0:
             self._searched = len(self._raw) - len(value_end) + 1
             return None
-        value = self._raw[found.end() : end]
+        value = self._raw[begin:end]
         self._raw, self._searched = self._raw[end + len(value_end) :], 0
         return [CallArguments(self._member(found[1].strip(), value, found[2].strip()))]
+
+    def _text_begin(self, at: int) -> int | None:
+        """Return the place of a value after the mark of a text, if it has that mark; None while that is open."""
+        mark, rest = self._tags.text_begin, self._raw[at : at + len(self._tags.text_begin)]
+        if not mark.startswith(rest):
+            return at
+        return at + len(mark) if rest == mark else None
 
     def _member(self, key: str, value: str, key_end: str) -> str:
         """Return a member of the arguments as JSON, with the comma before it."""
