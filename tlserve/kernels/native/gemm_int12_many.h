@@ -7,7 +7,10 @@
 enum { MANY_BLOCKS = 8, MANY_ROWS = 128 };
 
 /* Whether it pays, as measured. */
-INLINE int are_many(const matrix *w, long rows) { return INT8_PANELS == 2 ? w->packing != PACK_U4 && rows >= 48 : rows >= 24; }
+INLINE int are_many(const matrix *w, long rows) {
+  if (INT8_PANELS == 1) return rows >= 24;
+  return w->packing != PACK_U4 && !has_minimum(w->scaling) && rows >= 48;
+}
 
 /* One block of both panels; the second scale is that of the second half, where scales differ by halves. */
 typedef struct {
