@@ -109,6 +109,8 @@ CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     errors.Unavailable: _RETRY,
     errors.Overloaded: _RETRY,
     errors.NoCapacity: _RETRY,
+    errors.ModelLoading: _RETRY,
+    errors.ModelLoadFailed: _RETRY,
     errors.Draining: _RETRY,
     link.NodeLost: _RETRY,
     link.StalePlacement: _RETRY,
@@ -117,6 +119,7 @@ CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     errors.DeadlineExceeded: (),
     errors.ServerFault: (),
     errors.GrammarLimitExceeded: (),
+    errors.ModelTooLarge: (),
     errors.EngineFailed: (),
     errors.DrainCut: (),
 }
