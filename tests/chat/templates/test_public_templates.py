@@ -3,10 +3,12 @@
 `tests/golden/make_templates.py` recorded what transformers renders.
 """
 
+import contextlib
 import copy
 import hashlib
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -99,6 +101,17 @@ def test_a_template_renders_every_conversation_as_transformers_does(name: str) -
         assert found != "WRONG", (title, recorded)
         outcomes[found] += 1
     assert sum(outcomes.values()) == 35
+
+
+@pytest.mark.spec("CHAT-77")
+@pytest.mark.parametrize("name", SOURCES)
+def test_a_thousand_messages_with_a_hundred_tools_are_rendered_within_two_seconds(name: str) -> None:
+    template = parsed(name)
+    given = variables(conversations()[MANY])
+    began_s = time.process_time()
+    with contextlib.suppress(ClientError):
+        template.render(given, clock=lambda: CLOCK) if template else None
+    assert time.process_time() - began_s < 2
 
 
 # --- attacks -------------------------------------------------------------------------------------------------------------

@@ -11,9 +11,11 @@ from __future__ import annotations
 import functools
 import re
 import string
-from collections.abc import Callable, Collection, Mapping, Sized
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Sized
 from contextvars import ContextVar
 from typing import Any
+
+from tlserve.chat.templates.origin import concat
 
 MAX_SOURCE_CHARS = 1 << 20
 MAX_WEIGHT = 1 << 23
@@ -26,6 +28,7 @@ CHARS_PER_WORK = 64
 COPIED_CHARS_PER_WORK = 1024
 SLOW_CHARS_PER_WORK = 4
 COUNTS_PER_WORK = 16
+MEMBERS_PER_WORK = 16
 SEARCHED_PER_WORK = 512
 WORK_PER_PART = 4
 _LONG_NUMBER = re.compile(r"\d{5,}")
@@ -39,36 +42,23 @@ class TemplateLimit(Exception):
 
 
 class Budget:
-    """The work and output that one rendering has left.
+    """The work that one rendering has left.
 
-    `given` are the request's own values: the lists and mappings in them are weighed only once.
+    `known` has the weights of lists and mappings that were weighed, and these themselves, so that their ids stay unique.
+    Templates cannot change them.
     """
 
-    def __init__(self, given: object = None) -> None:
-        self._work = MAX_WORK
-        self._chars = MAX_WRITTEN_CHARS
-        self.known: dict[int, int] = {}
-        self._learn(given)
+    __slots__ = ("_work", "known")
 
-    def _learn(self, value: object) -> int:
-        """Store the weight of every container in `value`; they live as long as the rendering, so their ids stay unique."""
-        members = _members(value)
-        weight = _own_weight(value) + sum(map(self._learn, members)) + MEMBER_WEIGHT * len(members)
-        if members:
-            self.known[id(value)] = weight
-        return weight
+    def __init__(self) -> None:
+        self._work = MAX_WORK
+        self.known: dict[int, tuple[int, object]] = {}
 
     def spend(self, work: int) -> None:
         """Use `work` units; raises TemplateLimit if fewer are left."""
         self._work -= work
         if self._work < 0:
             raise TemplateLimit("it takes too many steps")
-
-    def write(self, chars: int) -> None:
-        """Use `chars` characters of output; raises TemplateLimit if fewer are left."""
-        self._chars -= chars
-        if self._chars < 0:
-            raise TemplateLimit("it writes too much text")
 
 
 BUDGET: ContextVar[Budget] = ContextVar("template_budget")
@@ -83,24 +73,41 @@ def check_weight(weight: int) -> None:
 def weigh(value: Any) -> int:
     """Return the weight of `value`: its characters, and MEMBER_WEIGHT for each member; a shared member counts each time.
 
-    Charges one step for each member that it visits. Raises TemplateLimit above MAX_WEIGHT, in time linear in MAX_WEIGHT.
+    Charges one step for each member that it visits, once for each container. Raises TemplateLimit above MAX_WEIGHT.
     """
     if isinstance(value, str):
         check_weight(len(value))
         return len(value)
-    budget = BUDGET.get()
-    weight, steps, open_values = 0, 0, [value]
-    while open_values:
-        one = open_values.pop()
-        members = _members(one)
-        steps += len(members)
-        weight += budget.known.get(id(one), 0) if members else _own_weight(one)
-        if members and id(one) not in budget.known:
-            open_values.extend(members)
-            weight += MEMBER_WEIGHT * len(members)
-        check_weight(weight)
-    budget.spend(steps)
-    return weight
+    return _weight(value, BUDGET.get())[0]
+
+
+def _weight(value: Any, budget: Budget) -> tuple[int, bool]:
+    """Return the weight of a value, and whether it stays: a namespace can change, and so can what it is in."""
+    found = budget.known.get(id(value))
+    if found is not None:
+        return found[0], True
+    members = _members(value)
+    if not members:
+        return _own_weight(value), not _is_namespace(value)
+    budget.spend(len(members))
+    weight, stays = MEMBER_WEIGHT * len(members), not _is_namespace(value)
+    for member in members:
+        if isinstance(member, str):
+            weight += len(member)
+        else:
+            more, member_stays = _weight(member, budget)
+            weight += more
+            stays = stays and member_stays
+        if weight > MAX_WEIGHT:
+            break
+    check_weight(weight)
+    if stays:
+        budget.known[id(value)] = (weight, value)
+    return weight, stays
+
+
+def _is_namespace(value: Any) -> bool:
+    return type(value).__name__ == "Namespace"
 
 
 def _members(value: Any) -> Collection[Any]:
@@ -108,7 +115,7 @@ def _members(value: Any) -> Collection[Any]:
         return value
     if isinstance(value, Mapping):
         return [*value.keys(), *value.values()]
-    inner = getattr(value, "_Namespace__attrs", None) if type(value).__name__ == "Namespace" else None
+    inner = getattr(value, "_Namespace__attrs", None) if _is_namespace(value) else None
     return inner.values() if isinstance(inner, dict) else ()
 
 
@@ -124,13 +131,44 @@ def _own_weight(value: Any) -> int:
 
 def measured(value: Any, chars_per_work: int = CHARS_PER_WORK) -> Any:
     """Return `value` after charging one step, its members, and its characters; raises TemplateLimit."""
-    chars = weigh(value) if isinstance(value, str) else 0
-    if isinstance(value, range):
+    if isinstance(value, str):
+        check_weight(len(value))
+        BUDGET.get().spend(1 + len(value) // chars_per_work)
+    elif isinstance(value, range):
         check_count(len(value))
-    elif not isinstance(value, str):
+        BUDGET.get().spend(1)
+    else:
         weigh(value)
-    BUDGET.get().spend(1 + chars // chars_per_work)
+        BUDGET.get().spend(1 + len(value) // MEMBERS_PER_WORK if isinstance(value, Collection) else 1)
     return value
+
+
+def added_lists(left: list[Any], right: list[Any]) -> list[Any]:
+    """Return `left + right`, charged before it is made. Its weight is that of both, so that nobody has to visit the members."""
+    weight = weigh(left) + weigh(right)
+    check_weight(weight)
+    budget = BUDGET.get()
+    budget.spend((len(left) + len(right)) // MEMBERS_PER_WORK)
+    total = left + right
+    if all(not values or id(values) in budget.known for values in (left, right)):
+        budget.known[id(total)] = (weight, total)
+    return total
+
+
+def check_written(parts: Sequence[str]) -> None:
+    """Refuse a rendering whose text would be too long."""
+    if sum(map(len, parts)) > MAX_WRITTEN_CHARS:
+        raise TemplateLimit("it writes too much text")
+
+
+def joined(parts: Iterable[str]) -> str:
+    """Return the parts as one text, charged before it is made."""
+    parts = tuple(parts)
+    chars = sum(map(len, parts))
+    if chars > COPIED_CHARS_PER_WORK:
+        check_weight(chars)
+        BUDGET.get().spend(chars // COPIED_CHARS_PER_WORK)
+    return concat(parts)
 
 
 def compared(value: Any) -> Any:

@@ -55,7 +55,8 @@ def plain_text(text: str) -> str:
 def concat(parts: Iterable[str]) -> str:
     """Return the parts joined, with the letters of each."""
     parts = list(parts)
-    return with_origin("".join(parts), "".join(map(origin_of, parts)))
+    origins = [part.origin if isinstance(part, OriginText) else CLIENT * len(part) for part in parts]
+    return with_origin("".join(parts), "".join(origins))
 
 
 def concat_if_equal(text: str, parts: Iterable[str]) -> str:

@@ -13,28 +13,31 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import nodes, pass_context
-from jinja2.compiler import Frame
+from jinja2 import nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
-from jinja2.runtime import Context
+from jinja2.runtime import Context, Macro
 from jinja2.utils import Namespace, missing
 
 from tlserve.chat.templates import limits, origin
+from tlserve.chat.templates.compiler import CountingCodeGenerator
 from tlserve.chat.templates.limits import BUDGET, TemplateLimit, measured
-from tlserve.chat.templates.origin_jinja import OriginCodeGenerator, OriginEnvironment
+from tlserve.chat.templates.operations import CountedEnvironment
 
 CLOCK: ContextVar[Callable[[], datetime]] = ContextVar("template_clock")
 """The clock that `strftime_now` reads; set for each rendering."""
 
 _REFUSED_FILTERS = ("random", "urlize", "pprint", "xmlattr", "filesizeformat")
 _REFUSED_GLOBALS = ("lipsum",)
-_QUICK_FILTERS = frozenset({"length", "count", "default", "d", "first"})
+_QUICK_FILTERS = frozenset({"length", "count", "default", "d", "first", "items"})
+"""Filters whose time does not depend on the size of their values."""
+_OWN_ARGUMENTS = ("_loop_vars", "_block_vars")
+"""Arguments that jinja2 adds to calls."""
 _SLOW_FILTERS = frozenset({"wordwrap", "title", "striptags", "wordcount", "truncate", "indent", "escape", "e"})
 _COMPARING_TESTS = (
     "in",
@@ -74,94 +77,15 @@ class GenerationTag(Extension):
         return nodes.Scope(body, lineno=line)
 
 
-class BoundedCodeGenerator(OriginCodeGenerator):
-    """Compiles templates so that they count their steps, and weigh the values that they make."""
-
-    def blockvisit(self, nodes: Iterable[nodes.Node], frame: Frame) -> None:
-        """Begin every block with a step, and count the characters that it always writes."""
-        body = list(nodes)
-        self.writeline(f"environment.tick({_static_chars(body)})")
-        super().blockvisit(body, frame)
-
-    def visit_For(self, node: nodes.For, frame: Frame) -> None:  # noqa: N802
-        """Weigh the value of a loop: a condition may skip every round."""
-        node.iter = _measured_call(node.iter)
-        super().visit_For(node, frame)
-
-    def visit_Compare(self, node: nodes.Compare, frame: Frame) -> None:  # noqa: N802
-        """Weigh the operands of comparisons, and search for `in` within limits."""
-        if len(node.ops) == 1 and node.ops[0].op in ("in", "notin"):
-            self.write("(not " if node.ops[0].op == "notin" else "(")
-            self.write("environment.contains(")
-            self.visit(node.expr, frame)
-            self.write(", ")
-            self.visit(node.ops[0].expr, frame)
-            self.write("))")
-            return
-        node.expr = _weighed_operand(node.expr)
-        for operand in node.ops:
-            operand.expr = _weighed_operand(operand.expr)
-        super().visit_Compare(node, frame)
-
-    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # noqa: N802
-        """Join within limits."""
-        self.write("environment.bounded_concat((")
-        for part in node.nodes:
-            self.visit(part, frame)
-            self.write(", ")
-        self.write("))")
-
-    def visit_Getitem(self, node: nodes.Getitem, frame: Frame) -> None:  # noqa: N802
-        """Weigh slices."""
-        self._weigh(super().visit_Getitem, node, frame, when=isinstance(node.arg, nodes.Slice))
-
-    def visit_List(self, node: nodes.List, frame: Frame) -> None:  # noqa: N802
-        """Weigh lists."""
-        self._weigh(super().visit_List, node, frame)
-
-    def visit_Tuple(self, node: nodes.Tuple, frame: Frame) -> None:  # noqa: N802
-        """Weigh tuples, but not the targets of an assignment."""
-        self._weigh(super().visit_Tuple, node, frame, when=node.ctx == "load")
-
-    def visit_Dict(self, node: nodes.Dict, frame: Frame) -> None:  # noqa: N802
-        """Weigh mappings."""
-        self._weigh(super().visit_Dict, node, frame)
-
-    def _weigh(self, visit: Callable[[Any, Frame], None], node: nodes.Node, frame: Frame, *, when: bool = True) -> None:
-        self.write("environment.measured(" if when else "")
-        visit(node, frame)
-        self.write(")" if when else "")
-
-
-def _measured_call(value: nodes.Node, name: str = "measured") -> nodes.Expr:
-    line = value.lineno
-    return nodes.Call(nodes.EnvironmentAttribute(name, lineno=line), [value], [], None, None, lineno=line)
-
-
-def _weighed_operand(value: nodes.Expr) -> nodes.Expr:
-    return value if isinstance(value, nodes.Const) else _measured_call(value, "compared")
-
-
-def _static_chars(body: list[nodes.Node]) -> int:
-    parts = (part for node in body if isinstance(node, nodes.Output) for part in node.nodes)
-    return sum(len(part.data) for part in parts if isinstance(part, nodes.TemplateData))
-
-
-class ChatEnvironment(OriginEnvironment):
+class ChatEnvironment(CountedEnvironment):
     """The environment of transformers, with its work counted. It has no state: one instance serves all templates and threads."""
 
-    code_generator_class = BoundedCodeGenerator
-    intercepted_binops = frozenset({"+", "-", "*", "/", "//", "%", "**"})
-    measured = staticmethod(measured)
-    compared = staticmethod(limits.compared)
+    code_generator_class = CountingCodeGenerator
+    intercepted_binops = frozenset({"*", "/", "//", "%", "**"})
 
     def __init__(self) -> None:
         super().__init__(
-            trim_blocks=True,
-            lstrip_blocks=True,
-            extensions=[GenerationTag, loopcontrols],
-            optimized=False,
-            finalize=_written,
+            trim_blocks=True, lstrip_blocks=True, extensions=[GenerationTag, loopcontrols], optimized=False
         )
         for name in _REFUSED_FILTERS:
             del self.filters[name]
@@ -169,43 +93,31 @@ class ChatEnvironment(OriginEnvironment):
             del self.globals[name]
         self.filters["from_json"] = _from_json
         self.filters.update({name: _bounded_filter(name, function) for name, function in self.filters.items()})
+        self.filters.update(trim=_trim, string=_string)
         self.tests.update({name: _bounded_test(self.tests[name]) for name in _COMPARING_TESTS})
         self.globals.update(raise_exception=_raise_exception, strftime_now=_strftime_now)
-
-    def tick(self, chars: int) -> None:
-        """Count one block that writes `chars` characters of the template's source."""
-        budget = BUDGET.get()
-        budget.spend(1 + chars // limits.CHARS_PER_WORK)
-        budget.write(chars)
-
-    def bounded_concat(self, values: tuple[Any, ...]) -> str:
-        """Return `a ~ b ~ ...`, checked before the text is made."""
-        limits.check_weight(sum(map(limits.weigh, values)))
-        text: str = measured(origin.concat(map(str, values)), limits.COPIED_CHARS_PER_WORK)
-        return text
-
-    def contains(self, value: Any, values: Any) -> bool:
-        """Return `value in values`, charged before the search."""
-        limits.compared(value)
-        limits.charge_search(limits.compared(values), value)
-        return value in values
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """Return the result of an operator, checked before and after."""
         check = _BINOP_CHECKS.get(operator)
         if check is not None:
             check(left, right)
-        chars_per_work = limits.COPIED_CHARS_PER_WORK if operator == "+" else limits.CHARS_PER_WORK
-        return measured(super().call_binop(context, operator, left, right), chars_per_work)
+        return measured(super().call_binop(context, operator, left, right))
 
     def call(__self, __context: Context, __obj: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: N805
-        """Call, within limits; the parameter names are jinja2's, so that no keyword argument clashes with them."""
-        if __obj is measured or __obj is limits.compared:
-            return __obj(*args)
+        """Call, within limits; the parameter names are jinja2's, so that no keyword argument clashes with them.
+
+        A macro gets its arguments as they are, because its own blocks pay for what it does.
+        """
+        if type(__obj) is Macro:
+            for name in _OWN_ARGUMENTS:
+                kwargs.pop(name, None)
+            return __obj(__context.eval_ctx, *args, **kwargs)
         args = tuple(map(_counted_argument, args))
         _check_method(__obj, args, kwargs)
-        for value in kwargs.values():
-            measured(value)
+        for name, value in kwargs.items():
+            if name not in _OWN_ARGUMENTS:
+                measured(value)
         return measured(super().call(__context, __obj, *args, **kwargs))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
@@ -262,26 +174,20 @@ def _check_method(method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         limits.check_weight(weight)
 
 
-@pass_context
-def _written(_context: Context, value: Any) -> Any:
-    """Charge for the text that `{{ value }}` writes. It takes the context so that jinja2 never calls it while it compiles."""
-    if isinstance(value, str):
-        BUDGET.get().write(len(value))
-        return value
-    BUDGET.get().write(limits.weigh(measured(value)))
-    return value
-
-
 # --- filters and tests ---------------------------------------------------------------------------------------------
 
 
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
+    if name in _QUICK_FILTERS:
+        return function
     first = 1 if hasattr(function, "jinja_pass_arg") else 0
     check = _FILTER_CHECKS.get(name)
 
     @functools.wraps(function)
     def bounded(*args: Any, **kwargs: Any) -> Any:
-        values = args[first:] if name in _QUICK_FILTERS else tuple(map(_counted_argument, args[first:]))
+        values = tuple(map(_counted_argument, args[first:]))
+        if isinstance(values[0], list | dict | tuple):
+            BUDGET.get().spend(len(values[0]))
         if name in _SLOW_FILTERS:
             BUDGET.get().spend(limits.weigh(str(values[0])) // limits.SLOW_CHARS_PER_WORK)
         for value in (*values[1:], *kwargs.values()):
@@ -292,6 +198,22 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         return measured(function(*args[:first], *values, **kwargs))
 
     return bounded
+
+
+def _trim(value: Any, chars: Any = None) -> str:
+    """Strip the text of a value."""
+    text = _string(value)
+    limits.charge_method(text, "strip", (chars,))
+    made: str = text.strip(chars)
+    return made
+
+
+def _string(value: Any) -> Any:
+    """Return the text of a value; one that needs no escaping stays so."""
+    if isinstance(value, str):
+        return value
+    BUDGET.get().spend(1 + limits.weigh(value) // limits.CHARS_PER_WORK)
+    return str(value)
 
 
 def _bounded_test(function: Any) -> Callable[..., Any]:
@@ -323,10 +245,6 @@ def _check_striptags(value: Any) -> None:
     limits.charge_tags(str(value))
 
 
-def _check_trim(value: Any, chars: Any = None) -> None:
-    limits.charge_strip(str(value), chars)
-
-
 def _check_order(value: Any, *_: Any, **__: Any) -> None:
     limits.charge_order(list(value) if not isinstance(value, Mapping) else value)
 
@@ -352,6 +270,7 @@ def _check_sum(iterable: Any, attribute: Any = None, start: Any = 0) -> None:  #
 
 
 def _check_tojson(value: Any, ensure_ascii: Any = False, indent: Any = None, *_: Any, **_named: Any) -> None:  # noqa: ARG001
+    BUDGET.get().spend(limits.weigh(value) // limits.CHARS_PER_WORK)
     if isinstance(indent, int | str) and (len(indent) if isinstance(indent, str) else indent) > MAX_INDENT:
         raise TemplateLimit("it indents too far")
     if indent:
@@ -366,7 +285,6 @@ _FILTER_CHECKS: dict[str, Callable[..., None]] = {
     "format": _check_format,
     "sum": _check_sum,
     "striptags": _check_striptags,
-    "trim": _check_trim,
     "tojson": _check_tojson,
     **dict.fromkeys(("sort", "dictsort", "unique", "groupby", "min", "max"), _check_order),
 }

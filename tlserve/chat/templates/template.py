@@ -18,7 +18,7 @@ import attrs
 import jinja2
 from jinja2 import meta
 
-from tlserve.chat.templates.limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit
+from tlserve.chat.templates.limits import BUDGET, MAX_SOURCE_CHARS, Budget, TemplateLimit, check_written
 from tlserve.chat.templates.origin import concat
 from tlserve.chat.templates.sandbox import CLOCK, ChatEnvironment, TemplateRaised
 from tlserve.chat.templates.syntax import find_refusals
@@ -106,6 +106,8 @@ class Template:
 
     def _render(self, variables: dict[str, object], clock: Clock) -> str:
         """Render in a context that only this rendering uses."""
-        BUDGET.set(Budget(variables))
+        BUDGET.set(Budget())
         CLOCK.set(clock)
-        return concat(map(str, self._compiled.root_render_func(self._compiled.new_context(variables))))
+        parts = list(self._compiled.root_render_func(self._compiled.new_context(variables)))
+        check_written(parts)
+        return concat(parts)
