@@ -135,11 +135,12 @@ def wrong_products():
 
 
 def wrong_steps():
-    """Return the extension with a model that uses another epsilon than the given one."""
+    """Return the extension with a model whose last norm uses another epsilon than the given one."""
     module = load_native()
 
     def model(**given):
-        return module.Model(**given | {"epsilon": given["epsilon"] * 1.5})
+        is_layer, epsilon, scale, bias = given["norm"]
+        return module.Model(**given | {"norm": (is_layer, epsilon + 1e-3, scale, bias)})
 
     return SimpleNamespace(Matrix=module.Matrix, Model=model, multiply=module.multiply)
 

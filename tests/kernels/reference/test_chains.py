@@ -23,8 +23,10 @@ def draw(*shape, seed=0):
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-@pytest.fixture(params=["as the BLAS adds", "emulated"], autouse=True)
+@pytest.fixture(params=["as the BLAS adds", "as a BLAS that loses the sign of zeros", "emulated"], autouse=True)
 def _who_adds(request, monkeypatch):
+    if request.param == "as a BLAS that loses the sign of zeros":
+        monkeypatch.setattr(chains, "blas_keeps_minus_zero", lambda: False)
     if request.param == "emulated":
         monkeypatch.setattr(chains, "blas_adds_in_order", lambda: False)
 

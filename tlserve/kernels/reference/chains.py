@@ -37,8 +37,14 @@ def chain(x: F32, weight: F32) -> F32:
         for tile, start in enumerate(range(0, len(x), ROWS)):
             rows = x[start : start + ROWS]
             total = None if totals is None else totals[tile, : len(part), : len(rows)].T
-            exact = total is not None and np.isfinite(total).all()
-            out[start : start + ROWS, first : first + OUTPUTS] = total if exact else emulated_chain(rows, part)
+            into = out[start : start + ROWS, first : first + OUTPUTS]
+            if total is None or not np.isfinite(total).all():
+                into[:] = emulated_chain(rows, part)
+                continue
+            into[:] = total
+            if not blas_keeps_minus_zero() and not total.all():
+                zero = np.flatnonzero(~total.all(axis=0))
+                into[:, zero] = emulated_chain(rows, part[zero])
     return out
 
 
@@ -58,6 +64,17 @@ def blas_adds_in_order() -> bool:
     x, weight = (random.standard_normal((n, 2 * DEPTH + 5)).astype(np.float32) for n in (ROWS, OUTPUTS))
     totals = _linked(_tiles(x), weight)
     return totals is not None and np.array_equal(totals[0].T, emulated_chain(x, weight))
+
+
+@functools.cache
+def blas_keeps_minus_zero() -> bool:
+    """Try whether a product of the one shape can be -0.0. A BLAS that adds it to a result of +0.0 loses the sign."""
+    pin_to_one_thread()
+    out = np.empty((OUTPUTS, ROWS), np.float32)
+    tiny = np.zeros((OUTPUTS, ROWS + DEPTH), np.float32)
+    tiny[:, -1] = -1e-30
+    np.matmul(tiny, np.full((ROWS + DEPTH, ROWS), 1e-30, np.float32), out=out)
+    return bool(np.signbit(out).all())
 
 
 def _tiles(x: F32) -> F32:
