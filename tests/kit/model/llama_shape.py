@@ -9,7 +9,7 @@ from tlserve.model.architectures.forms import GgufForm
 from tlserve.model.decoder.record import Attention, Decoder, FeedForward, Norm, Rope, sequential
 from tlserve.model.decoder.rope_scaling import RopeScaling, scaled_rope
 from tlserve.model.decoder.slots import slots
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 
 
 @attrs.frozen(kw_only=True)

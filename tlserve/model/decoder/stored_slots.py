@@ -1,6 +1,6 @@
-"""How a file stores the slots of a decoder: its names, rows that share a tensor, heads stored half by half, norms less one.
+"""The slots of a decoder as a source of tensors, read from a file that stores them in its own way.
 
-`Storage` is the table, `StoredSlots` reads a file by it as a `weights.TensorSource` of slots. Knows no architecture.
+`storage` has the table of one kind of file, and where each slot is. Knows no architecture.
 
 In Hugging Face checkpoints, and in GGUF files of some architectures, components i and i + n / 2 of the n that turn in a head
 are rotated together; here 2 i and 2 i + 1 are (see `kernels.reference.rope`). Scores stay the same, because queries and keys
@@ -10,16 +10,17 @@ change in the same way.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TypeVar
 
-import attrs
 import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
+from tlserve.kernels.reference.blocks import FLOAT_KINDS
 from tlserve.model.decoder.record import Decoder
-from tlserve.model.decoder.slots import TensorRole, TensorSlot, slots
+from tlserve.model.decoder.slots import TensorRole, TensorSlot
+from tlserve.model.decoder.storage import Home, Shape, Storage, homes
 from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.tensor_shapes import check_shapes
 
@@ -28,70 +29,51 @@ U8 = NDArray[np.uint8]
 Rows = TypeVar("Rows", F32, U8)
 
 
-@attrs.frozen(kw_only=True)
-class Storage:
-    """How one kind of file stores one architecture.
-
-    `names`: a slot without the number of its layer -> the stem of the tensor's name, in which {} is that number. `fused`: the
-    stem of a tensor -> the slots, again without a number, whose rows it holds one after the other. `half_split`: the halves of
-    what turns in a head are stored apart. `less_one`: norms are stored less one. `ignored`: how the names of tensors end that no
-    slot needs and that may be there.
-    """
-
-    names: Mapping[str, str]
-    fused: Mapping[str, tuple[str, ...]] = {}
-    half_split: bool = False
-    less_one: bool = False
-    ignored: tuple[str, ...] = ()
-
-
-@attrs.frozen
-class _Home:
-    """Where the rows of a slot are: in the tensor `name`, from row `start` on."""
-
-    name: str
-    start: int
-    slot: TensorSlot
-
-
 class StoredSlots:
     """A `weights.TensorSource` of the slots of `decoder`, in the order of the record."""
 
     def __init__(self, file: TensorSource, decoder: Decoder, storage: Storage) -> None:
         self._file = file
         self._storage = storage
-        self._homes = dict(_homes(decoder, storage))
         found = file.shapes()
-        expected = _expected(self._homes)
+        self._homes = homes(decoder, storage, found.keys())
+        self._shapes = {name: _own_shape(home.slot) for name, home in self._homes.items()}
+        expected = {home.name: _as_found(home.shape, found.get(home.name)) for home in self._homes.values()}
         check_shapes(expected, found)
         for name in sorted(found.keys() - expected.keys()):
-            if not name.endswith(storage.ignored):  # a forward pass without it would be another model
+            if not storage.is_ignored(name, len(decoder.layers)):  # a forward pass without it would be another model
                 raise ModelRefused(
                     f"the tensor {name[:100]!r} is not part of the architecture {decoder.architecture} as served here"
                 )
 
-    def shapes(self) -> Mapping[str, tuple[int, ...]]:
+    def shapes(self) -> Mapping[str, Shape]:
         """Return the shape of every slot; one weight for each head is a vector, as the other norms."""
-        return {
-            name: (math.prod(home.slot.shape),) if home.slot.role is TensorRole.NORM else home.slot.shape
-            for name, home in self._homes.items()
-        }
+        return self._shapes
 
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows of a slot as float32, in order; for a vector, the elements."""
         home = self._homes[name]
-        count = home.slot.shape[0]
-        whole = self._file.rows(home.name, 0, home.start + count)[home.start : home.start + count]
+        part = self._floats(home)
         if self._storage.less_one and home.slot.role is TensorRole.NORM and not name.endswith(".bias"):
-            whole = whole + np.float32(1)
-        ordered = self._in_order(whole, home.slot)
+            part = part + np.float32(1)
+        ordered = self._in_order(part, home.slot)
         return ordered.reshape(-1)[start:end] if home.slot.role is TensorRole.NORM else ordered[start:end]
 
     def stored(self, name: str) -> tuple[int, U8]:
         """Return GGML's type number of a matrix and the bytes of its rows, in order."""
         home = self._homes[name]
         kind, rows = self._file.stored(home.name)
-        return kind, self._in_order(rows[home.start : home.start + home.slot.shape[0]], home.slot)
+        rows = rows.reshape(math.prod(home.shape[:-1]), -1)[home.rows]
+        if home.columns is not None:
+            rows = _transposed(kind, rows, home)
+        return kind, self._in_order(rows, home.slot)
+
+    def _floats(self, home: Home) -> F32:
+        """Return the part of a tensor that a slot has."""
+        if len(home.shape) == 1:
+            return self._file.rows(home.name, 0, home.shape[0]).reshape(-1)[home.rows].reshape(home.slot.shape)
+        part = self._file.rows(home.name, home.rows.start, home.rows.stop)[:: home.rows.step]
+        return (part if home.columns is None else part[:, home.columns].T).reshape(home.slot.shape)
 
     def _in_order(self, rows: Rows, slot: TensorSlot) -> Rows:
         if not (self._storage.half_split and slot.turned):
@@ -108,31 +90,21 @@ def interleaved(heads: Rows, head_size: int, turned: int) -> Rows:
     return heads.reshape(-1, head_size, *heads.shape[1:])[:, order].reshape(heads.shape)
 
 
-def _homes(decoder: Decoder, storage: Storage) -> Iterator[tuple[str, _Home]]:
-    all_slots = slots(decoder)
-    shared = {part: (stem, parts) for stem, parts in storage.fused.items() for part in parts}
-    for name, slot in all_slots.items():
-        layer, part = _without_layer(name)
-        base = part.removesuffix(".bias")
-        ending = ".bias" if part.endswith(".bias") else ".weight"
-        stem, parts = shared.get(base, ("", (base,)))
-        if not stem and base not in storage.names:
-            raise ModelRefused(f"{decoder.architecture} has no name for the tensor {name}")
-        before = parts[: parts.index(base)]
-        numbers = [f"{layer}.{p}{'.bias' if ending == '.bias' else ''}" for p in before]
-        start = sum(all_slots[number].shape[0] for number in numbers)
-        yield name, _Home((stem or storage.names[base]).format(layer) + ending, start, slot)
+def _own_shape(slot: TensorSlot) -> Shape:
+    return (math.prod(slot.shape),) if slot.role is TensorRole.NORM else slot.shape
 
 
-def _without_layer(name: str) -> tuple[str, str]:
-    layer, _, part = name.partition(".")
-    return (layer, part) if layer.isdigit() else ("", name)
+def _as_found(shape: Shape, found: Shape | None) -> Shape:
+    """Return `shape`, with the leading ones of the file: a vector can be stored as a matrix of one row, and the reverse."""
+    if found is None:
+        return shape
+    bare, ones = [n for n in shape if n != 1], [n for n in found if n != 1]
+    return found if bare == ones else shape
 
 
-def _expected(homes: Mapping[str, _Home]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every tensor of the file: the rows of all the slots in it."""
-    found: dict[str, tuple[int, ...]] = {}
-    for home in homes.values():
-        rows = home.slot.shape[0] + found.get(home.name, (0,))[0]
-        found[home.name] = (rows, *home.slot.shape[1:])
-    return found
+def _transposed(kind: int, rows: U8, home: Home) -> U8:
+    """Return the rows of a slot from a block of (inputs, bytes of the rows of all slots)."""
+    if kind not in FLOAT_KINDS:
+        raise ModelRefused(f"the tensor {home.name[:100]!r} is stored by columns, and in blocks")
+    values = rows.reshape(len(rows), home.shape[-1], -1)[:, home.columns]
+    return np.ascontiguousarray(values.transpose(1, 0, 2)).reshape(values.shape[1], -1)

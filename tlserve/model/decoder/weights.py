@@ -23,7 +23,10 @@ U8 = NDArray[np.uint8]
 
 
 class TensorSource(Protocol):
-    """Named tensors of (outputs, inputs) or (n,), in the types of their files."""
+    """Named tensors of (outputs, inputs) or (n,), in the types of their files.
+
+    A tensor of more dimensions is several matrices, whose rows are one after the other.
+    """
 
     def shapes(self) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of every tensor."""
@@ -32,7 +35,7 @@ class TensorSource(Protocol):
         """Return rows start .. end of a tensor as float32; for a vector, the elements."""
 
     def stored(self, name: str) -> tuple[int, U8]:
-        """Return GGML's type number and the bytes of each row, (outputs, row bytes)."""
+        """Return GGML's type number and the bytes of each row, (rows, row bytes)."""
 
 
 @attrs.frozen(eq=False)

@@ -14,7 +14,7 @@ from tlserve.config.model_id import served_model_id
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.kernels.interface import Pooling
 from tlserve.model.bert.sentence_files import SentenceFiles, longest_text, read_sentence_files, with_dense_layers
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.encoder.architectures.facts import EncoderFacts, EncoderForm
 from tlserve.model.encoder.architectures.registry import encoder_form

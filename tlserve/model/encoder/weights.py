@@ -1,6 +1,6 @@
 """The tensors of an encoder's file as float32 arrays, by the names of their slots.
 
-`decoder.stored_slots.Storage` says how a file stores them. A tensor that is missing, unknown or of a wrong shape refuses the
+`decoder.storage.Storage` says how a file stores them. A tensor that is missing, unknown or of a wrong shape refuses the
 model; parts that a vector does not need (a pooler, a head that predicts tokens) are ignored by name.
 """
 
@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from tlserve.errors import ModelRefused
 from tlserve.model.decoder.slots import TensorRole, TensorSlot
-from tlserve.model.decoder.stored_slots import Storage, interleaved
+from tlserve.model.decoder.storage import Storage
+from tlserve.model.decoder.stored_slots import interleaved
 from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.encoder.record import Encoder
 from tlserve.model.encoder.slots import encoder_slots

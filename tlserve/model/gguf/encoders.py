@@ -13,7 +13,7 @@ import attrs
 
 from tlserve.errors import ModelRefused, SettingsError
 from tlserve.kernels.interface import PooledRows, Pooling
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.architectures.berts import bert
 from tlserve.model.encoder.architectures.facts import EncoderFacts
 from tlserve.model.encoder.forward import EncoderModel

@@ -99,7 +99,10 @@ class GgufFile:
         return {name: stored.info.shape for name, stored in self._tensors.items()}
 
     def rows(self, name: str, start: int, end: int) -> F32:
-        """Return rows start .. end of a matrix as (end - start, inputs) float32, or all of a vector as (n,)."""
+        """Return rows start .. end as (end - start, inputs) float32, or all of a vector as (n,).
+
+        The rows of several matrices are one after the other.
+        """
         stored = self._tensors[name]
         shape, kind = stored.info.shape, stored.kind
         row_bytes = _row_bytes(shape[-1], kind)
@@ -109,12 +112,12 @@ class GgufFile:
         return rows if len(shape) > 1 else rows[0].copy()
 
     def stored(self, name: str) -> tuple[int, NDArray[np.uint8]]:
-        """Return GGML's type number of a matrix and the bytes of its rows, (outputs, row bytes): a view of the file."""
+        """Return GGML's type number of a tensor and the bytes of its rows, (rows, row bytes): a view of the file."""
         stored = self._tensors[name]
         info = stored.info
-        row_bytes = _row_bytes(info.shape[-1], stored.kind)
-        raw = np.frombuffer(stored.data, np.uint8, info.shape[0] * row_bytes, info.start)
-        return info.kind, raw.reshape(info.shape[0], row_bytes)
+        rows, row_bytes = math.prod(info.shape[:-1]), _row_bytes(info.shape[-1], stored.kind)
+        raw = np.frombuffer(stored.data, np.uint8, rows * row_bytes, info.start)
+        return info.kind, raw.reshape(rows, row_bytes)
 
     def size_bytes(self) -> int:
         """Return the size of all files."""

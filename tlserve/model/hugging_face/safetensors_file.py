@@ -78,21 +78,23 @@ class SafetensorsFile:
             self.data.close()
 
     def rows(self, name: str, start: int, end: int) -> F32:
-        """Return rows start .. end of a tensor as float32, a copy; raises `ModelRefused` for a type that is not read."""
+        """Return rows start .. end of a tensor as float32, a copy; raises `ModelRefused` for a type that is not read.
+
+        A row of a vector is a number; the rows of several matrices are one after the other.
+        """
         kind, raw = self.stored(name)
         shape = self.tensors[name].shape
-        part = raw.reshape(shape[0], -1)[start:end]
-        return _to_float32(kind, part).reshape(-1, *shape[1:])
+        return _to_float32(kind, raw[start:end]).reshape(-1, *shape[max(1, len(shape) - 1) :])
 
     def stored(self, name: str) -> tuple[int, U8]:
-        """Return GGML's number of a tensor's type and the bytes of its rows, (outputs, row bytes): a view of the file."""
+        """Return GGML's number of a tensor's type and the bytes of its rows, (rows, row bytes): a view of the file."""
         info = self.tensors[name]
         if info.kind not in _GGML_KINDS:
             raise ModelRefused(f"the tensor {name[:100]!r} has the type {info.kind}; served: {', '.join(_GGML_KINDS)}")
         if not info.shape or info.start == info.end:
             raise ModelRefused(f"the tensor {name[:100]!r} is a single number or empty, not a vector or a matrix")
         raw = np.frombuffer(self.data, np.uint8, info.end - info.start, info.start)
-        return _GGML_KINDS[info.kind], raw.reshape(info.shape[0], -1)
+        return _GGML_KINDS[info.kind], raw.reshape(math.prod(info.shape[:-1]) if info.shape[1:] else info.shape[0], -1)
 
 
 def _to_float32(kind: int, raw: U8) -> F32:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.architectures.facts import EncoderFacts, EncoderForm, HeadPart
 from tlserve.model.encoder.record import BUCKETS, Distance, Encoder, normed_sums
 

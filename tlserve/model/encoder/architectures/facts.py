@@ -9,7 +9,7 @@ import attrs
 
 from tlserve.model.decoder.record import Activation, Norm, NormKind, Rope
 from tlserve.model.decoder.rope_scaling import scaled_rope
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.record import Encoder, EncoderBlock, EncoderFeedForward, WholeAttention, checked_encoder
 from tlserve.model.fields import Fields
 from tlserve.model.hugging_face.rope import read_rope

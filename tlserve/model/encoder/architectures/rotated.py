@@ -10,7 +10,7 @@ import attrs
 from tlserve.errors import ModelRefused
 from tlserve.model.architectures.windows import local_windows
 from tlserve.model.decoder.record import Activation, Norm, Rope
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.architectures.berts import BERT_HEAD, BERT_NAMES, NOT_OF_VECTORS
 from tlserve.model.encoder.architectures.facts import EncoderFacts, EncoderForm, HeadPart
 from tlserve.model.encoder.record import Encoder, EncoderBlock, normed_sums
