@@ -35,31 +35,44 @@ class _Part:
 
 
 def attend_in_order(
-    q: F32, keys: F32, values: F32, positions: NDArray[np.int32], window: int = 0, cap: np.float32 = _NO_CAP
+    q: F32,
+    keys: F32,
+    values: F32,
+    positions: NDArray[np.int32],
+    window: int = 0,
+    cap: np.float32 = _NO_CAP,
+    sinks: F32 | None = None,
 ) -> F32:
     """Return the attention of the rows of one sequence, (R, kv_heads, group, D).
 
     q: (R, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (L, kv_heads, D) at positions 0 .. L - 1, finite;
     positions: (R,), the last key that each row sees; window: how many it sees, 0: all from the first on.
     cap: above 0, a score becomes cap * tanh(score / cap); it is multiplied by log2(e) as the scores are.
+    sinks: (kv_heads, group), one more score of each head, without a value; multiplied by log2(e) as well.
     """
     hidden = np.repeat(_hidden(len(keys), positions, window), q.shape[2], axis=0)
     out = np.empty_like(q)
     for head in range(q.shape[1]):
         lanes = np.ascontiguousarray(q[:, head]).reshape(-1, q.shape[3])
-        attended = _attend_head(lanes, keys[:, head], values[:, head], hidden, cap)
+        sink = None if sinks is None else np.tile(sinks[head], len(q))
+        attended = _attend_head(lanes, keys[:, head], values[:, head], hidden, cap, sink)
         out[:, head] = attended.reshape(len(q), *q.shape[2:])
     return out
 
 
-def _attend_head(q: F32, keys: F32, values: F32, hidden: Hidden, cap: np.float32) -> F32:
-    """Return the attention of N queries of one key head. q: (N, D), keys, values: (L, D), hidden: (N, L) -> (N, D)."""
+def _attend_head(q: F32, keys: F32, values: F32, hidden: Hidden, cap: np.float32, sink: F32 | None) -> F32:
+    """Return the attention of N queries of one key head.
+
+    q: (N, D), keys, values: (L, D), hidden: (N, L), sink: (N,), which is joined last -> (N, D).
+    """
     part = _Part(np.full(len(q), _LEAST), np.zeros(len(q), np.float32), np.zeros_like(q))
     for start in range(0, len(keys), SEGMENT):
         of_segment = slice(start, start + SEGMENT)
         if not hidden[:, of_segment].all():
             segment = _attend_segment(q, keys[of_segment], values[of_segment], hidden[:, of_segment], cap)
             part = _join(part, segment)
+    if sink is not None:
+        part = _join(part, _Part(sink, np.ones_like(sink), np.zeros_like(q)))
     result: F32 = part.values / part.total[:, None] + np.float32(0)
     return result
 

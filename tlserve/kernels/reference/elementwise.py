@@ -179,6 +179,35 @@ def activate(x: F32, activation: str) -> None:
         np.multiply(x, x, out=x)
 
 
+SWIGLU_LIMIT, SWIGLU_SLOPE = np.float32(7), np.float32(1.702)
+
+
+def clamped_swiglu(gate: F32, up: F32) -> None:
+    """Replace gate by g * sigmoid(1.702 g) * (u + 1), with g = min(gate, 7) and u = up cut to [-7, 7], elementwise.
+
+    Nan stays nan. g is divided by 1 + 2**(-1.702 log2(e) g). Source: `GptOssExperts` of transformers.
+    """
+    np.minimum(gate, SWIGLU_LIMIT, out=gate)
+    denominator = exp2(np.multiply(gate, SWIGLU_SLOPE * -LOG2_E))
+    np.add(denominator, np.float32(1), out=denominator)
+    np.divide(gate, denominator, out=gate)
+    gate *= np.clip(up, -SWIGLU_LIMIT, SWIGLU_LIMIT) + np.float32(1)
+
+
+def sigmoid(x: F32) -> F32:
+    """Return 1 / (1 + 2**(-x * log2 e)), elementwise."""
+    denominator = exp2(np.multiply(x, -LOG2_E))
+    np.add(denominator, np.float32(1), out=denominator)
+    return np.float32(1) / denominator
+
+
+def softmax(x: F32) -> F32:
+    """Return 2**((x - greatest) * log2 e), divided by their sum over the last axis, which `sum_in_halves` makes."""
+    powers = exp2(np.multiply(x - x.max(axis=-1, keepdims=True), LOG2_E))
+    shares: F32 = powers / sum_in_halves(powers)[..., None]
+    return shares
+
+
 def soft_cap(x: F32, cap: np.float32) -> F32:
     """Return cap * tanh(x / cap), elementwise: cap * (1 - e) / (1 + e) with e = 2**(-2 log2(e) |x / cap|), and the sign of x."""
     t = np.abs(x)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tlserve.kernels.interface import StepBatch
 from tlserve.kernels.reference.attention import attend_in_order
-from tlserve.kernels.reference.elementwise import activate, layer_norm, rms_norm, silu_times
+from tlserve.kernels.reference.elementwise import activate, clamped_swiglu, layer_norm, rms_norm, silu_times
 from tlserve.kernels.reference.rope import RopeTables, rotate
 from tlserve.model.decoder.kv_precision import PositionStore
 from tlserve.model.decoder.parts import Parts
@@ -104,9 +104,9 @@ class AttentionMixer:
         grouped = q.reshape(len(x), a.kv_heads, -1, a.head_size)
         for sequence in step.sequences:
             step.kv.write(self.number, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
-        cap = np.float32(a.cap * math.log2(math.e))
+        cap, sinks = np.float32(a.cap * math.log2(math.e)), self.sinks()
         mixed = [
-            attend_in_order(grouped[s.rows], *step.kv.read(self.number, s.slots), s.positions, a.window, cap)
+            attend_in_order(grouped[s.rows], *step.kv.read(self.number, s.slots), s.positions, a.window, cap, sinks)
             for s in step.sequences
         ]
         return self.parts.linear(np.concatenate(mixed).reshape(len(x), -1), f"{self.prefix}.output")[0]
@@ -114,6 +114,11 @@ class AttentionMixer:
     def output_bias(self) -> F32 | None:
         """Return what is added to the result."""
         return self.parts.vector(f"{self.prefix}.output.bias")
+
+    def sinks(self) -> F32 | None:
+        """Return log2(e) times the further score of every head, (kv_heads, group), None where there is none."""
+        sinks = self.parts.vector(f"{self.prefix}.sinks") if self.record.sinks else None
+        return None if sinks is None else scaled_sinks(sinks).reshape(self.record.kv_heads, -1)
 
     def _turned(self, x: F32, step: Step) -> tuple[F32, F32, F32]:
         """Return (T, H or h, D) each: products, biases, then norms and rotation of queries and keys in their order."""
@@ -147,6 +152,11 @@ def query_scale(attention: Attention, positions: NDArray[np.int32]) -> F32 | np.
     return np.array(factors, np.float32)[:, None, None]
 
 
+def scaled_sinks(sinks: F32) -> F32:
+    """Return log2(e) times the sinks of heads, (H,)."""
+    return sinks * np.float32(math.log2(math.e))
+
+
 @attrs.frozen(eq=False)
 class FeedForwardMixer:
     """`record.FeedForward` with its weights."""
@@ -168,6 +178,9 @@ class FeedForwardMixer:
         gate, up = self._products(x, "gate", "up")
         if self.record.activation is Activation.SILU:
             silu_times(gate, up, out=gate)
+            return gate
+        if self.record.activation is Activation.CLAMPED_SWIGLU:
+            clamped_swiglu(gate, up)
             return gate
         activate(gate, self.record.activation.value)
         gate *= up

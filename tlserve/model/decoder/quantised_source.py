@@ -1,6 +1,7 @@
 """Unquantised weights served in 8 bits: a source that stores every matrix of another one as Q8_0.
 
-The matrices of F16, BF16 and F32 whose rows are whole blocks of 32 change. Vectors and quantised matrices stay as they are.
+The matrices of F16, BF16 and F32 whose rows are whole blocks of 32 change. Vectors, quantised matrices, and those that choose
+experts stay as they are.
 Both views agree: `rows` returns the values of the stored blocks, so that every kernel runs the same model. The rounding is that
 of the `gguf` package's Q8_0: scale amax / 127 in half precision.
 """
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
+from tlserve.model.decoder.slots import KEPT_WIDE
 from tlserve.model.decoder.weights import TensorSource
 
 F32 = NDArray[np.float32]
@@ -45,6 +47,8 @@ class Q8Source:
         return Q8_0_KIND, _quantised(self.source.rows(name, 0, self.source.shapes()[name][0]))
 
     def _changes(self, name: str) -> bool:
+        if name.endswith(KEPT_WIDE):
+            return False
         shape = self.source.shapes()[name]
         return len(shape) == 2 and shape[1] % BLOCK == 0 and self.source.stored(name)[0] in FLOAT_KINDS
 

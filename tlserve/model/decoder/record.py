@@ -2,7 +2,7 @@
 
 Everything that depends on the number of a layer is resolved when a file is read, so that a forward pass never knows an
 architecture's name. The record describes the mathematics only: `slots` has the tensors that follow from it, and
-`stored_slots` how a file stores them. Heads turn in adjacent pairs (see `kernels.reference.rope`); a file that stores the two
+`storage` how a file stores them. Heads turn in adjacent pairs (see `kernels.reference.rope`); a file that stores the two
 halves of a head apart is put in order when it is read.
 """
 
@@ -30,6 +30,14 @@ class Activation(enum.Enum):
     GELU_TANH = "gelu_tanh"
     GELU_ERF = "gelu_erf"
     RELU2 = "relu2"
+    CLAMPED_SWIGLU = "clamped_swiglu"
+
+
+class Score(enum.Enum):
+    """How a router's numbers become scores: their softmax over all experts, or the sigmoid of each."""
+
+    SOFTMAX = "softmax"
+    SIGMOID = "sigmoid"
 
 
 @attrs.frozen(kw_only=True)
@@ -76,7 +84,8 @@ class Attention:
 
     `scale` multiplies the scores. `q_norm`, `k_norm`: norms of the heads, before they turn or (`norm_after_rope`) after. `rope`:
     None where nothing turns. `window`: how many keys a row sees, its own the last of them; 0: all. `cap`: scores become
-    cap * tanh(score / cap); 0: they stay.
+    cap * tanh(score / cap); 0: they stay. `sinks`: every head has one more score, which takes a share of the attention and has no
+    value.
     """
 
     heads: int
@@ -92,11 +101,16 @@ class Attention:
     window: int = 0
     cap: float = 0.0
     temperature: Temperature | None = None
+    sinks: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class FeedForward:
-    """A mixer: down(activation(gate x) * up x), or down(activation(up x)) where it is not `gated`."""
+    """A mixer: down(activation(gate x) * up x), or down(activation(up x)) where it is not `gated`.
+
+    `Activation.CLAMPED_SWIGLU` takes both products: with g = min(gate, 7) and u = up within -7 and 7, it is
+    g * sigmoid(1.702 g) * (u + 1).
+    """
 
     width: int
     activation: Activation = Activation.SILU
@@ -104,7 +118,41 @@ class FeedForward:
     bias: bool = False
 
 
-Mixer = Attention | FeedForward
+@attrs.frozen(kw_only=True)
+class ExpertRouter:
+    """Chooses `chosen` of `count` experts for a row, and weighs them.
+
+    The experts with the greatest `score` are chosen, with `choice_bias` those with the greatest sum of score and a bias, which
+    weighs nothing. With `groups` above 1 they are chosen from the `kept_groups` groups whose two greatest add up to most.
+    A weight is the score, `divided` by the sum of the chosen scores, times `scale`. `bias`: of the product that scores follow
+    from. Of equals, the lower number is chosen.
+    """
+
+    count: int
+    chosen: int
+    score: Score = Score.SOFTMAX
+    bias: bool = False
+    choice_bias: bool = False
+    groups: int = 1
+    kept_groups: int = 1
+    divided: bool = True
+    scale: float = 1.0
+
+
+@attrs.frozen(kw_only=True)
+class Experts:
+    """A mixer: the weighted sum of the chosen experts, ascending by number, and then of a `shared` one.
+
+    `shared_gate`: the shared one is multiplied by the sigmoid of a product with one row.
+    """
+
+    router: ExpertRouter
+    expert: FeedForward
+    shared: FeedForward | None = None
+    shared_gate: bool = False
+
+
+Mixer = Attention | FeedForward | Experts
 
 
 @attrs.frozen(kw_only=True)
@@ -149,6 +197,11 @@ class Decoder:
         mixers = (mixer for layer in self.layers for block in layer.blocks for mixer in block.mixers)
         return tuple(mixer for mixer in mixers if isinstance(mixer, Attention))
 
+    def mixtures(self) -> tuple[Experts, ...]:
+        """Return the mixers that are experts, in order."""
+        mixers = (mixer for layer in self.layers for block in layer.blocks for mixer in block.mixers)
+        return tuple(mixer for mixer in mixers if isinstance(mixer, Experts))
+
     def ropes(self) -> tuple[Rope, ...]:
         """Return the different ropes of the layers, each once."""
         return tuple(dict.fromkeys(a.rope for a in self.attentions() if a.rope is not None))
@@ -162,6 +215,8 @@ def checked(decoder: Decoder) -> Decoder:
     for attention in decoder.attentions():
         if attention.heads % attention.kv_heads:
             raise ModelRefused(f"{attention.heads} query heads cannot share {attention.kv_heads} key heads evenly")
+    for experts in decoder.mixtures():
+        _check_router(experts.router)
     for rope in decoder.ropes():
         if decoder.context_tokens * rope.turned // 2 > MAX_ROPE_ANGLES:
             raise ModelRefused(
@@ -169,6 +224,20 @@ def checked(decoder: Decoder) -> Decoder:
                 "set a smaller context_tokens"
             )
     return decoder
+
+
+MOST_EXPERTS = 1024
+
+
+def _check_router(router: ExpertRouter) -> None:
+    if not 1 <= router.count <= MOST_EXPERTS:
+        raise ModelRefused(f"{router.count} experts are not served; served: 1 to {MOST_EXPERTS}")
+    if router.count % router.groups or not 1 <= router.kept_groups <= router.groups:
+        raise ModelRefused(
+            f"{router.count} experts cannot be in {router.groups} groups of which {router.kept_groups} are kept"
+        )
+    if not 1 <= router.chosen <= router.count // router.groups * router.kept_groups:
+        raise ModelRefused(f"{router.chosen} of {router.count} experts cannot be chosen")
 
 
 def sequential(attention: Mixer, feed_forward: Mixer, norm: Norm, scale: float = 1.0) -> Layer:

@@ -14,15 +14,17 @@ from numpy.typing import NDArray
 from tlserve.kernels.interface import KvStore, ModelSpec, StepBatch, StepOutput, own_store
 from tlserve.kernels.reference import blas
 from tlserve.kernels.reference.elementwise import soft_cap
+from tlserve.model.decoder.experts import ExpertsMixer
 from tlserve.model.decoder.kv_precision import PositionStore
 from tlserve.model.decoder.mixers import AttentionMixer, FeedForwardMixer, Step, apply_norm
 from tlserve.model.decoder.numerics import Numerics, decoder_spec, rotation_tables
 from tlserve.model.decoder.parts import Parts
-from tlserve.model.decoder.record import Attention, Block, Decoder
+from tlserve.model.decoder.record import Attention, Block, Decoder, Experts, Mixer
 from tlserve.model.decoder.slots import mixer_name
 from tlserve.model.decoder.weights import Weights
 
 F32 = NDArray[np.float32]
+BoundMixer = AttentionMixer | FeedForwardMixer | ExpertsMixer
 
 
 class ReferenceModel:
@@ -72,9 +74,7 @@ class ReferenceModel:
         )
         return StepOutput(logits=self._logits(last), hidden=hidden)
 
-    def _add_block(
-        self, prefix: str, block: Block, mixers: tuple[AttentionMixer | FeedForwardMixer, ...], x: F32, step: Step
-    ) -> None:
+    def _add_block(self, prefix: str, block: Block, mixers: tuple[BoundMixer, ...], x: F32, step: Step) -> None:
         """Add to the residual `x` (T, F) what a block computes from it.
 
         In a plain block each product is added to the residual and its bias after it; else they are added together first.
@@ -104,18 +104,21 @@ class ReferenceModel:
             logits *= np.float32(self._decoder.logit_scale)
         return soft_cap(logits, np.float32(self._decoder.logit_cap)) if self._decoder.logit_cap else logits
 
-    def _bind_blocks(self) -> list[tuple[str, Block, tuple[AttentionMixer | FeedForwardMixer, ...]]]:
+    def _bind_blocks(self) -> list[tuple[str, Block, tuple[BoundMixer, ...]]]:
         """Return every block with the prefix of its norms and its mixers, each with its own place in the weights."""
         bound, attentions = [], 0
         for index, layer in enumerate(self._decoder.layers):
             for block in layer.blocks:
-                mixers: list[AttentionMixer | FeedForwardMixer] = []
+                mixers: list[BoundMixer] = []
                 for mixer in block.mixers:
-                    prefix = f"{index}.{mixer_name(mixer)}"
-                    if isinstance(mixer, Attention):
-                        mixers.append(AttentionMixer(mixer, prefix, self._parts, attentions))
-                        attentions += 1
-                    else:
-                        mixers.append(FeedForwardMixer(mixer, prefix, self._parts))
+                    mixers.append(self._bound(mixer, f"{index}.{mixer_name(mixer)}", attentions))
+                    attentions += isinstance(mixer, Attention)
                 bound.append((f"{index}.{mixer_name(block.mixers[0])}", block, tuple(mixers)))
         return bound
+
+    def _bound(self, mixer: Mixer, prefix: str, number: int) -> BoundMixer:
+        if isinstance(mixer, Attention):
+            return AttentionMixer(mixer, prefix, self._parts, number)
+        if isinstance(mixer, Experts):
+            return ExpertsMixer(mixer, prefix, self._parts)
+        return FeedForwardMixer(mixer, prefix, self._parts)

@@ -1,7 +1,8 @@
 """The tensors that a decoder needs: a slot for each, with its shape and its role.
 
 A slot of a layer is `<layer>.<mixer>.<part>`: `3.attention.q`, `3.ffn.down`; `.bias` follows the name of what it is added to. The
-norms of a block have the name of its first mixer: `3.attention.pre`, `3.ffn.post`. The others are `embedding`, `norm` and `head`.
+norms of a block have the name of its first mixer: `3.attention.pre`, `3.ffn.post`. An expert has its number before its parts:
+`3.ffn.experts.17.down`. The others are `embedding`, `norm` and `head`.
 Knows nothing of files.
 """
 
@@ -12,7 +13,10 @@ from collections.abc import Iterator
 
 import attrs
 
-from tlserve.model.decoder.record import Attention, Block, Decoder, FeedForward, Mixer, Norm, NormKind
+from tlserve.model.decoder.record import Attention, Block, Decoder, Experts, FeedForward, Mixer, Norm, NormKind
+
+KEPT_WIDE = (".router", ".shared_gate")
+"""How the names of matrices end that choose and weigh experts: small, and an error of theirs changes a whole expert."""
 
 
 class TensorRole(enum.Enum):
@@ -58,8 +62,29 @@ def _block_slots(block: Block, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
     for name, norm in (("pre", block.pre), ("post", block.post)):
         yield from _norm(f"{first}.{name}", norm, hidden).items()
     for mixer in block.mixers:
-        parts = _attention_slots(mixer, hidden) if isinstance(mixer, Attention) else _ffn_slots(mixer, hidden)
-        yield from ((f"{mixer_name(mixer)}.{name}", slot) for name, slot in parts)
+        yield from ((f"{mixer_name(mixer)}.{name}", slot) for name, slot in _mixer_slots(mixer, hidden))
+
+
+def _mixer_slots(mixer: Mixer, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
+    if isinstance(mixer, Attention):
+        return _attention_slots(mixer, hidden)
+    return _expert_slots(mixer, hidden) if isinstance(mixer, Experts) else _ffn_slots(mixer, hidden)
+
+
+def _expert_slots(e: Experts, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
+    count = e.router.count
+    yield "router", TensorSlot((count, hidden))
+    if e.router.bias:
+        yield "router.bias", TensorSlot((count,), TensorRole.BIAS)
+    if e.router.choice_bias:
+        yield "choice", TensorSlot((count,), TensorRole.BIAS)
+    of_one = tuple(_ffn_slots(e.expert, hidden))
+    for number in range(count):
+        yield from ((f"experts.{number}.{name}", slot) for name, slot in of_one)
+    if e.shared is not None:
+        yield from ((f"shared.{name}", slot) for name, slot in _ffn_slots(e.shared, hidden))
+    if e.shared_gate:
+        yield "shared_gate", TensorSlot((1, hidden))
 
 
 def _attention_slots(a: Attention, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
@@ -72,6 +97,8 @@ def _attention_slots(a: Attention, hidden: int) -> Iterator[tuple[str, TensorSlo
     yield "output", TensorSlot((hidden, a.heads * a.head_size))
     if a.output_bias:
         yield "output.bias", TensorSlot((hidden,), TensorRole.BIAS)
+    if a.sinks:
+        yield "sinks", TensorSlot((a.heads,), TensorRole.BIAS)
     for name, norm, heads in (("q_norm", a.q_norm, a.heads), ("k_norm", a.k_norm, a.kv_heads)):
         if norm is not None:
             shape: tuple[int, ...] = (a.head_size,)

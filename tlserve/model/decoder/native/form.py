@@ -6,7 +6,7 @@ Knows the names and the order of what crosses into C (`kernels/native/model_part
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -14,15 +14,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tlserve.kernels.reference.rope import RopeTables
-from tlserve.model.decoder.mixers import query_scale
-from tlserve.model.decoder.record import Activation, Attention, Block, Decoder, FeedForward, Norm, NormKind, Rope
+from tlserve.model.decoder.mixers import query_scale, scaled_sinks
+from tlserve.model.decoder.record import (
+    Activation,
+    Attention,
+    Block,
+    Decoder,
+    Experts,
+    FeedForward,
+    Norm,
+    NormKind,
+    Rope,
+    Score,
+)
 from tlserve.model.decoder.slots import mixer_name
 
 F32 = NDArray[np.float32]
 
 _MOST_HEAD_SIZE = 1024
-_KINDS = ((Attention,), (FeedForward,), (Attention, FeedForward))
-_ACTIVATIONS = (Activation.SILU, Activation.GELU_TANH, Activation.GELU_ERF, Activation.RELU2)
+_KINDS = ((Attention,), (FeedForward,), (Attention, FeedForward), (Experts,))
+_ACTIVATIONS = (
+    Activation.SILU,
+    Activation.GELU_TANH,
+    Activation.GELU_ERF,
+    Activation.RELU2,
+    Activation.CLAMPED_SWIGLU,
+)
 """In the order of `enum activation` in kernels.h."""
 
 
@@ -37,7 +54,7 @@ def _missing(decoder: Decoder) -> Iterator[str]:
     for layer in decoder.layers:
         for block in layer.blocks:
             if tuple(type(mixer) for mixer in block.mixers) not in _KINDS:
-                yield "blocks that are not attention, a feed-forward part, or both in this order"
+                yield "blocks that are not attention, a feed-forward part, or both in this order, or experts"
     for attention in decoder.attentions():
         yield from _missing_in_attention(attention)
 
@@ -86,18 +103,20 @@ class NativeParts:
     def _block(self, index: int, block: Block) -> dict[str, Any]:
         first = f"{index}.{mixer_name(block.mixers[0])}"
         mixers = {type(mixer): mixer for mixer in block.mixers}
-        attention, feed_forward = mixers.get(Attention), mixers.get(FeedForward)
+        attention, feed_forward, experts = mixers.get(Attention), mixers.get(FeedForward), mixers.get(Experts)
         return {
             "pre": self._norm(f"{first}.pre", block.pre),
             "post": self._norm(f"{first}.post", block.post),
             "scale": block.scale,
             "attention": self._attention(f"{index}.attention", attention) if isinstance(attention, Attention) else None,
             "feed_forward": self._ffn(f"{index}.ffn", feed_forward) if isinstance(feed_forward, FeedForward) else None,
+            "experts": self._experts(f"{index}.ffn", experts) if isinstance(experts, Experts) else None,
         }
 
     def _attention(self, prefix: str, a: Attention) -> dict[str, Any]:
         table = self.tables[a.rope] if a.rope else None
         norm = a.q_norm or a.k_norm
+        sinks = self.vectors.get(f"{prefix}.sinks")
         return self._linear(prefix, "q", "k", "v", "output") | {
             "heads": a.heads,
             "kv_heads": a.kv_heads,
@@ -113,6 +132,7 @@ class NativeParts:
             "k_norm": self._norm(f"{prefix}.k_norm", a.k_norm),
             "cos": table.cos if table else None,
             "sin": table.sin if table else None,
+            "sinks": None if sinks is None else scaled_sinks(sinks),
         }
 
     def _query_scales(self, a: Attention) -> F32 | None:
@@ -128,6 +148,35 @@ class NativeParts:
             "width": f.width,
             "activation": _ACTIVATIONS.index(f.activation),
         }
+
+    def _experts(self, prefix: str, e: Experts) -> dict[str, Any]:
+        """Return the matrices of each part as a tuple, and the biases of a part in one vector."""
+        router = e.router
+        each = [self._linear(f"{prefix}.experts.{number}", "gate", "up", "down") for number in range(router.count)]
+        return {
+            "count": router.count,
+            "chosen": router.chosen,
+            "groups": router.groups,
+            "kept_groups": router.kept_groups,
+            "sigmoid": router.score is Score.SIGMOID,
+            "divided": router.divided,
+            "scale": router.scale,
+            "width": e.expert.width,
+            "activation": _ACTIVATIONS.index(e.expert.activation),
+            "router": self.matrices[f"{prefix}.router"],
+            "router_bias": self.vectors.get(f"{prefix}.router.bias"),
+            "choice_bias": self.vectors.get(f"{prefix}.choice"),
+            "gate": tuple(one["gate"] for one in each) if e.expert.gated else (),
+            "up": tuple(one["up"] for one in each),
+            "down": tuple(one["down"] for one in each),
+            **{name: self._of_all(each, name) for name in ("gate_bias", "up_bias", "down_bias")},
+            "shared": None if e.shared is None else self._ffn(f"{prefix}.shared", e.shared),
+            "shared_gate": self.matrices.get(f"{prefix}.shared_gate"),
+        }
+
+    def _of_all(self, each: Sequence[Mapping[str, Any]], name: str) -> F32 | None:
+        """Return the vectors `name` of all experts, one after the other; None where there are none."""
+        return None if each[0][name] is None else np.concatenate([one[name] for one in each])
 
     def _linear(self, prefix: str, *names: str) -> dict[str, Any]:
         """Return matrices and biases by their names; None where there is none."""

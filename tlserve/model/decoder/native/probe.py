@@ -27,7 +27,7 @@ from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
 from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.numerics import Numerics
-from tlserve.model.decoder.record import Block, Decoder, FeedForward, Layer, Mixer
+from tlserve.model.decoder.record import Block, Decoder, Experts, FeedForward, Layer, Mixer
 from tlserve.model.decoder.reference import ReferenceModel
 from tlserve.model.decoder.slots import TensorRole, slots
 from tlserve.model.decoder.weights import StoredMatrix, Weights
@@ -115,6 +115,8 @@ def _small_layer(layer: Layer, width: int) -> Layer:
     def small_mixer(mixer: Mixer) -> Mixer:
         if isinstance(mixer, FeedForward):
             return attrs.evolve(mixer, width=width)
+        if isinstance(mixer, Experts):
+            return _small_experts(mixer, width)
         kv_heads = min(mixer.kv_heads, 2)
         heads = mixer.heads // mixer.kv_heads * kv_heads
         return attrs.evolve(mixer, heads=heads, kv_heads=kv_heads, window=_WINDOW if mixer.window else 0)
@@ -123,6 +125,18 @@ def _small_layer(layer: Layer, width: int) -> Layer:
         return attrs.evolve(block, mixers=tuple(small_mixer(mixer) for mixer in block.mixers))
 
     return Layer(blocks=tuple(small_block(block) for block in layer.blocks))
+
+
+def _small_experts(mixer: Experts, width: int) -> Experts:
+    """Return few small experts, still in groups where they are."""
+    router = mixer.router
+    groups, kept = (4, 2) if router.groups > 1 else (1, 1)
+    return attrs.evolve(
+        mixer,
+        router=attrs.evolve(router, count=8, chosen=min(router.chosen, 3), groups=groups, kept_groups=kept),
+        expert=attrs.evolve(mixer.expert, width=width),
+        shared=None if mixer.shared is None else attrs.evolve(mixer.shared, width=width),
+    )
 
 
 def random_weights(decoder: Decoder, kinds: list[int], random: np.random.Generator) -> Weights:
