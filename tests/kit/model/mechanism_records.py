@@ -14,10 +14,13 @@ from tlserve.model.decoder.record import (
     Activation,
     Attention,
     Decoder,
+    ExpertRouter,
+    Experts,
     FeedForward,
     Layer,
     Norm,
     NormKind,
+    Score,
     Temperature,
     parallel,
     post_normed,
@@ -84,11 +87,35 @@ def _after_the_rotation() -> Decoder:
     return _decoder(attending[0], reversed_layer, attending[1], parallel(other, attrs.evolve(ffns[2], width=64), _RMS))
 
 
+def _experts() -> Decoder:
+    """Experts chosen by a biased softmax, clamped, with biases, beside sinks, a shared one behind a gate; scaled and normed."""
+    expert = FeedForward(width=64, activation=Activation.CLAMPED_SWIGLU, bias=True)
+    router = ExpertRouter(count=6, chosen=2, bias=True, divided=False)
+    mixtures = Experts(router=router, expert=expert, shared=FeedForward(width=96), shared_gate=True)
+    attention = _attention(sinks=True, window=9)
+    return _decoder(
+        sequential(attention, mixtures, _RMS, 0.5), sandwich(attrs.evolve(attention, window=0), mixtures, _RMS)
+    )
+
+
+def _grouped_experts() -> Decoder:
+    """Experts in groups, chosen by sigmoids with a bias, scaled, ungated, with a shared one, after a layer without experts."""
+    router = ExpertRouter(
+        count=8, chosen=3, score=Score.SIGMOID, bias=True, choice_bias=True, groups=4, kept_groups=2, scale=1.7
+    )
+    expert = FeedForward(width=32, activation=Activation.RELU2, gated=False)
+    mixtures = Experts(router=router, expert=expert, shared=FeedForward(width=64, bias=True))
+    layer = sequential(_attention(), mixtures, _RMS)
+    return _decoder(sequential(_attention(), _FEED_FORWARD, _RMS), layer, layer)
+
+
 MECHANISMS: dict[str, Decoder] = {
     "caps, two ropes": _caps_and_two_ropes(),
     "norms of whole rows after parts": _whole_rows(),
     "parallel parts, LayerNorms, biases": _parallel(),
     "norms after the rotation, temperature": _after_the_rotation(),
+    "experts, sinks": _experts(),
+    "experts in groups": _grouped_experts(),
 }
 
 

@@ -17,8 +17,8 @@
     .name = NAME, .supported = SUPPORTED, .tiles = TILES, .norm_row = norm_row, .layer_norm_row = layer_norm_row,        \
     .quantise = {[ACTIVATIONS_INT8] = quantise_int8, [ACTIVATIONS_INT12] = QUANTISE12},                                  \
     .activate = {[ACTIVATION_SILU] = silu, [ACTIVATION_GELU_TANH] = gelu_tanh, [ACTIVATION_GELU_ERF] = gelu_erf,         \
-                 [ACTIVATION_RELU2] = relu2},                                                                            \
-    .soft_cap = soft_cap, .rotate = rotate, .write_kv = write_kv, .attend = attend,                                      \
+                 [ACTIVATION_RELU2] = relu2, [ACTIVATION_CLAMPED_SWIGLU] = clamped_swiglu},                              \
+    .sigmoid_row = sigmoid_row, .softmax_row = softmax_row, .soft_cap = soft_cap, .rotate = rotate, .write_kv = write_kv, .attend = attend,                                      \
     .linear = {[ACTIVATIONS_INT8] = INT8, [ACTIVATIONS_INT12] = INT12}, .linear_f32 = linear_f32                         \
   }
 #define KERNEL_TABLE(NAME, SUPPORTED) TABLE_OF(NAME, SUPPORTED, 0, quantise_int12, linear_int8, linear_int12)

@@ -9,7 +9,7 @@
    and the segments are joined in ascending order, from most = -FLT_MAX and zeros, each operation rounded by itself:
      both = the greater most;  a = 2^(most so far - both), b = 2^(most of the segment - both)
      sum = sum so far * a + sum of the segment * b;  out[d] likewise
-   The result is out[d] / sum + 0 (which makes -0 to 0).
+   A sink is joined last, as a segment with most = sink, sum = 1 and zeros. The result is out[d] / sum + 0 (which makes -0 to 0).
    Stored keys and values are always finite; p of a key that the row does not see, after it or before its window, is exactly 0. So
    a tile of 16 keys, or a segment, of which a row sees nothing, changes no bit and can be left out.
 
@@ -347,8 +347,14 @@ static void attend_lanes(const unit *u, const segment *s, long first, long lane,
 static void close_unit(const unit *u) {
   const attention *a = u->a;
   long size = a->kv.head_size, padded = a->kv.padded_size, part = part_floats(padded);
+  memset(u->parts, 0, (size_t)padded * sizeof(float)); /* of a sink */
+  u->parts[padded + PART_SUM] = 1.0f;
   for (long lane = 0; lane < u->lanes; lane++) {
-    const float *joined = u->joined + lane * part;
+    float *joined = u->joined + lane * part;
+    if (a->sinks) {
+      u->parts[padded + PART_MOST] = a->sinks[u->head * a->group + lane % a->group];
+      join(joined, u->parts, padded);
+    }
     float *out = a->out + (u->row + lane / a->group) * a->ld_out + (u->head * a->group + lane % a->group) * size;
     float sum = joined[padded + PART_SUM];
     for (long d = 0; d < size; d++) out[d] = joined[d] / sum + 0.0f;

@@ -108,7 +108,7 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   long head = unit % p->kv_heads, group = p->heads / p->kv_heads, share = group * p->head_size;
   activations mixed = bw->mixed;
   attention a = {.kv = bw->kv, .table = table_of(w->s, u->sequence), .q = w->q, .out = mixed.f32, .ld_q = w->ld_q,
-                 .ld_out = mixed.ld, .group = group, .window = p->window, .cap = p->cap};
+                 .ld_out = mixed.ld, .group = group, .window = p->window, .cap = p->cap, .sinks = p->sinks};
   if (stores_while_attending(w, bw->live)) store_head(me, bw, u->row, a.table, head);
   finish_queries(me, p, u, head);
   m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);

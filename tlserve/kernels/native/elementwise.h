@@ -87,6 +87,28 @@ ACTIVATION(gelu_tanh, gelu_tanh_one)
 ACTIVATION(gelu_erf, gelu_erf_one)
 ACTIVATION(relu2, relu2_one)
 
+/* x = g * sigmoid(1.702 g) * (u + 1), with g = min(x, 7) and u = up cut to [-7, 7]; nan stays nan */
+static void clamped_swiglu(float *restrict x, const float *restrict up, long n) {
+  for (long i = 0; i < n; i++) {
+    float g = x[i] > 7.0f ? 7.0f : x[i], u = up[i] > 7.0f ? 7.0f : up[i];
+    u = u < -7.0f ? -7.0f : u;
+    x[i] = g / (exp2_one(g * (1.702f * -1.4426950408889634f)) + 1.0f) * (u + 1.0f);
+  }
+}
+
+static void sigmoid_row(float *x, long n) {
+  for (long i = 0; i < n; i++) x[i] = 1.0f / (exp2_one(x[i] * -1.4426950408889634f) + 1.0f);
+}
+
+static void softmax_row(float *restrict x, long n, float *restrict scratch) {
+  float most = x[0];
+  for (long i = 1; i < n; i++) most = x[i] > most ? x[i] : most;
+  for (long i = 0; i < n; i++) x[i] = exp2_one((x[i] - most) * 1.4426950408889634f);
+  memcpy(scratch, x, (size_t)n * sizeof(float));
+  float sum = sum_in_halves(scratch, n);
+  for (long i = 0; i < n; i++) x[i] /= sum;
+}
+
 static void soft_cap(float *x, float cap, long n) {
   for (long i = 0; i < n; i++) {
     float e = exp2_one(fabsf(x[i]) / cap * -2.8853900817779268f);

@@ -2,11 +2,13 @@
 
    A unit is computed whole by one thread and never depends on which: the number of threads cannot change a bit. Every array has a row
    per token of the step; rows are padded to whole pairs of panels, so that the products write without a special case.
-   A model is a list of residual blocks, each with attention, a feed-forward part, or both on the same normed rows. Per block:
+   A model is a list of residual blocks, each with attention, a feed-forward part, or both on the same normed rows, or with experts, see
+   experts.c. Per block:
    add what the block before gave where it is normed or scaled, norm, quantise | attention, see attention_phases.h | gate, up,
    activation, quantise | down. Parts of a plain block are added to the residual, those of others are summed apart.
    At the end: final norm | logits of the requested rows. */
 #include "attention_phases.h"
+#include "experts.h"
 
 #include <string.h>
 
@@ -26,22 +28,9 @@ static void embed_unit(worker *me, long unit, const void *argument) {
 
 static void activate_unit(worker *me, long unit, const void *argument) {
   const block_work *bw = argument;
-  const feed_forward_part *f = &bw->b->feed_forward;
-  const work *w = me->w;
-  const model *m = w->m;
-  activations gated = bw->gated;
-  long rows = bw->live->count, parts = part_count(rows, ROWS_PER_UNIT), pair = unit / parts;
+  long rows = bw->live->count, parts = part_count(rows, ROWS_PER_UNIT);
   part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
-  int quantised = is_taken_quantised(m, f->down.w);
-  float up[ROWS_PER_UNIT * PAIR], here[ROWS_PER_UNIT * PAIR]; /* quantised at once, and needed nowhere else */
-  float *out = quantised ? here : gated.f32 + p.row * gated.ld + pair * PAIR;
-  long ld = quantised ? PAIR : gated.ld;
-  product(me, f->gate.w ? &f->gate : &f->up, pair, &w->normed, p.row, p.rows, out, ld, 0);
-  if (f->gate.w) product(me, &f->up, pair, &w->normed, p.row, p.rows, up, PAIR, 0);
-  for (long r = 0; r < p.rows; r++) {
-    m->cpu->activate[f->activation](out + r * ld, f->gate.w ? up + r * PAIR : NULL, PAIR);
-    if (quantised) m->cpu->quantise[m->activations](out + r * PAIR, &gated.quantised, p.row + r, pair, 1);
-  }
+  activate_rows(me, &(activation_rows){&bw->b->feed_forward, &me->w->normed, p.row, p.rows, p.row, unit / parts}, bw->gated);
 }
 
 static void feed_forward(worker *me, const block_work *bw, float *out, int add) {
@@ -68,6 +57,8 @@ static block_work block_work_of(const work *w, long index) {
     bw.mixed = rows_of_width(w->mixed, b->attention.output.w->inputs);
   }
   if (b->has_feed_forward) bw.gated = rows_of_width(w->gated, b->feed_forward.down.w->inputs);
+  if (b->has_experts) bw.expert_gated = rows_of_width(w->mixture.gated, b->experts.each->down.w->inputs);
+  if (b->has_experts && b->experts.shared.up.w) bw.gated = rows_of_width(w->gated, b->experts.shared.down.w->inputs);
   return bw;
 }
 
@@ -81,6 +72,7 @@ static void run_block(worker *me, long index) {
   norm_rows(me, &(norms){before && !is_plain(before) ? before : NULL, &b->pre, NULL, entering});
   if (b->has_attention) attend_rows(me, &bw, out, plain);
   if (b->has_feed_forward) feed_forward(me, &bw, out, plain || b->has_attention);
+  if (b->has_experts) compute_experts(me, &bw);
 }
 
 /* ---- logits ---- */

@@ -3,6 +3,7 @@
 #define TL_FORWARD_H
 
 #include "kernels.h"
+#include "routing.h"
 #include "threads.h"
 
 /* A norm of rows, or of heads. */
@@ -29,6 +30,7 @@ typedef struct {
   long rotated;
   const float *cos, *sin;     /* [context][rotated / 2] */
   const float *query_scales;  /* [context] of every position; NULL: `query_scale` */
+  const float *sinks;         /* [heads] log2(e) times one more score; NULL: none */
   float query_scale, cap;     /* of log2(e) times the scores; cap 0: none */
   long keys_before, values_before; /* numbers for each position that a block of the store has for earlier attention */
 } attention_part;
@@ -39,17 +41,28 @@ typedef struct {
   enum activation activation;
 } feed_forward_part;
 
+/* The sum of the chosen experts, each times its weight, and of a shared one. */
+typedef struct {
+  routing routing;
+  linear_part router;
+  feed_forward_part *each;   /* [routing.count] of the same sizes */
+  int takes_f32;             /* some expert has a matrix that is not quantised */
+  feed_forward_part shared;  /* up.w NULL: none */
+  linear_part shared_gate;   /* one column, whose sigmoid the shared one is multiplied by; w NULL: none */
+} experts_part;
+
 /* x becomes x + scale * post(sum of the parts of pre(x)). */
 typedef struct {
   norm pre, post;
   float scale;
-  int has_attention, has_feed_forward;
+  int has_attention, has_feed_forward, has_experts; /* experts are alone */
   attention_part attention;
   feed_forward_part feed_forward;
+  experts_part experts;
 } residual_block;
 
 /* Each part's product is added to the residual as it is. */
-static inline int is_plain(const residual_block *b) { return !b->post.weight && b->scale == 1.0f; }
+static inline int is_plain(const residual_block *b) { return !b->post.weight && b->scale == 1.0f && !b->has_experts; }
 
 typedef struct {
   long hidden, vocabulary, context, count; /* count: residual blocks */

@@ -8,7 +8,14 @@
 enum activation_format { ACTIVATIONS_F32, ACTIVATIONS_INT8, ACTIVATIONS_INT12, ACTIVATION_FORMATS };
 
 /* The function between the products of a feed-forward part. */
-enum activation { ACTIVATION_SILU, ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF, ACTIVATION_RELU2, ACTIVATION_KINDS };
+enum activation {
+  ACTIVATION_SILU,
+  ACTIVATION_GELU_TANH,
+  ACTIVATION_GELU_ERF,
+  ACTIVATION_RELU2,
+  ACTIVATION_CLAMPED_SWIGLU, /* of both products, see elementwise.h */
+  ACTIVATION_KINDS
+};
 
 /* Activations of R rows, quantised per block of 32: x = d * q. */
 typedef struct {
@@ -43,6 +50,7 @@ typedef struct {
   long ld_q, ld_out, group;
   long window; /* how many keys, its own the last, a row sees; 0: all */
   float cap;   /* scores become cap * tanh(score / cap); 0: they stay */
+  const float *sinks; /* [query heads] one more score of each, without a value; NULL: none */
 } attention;
 
 typedef struct {
@@ -58,6 +66,10 @@ typedef struct {
   void (*layer_norm_row)(const float *x, const float *weight, const float *bias, float epsilon, long n, float *out, float *scratch);
   /* by activation: x = activation(x) * up, or activation(x) where `up` is NULL */
   void (*activate[ACTIVATION_KINDS])(float *x, const float *up, long n);
+  /* x = 1 / (1 + e^-x) */
+  void (*sigmoid_row)(float *x, long n);
+  /* x = e^x / (sum of e^x); scratch: n floats */
+  void (*softmax_row)(float *x, long n, float *scratch);
   /* x = cap * tanh(x / cap) */
   void (*soft_cap)(float *x, float cap, long n);
   /* turn pairs (2i, 2i + 1) of `heads` heads of D components by the angles of one position, then multiply by scale */

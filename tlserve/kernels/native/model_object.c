@@ -64,7 +64,7 @@ static void model_dealloc(PyObject *object) {
   ModelObject *self = (ModelObject *)object;
   pool_free(self->model.threads);
   release_parts(&self->kept);
-  free(self->model.block);
+  free_blocks(&self->model);
   object_free(object);
 }
 

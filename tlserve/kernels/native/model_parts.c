@@ -1,5 +1,6 @@
 /* A block is a dict: pre, post, scale, and attention and feed_forward, each a dict of its own or None. A norm is None or a tuple:
-   whether it is LayerNorm, epsilon, weight, bias or None. A vector that a part does not have is None. */
+   whether it is LayerNorm, epsilon, weight, bias or None. A vector that a part does not have is None. Experts are a dict with tuples of
+   matrices, and one vector of the biases of all. */
 #include "model_parts.h"
 
 #include "matrix_object.h"
@@ -7,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK_VECTORS = 18, MODEL_VECTORS = 3 };
+enum { BLOCK_VECTORS = 28, MODEL_VECTORS = 3 };
 
 static int refuse(const char *what) {
   PyErr_SetString(PyExc_ValueError, what);
@@ -68,16 +69,16 @@ static int read_dict(PyObject *given, const char *format, char **names, ...) {
 
 /* The objects of a dict of attention. */
 typedef struct {
-  PyObject *q, *k, *v, *output, *q_bias, *k_bias, *v_bias, *output_bias, *q_norm, *k_norm, *cos, *sin, *query_scales;
+  PyObject *q, *k, *v, *output, *q_bias, *k_bias, *v_bias, *output_bias, *q_norm, *k_norm, *cos, *sin, *query_scales, *sinks;
 } given_attention;
 
 static int read_attention(attention_part *a, given_attention *g, PyObject *given) {
   static char *names[] = {"heads", "kv_heads", "head_size", "window", "query_scale", "cap", "norm_after_rope", "per_head",
                           "whole_row", "q", "k", "v", "output", "q_bias", "k_bias", "v_bias", "output_bias", "q_norm", "k_norm",
-                          "cos", "sin", "query_scales", NULL};
-  if (read_dict(given, "$llllffpppOOOOOOOOOOOOO", names, &a->heads, &a->kv_heads, &a->head_size, &a->window, &a->query_scale, &a->cap,
+                          "cos", "sin", "query_scales", "sinks", NULL};
+  if (read_dict(given, "$llllffpppOOOOOOOOOOOOOO", names, &a->heads, &a->kv_heads, &a->head_size, &a->window, &a->query_scale, &a->cap,
                 &a->norm_after_rope, &a->per_head, &a->whole_row, &g->q, &g->k, &g->v, &g->output, &g->q_bias, &g->k_bias, &g->v_bias,
-                &g->output_bias, &g->q_norm, &g->k_norm, &g->cos, &g->sin, &g->query_scales) < 0)
+                &g->output_bias, &g->q_norm, &g->k_norm, &g->cos, &g->sin, &g->query_scales, &g->sinks) < 0)
     return -1;
   if (a->heads < 1 || a->kv_heads < 1 || a->heads % a->kv_heads) return refuse("heads must be a multiple of kv_heads");
   if (a->head_size < 1 || a->head_size > MOST_HEAD_SIZE) return refuse("head_size must be 1 to 1024");
@@ -94,7 +95,10 @@ static int keep_rotation(const model *m, kept_parts *kept, attention_part *a, co
   a->rotated = angles / m->context * 2;
   if (a->rotated * m->context != angles * 2 || a->rotated > a->head_size)
     return refuse("cos and sin have an angle for each position and pair of a head");
-  return keep_vector(kept, &a->query_scales, g->query_scales, "query_scales", m->context) < 0 ? -1 : 0;
+  return keep_vector(kept, &a->query_scales, g->query_scales, "query_scales", m->context) < 0 ||
+                 keep_vector(kept, &a->sinks, g->sinks, "sinks", a->heads) < 0
+             ? -1
+             : 0;
 }
 
 static int keep_head_norm(kept_parts *kept, norm *n, PyObject *given, const attention_part *a, const char *name, long heads) {
@@ -129,6 +133,7 @@ static int keep_feed_forward(const model *m, kept_parts *kept, feed_forward_part
   if (read_dict(given, "$liOOOOOO", names, &width, &activation, &gate, &up, &down, &gate_bias, &up_bias, &down_bias) < 0) return -1;
   if (width < 1 || activation < 0 || activation >= ACTIVATION_KINDS) return refuse("a feed-forward part has a width and a known activation");
   f->activation = (enum activation)activation;
+  if (gate == Py_None && f->activation == ACTIVATION_CLAMPED_SWIGLU) return refuse("a clamped swiglu has a gate");
   if (gate != Py_None && keep_linear(kept, &f->gate, gate, gate_bias, "gate", width, m->hidden) < 0) return -1;
   return keep_linear(kept, &f->up, up, up_bias, "up", width, m->hidden) < 0 ||
                  keep_linear(kept, &f->down, down, down_bias, "down", m->hidden, width) < 0
@@ -136,17 +141,82 @@ static int keep_feed_forward(const model *m, kept_parts *kept, feed_forward_part
              : 0;
 }
 
+/* ---- experts ---- */
+
+/* The objects of a dict of experts. */
+typedef struct {
+  PyObject *router, *router_bias, *choice_bias, *gates, *ups, *downs, *gate_bias, *up_bias, *down_bias, *shared, *shared_gate;
+} given_experts;
+
+static int read_experts(experts_part *e, given_experts *g, long *width, int *activation, PyObject *given) {
+  static char *names[] = {"count", "chosen", "groups", "kept_groups", "sigmoid", "divided", "scale", "width", "activation", "router",
+                          "router_bias", "choice_bias", "gate", "up", "down", "gate_bias", "up_bias", "down_bias", "shared",
+                          "shared_gate", NULL};
+  routing *r = &e->routing;
+  if (read_dict(given, "$llllppfliOOOO!O!O!OOOOO", names, &r->count, &r->chosen, &r->groups, &r->kept_groups, &r->sigmoid, &r->divided,
+                &r->scale, width, activation, &g->router, &g->router_bias, &g->choice_bias, &PyTuple_Type, &g->gates, &PyTuple_Type,
+                &g->ups, &PyTuple_Type, &g->downs, &g->gate_bias, &g->up_bias, &g->down_bias, &g->shared, &g->shared_gate) < 0)
+    return -1;
+  if (r->count < 1 || r->count > MOST_EXPERTS) return refuse("there are 1 to 1024 experts");
+  if (r->groups < 1 || r->count % r->groups || r->kept_groups < 1 || r->kept_groups > r->groups) return refuse("groups are of one size");
+  if (r->chosen < 1 || r->chosen > r->count / r->groups * r->kept_groups) return refuse("as many experts cannot be chosen");
+  if (PyTuple_Size(g->ups) != r->count || PyTuple_Size(g->downs) != r->count || PyTuple_Size(g->gates) % r->count ||
+      PyTuple_Size(g->gates) > r->count)
+    return refuse("every expert has its matrices");
+  if (*width < 1 || *activation < 0 || *activation >= ACTIVATION_KINDS) return refuse("experts have a width and a known activation");
+  return *activation == ACTIVATION_CLAMPED_SWIGLU && !PyTuple_Size(g->gates) ? refuse("a clamped swiglu has a gate") : 0;
+}
+
+/* One matrix of every expert, and its share of the biases of all. `which`: the place of that part in a feed_forward_part. */
+static int keep_each(kept_parts *kept, experts_part *e, size_t which, PyObject *matrices, PyObject *biases, long outputs, long inputs) {
+  const float *bias;
+  if (keep_vector(kept, &bias, biases, "bias", e->routing.count * outputs) < 0) return -1;
+  for (long i = 0; i < PyTuple_Size(matrices); i++) {
+    linear_part *l = (linear_part *)((char *)&e->each[i] + which);
+    if (keep_matrix(kept, &l->w, PyTuple_GetItem(matrices, i), "expert", outputs, inputs) < 0) return -1;
+    e->takes_f32 |= !is_quantised(l->w);
+    l->bias = bias ? bias + i * outputs : NULL;
+  }
+  return 0;
+}
+
+static int keep_shared(const model *m, kept_parts *kept, experts_part *e, const given_experts *g) {
+  if (g->shared == Py_None) return g->shared_gate == Py_None ? 0 : refuse("a gate is of a shared expert");
+  if (keep_feed_forward(m, kept, &e->shared, g->shared) < 0) return -1;
+  return g->shared_gate == Py_None ? 0 : keep_matrix(kept, &e->shared_gate.w, g->shared_gate, "shared_gate", 1, m->hidden);
+}
+
+static int keep_experts(const model *m, kept_parts *kept, experts_part *e, PyObject *given) {
+  given_experts g;
+  long width;
+  int activation;
+  if (read_experts(e, &g, &width, &activation, given) < 0) return -1;
+  e->each = calloc((size_t)e->routing.count, sizeof(feed_forward_part));
+  if (!e->each) return PyErr_NoMemory(), -1;
+  for (long i = 0; i < e->routing.count; i++) e->each[i].activation = (enum activation)activation;
+  if (keep_linear(kept, &e->router, g.router, g.router_bias, "router", e->routing.count, m->hidden) < 0 ||
+      keep_vector(kept, &e->routing.choice_bias, g.choice_bias, "choice_bias", e->routing.count) < 0 ||
+      keep_each(kept, e, offsetof(feed_forward_part, gate), g.gates, g.gate_bias, width, m->hidden) < 0 ||
+      keep_each(kept, e, offsetof(feed_forward_part, up), g.ups, g.up_bias, width, m->hidden) < 0 ||
+      keep_each(kept, e, offsetof(feed_forward_part, down), g.downs, g.down_bias, m->hidden, width) < 0)
+    return -1;
+  return keep_shared(m, kept, e, &g);
+}
+
 /* ---- blocks ---- */
 
 static int keep_block(model *m, kept_parts *kept, residual_block *b, PyObject *given) {
-  static char *names[] = {"pre", "post", "scale", "attention", "feed_forward", NULL};
-  PyObject *pre, *post, *attention, *feed_forward;
-  if (read_dict(given, "$OOfOO", names, &pre, &post, &b->scale, &attention, &feed_forward) < 0 ||
+  static char *names[] = {"pre", "post", "scale", "attention", "feed_forward", "experts", NULL};
+  PyObject *pre, *post, *attention, *feed_forward, *experts;
+  if (read_dict(given, "$OOfOOO", names, &pre, &post, &b->scale, &attention, &feed_forward, &experts) < 0 ||
       keep_norm(kept, &b->pre, pre, "pre", m->hidden) < 0 || keep_norm(kept, &b->post, post, "post", m->hidden) < 0)
     return -1;
   b->has_attention = attention != Py_None;
   b->has_feed_forward = feed_forward != Py_None;
-  if (!b->has_attention && !b->has_feed_forward) return refuse("a block has attention, a feed-forward part, or both");
+  b->has_experts = experts != Py_None;
+  if (b->has_attention + b->has_feed_forward + 2 * b->has_experts > 2) return refuse("experts are alone in a block");
+  if (b->has_experts) return keep_experts(m, kept, &b->experts, experts);
+  if (!b->has_attention && !b->has_feed_forward) return refuse("a block has attention, a feed-forward part, or both, or experts");
   if (b->has_attention && keep_attention(m, kept, &b->attention, attention) < 0) return -1;
   return b->has_feed_forward ? keep_feed_forward(m, kept, &b->feed_forward, feed_forward) : 0;
 }
@@ -167,6 +237,11 @@ int keep_parts(model *m, kept_parts *kept, const given_parts *given) {
     if (m->block[i].has_attention) m->last_attention = i;
   }
   return m->last_attention < 0 ? refuse("a model has attention") : 0;
+}
+
+void free_blocks(model *m) {
+  for (long i = 0; m->block && i < m->count; i++) free(m->block[i].experts.each);
+  free(m->block);
 }
 
 void release_parts(kept_parts *kept) {

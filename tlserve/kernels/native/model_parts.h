@@ -20,6 +20,8 @@ typedef struct {
 /* Fill in all weights and blocks of `m`, whose sizes are there. 0, or -1 with an error; what was kept must be released either way. */
 int keep_parts(model *m, kept_parts *kept, const given_parts *given);
 
+void free_blocks(model *m);
+
 void release_parts(kept_parts *kept);
 
 #endif

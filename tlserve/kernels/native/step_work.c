@@ -47,8 +47,16 @@ static long most(long a, long b) { return a > b ? a : b; }
 /* The greatest of what the blocks need. */
 typedef struct {
   long queries, keys, gated, group, padded; /* numbers of a row; query heads of a key head; components of a value */
+  long experts, chosen, expert_gated;       /* of a mixture, and numbers of a row of an expert */
   int sums;                                 /* some block is not plain */
 } widths;
+
+static void widen(widths *widest, const experts_part *e) {
+  widest->experts = most(widest->experts, e->routing.count);
+  widest->chosen = most(widest->chosen, e->routing.chosen);
+  widest->expert_gated = most(widest->expert_gated, e->each->down.w->inputs);
+  if (e->shared.up.w) widest->gated = most(widest->gated, e->shared.down.w->inputs);
+}
 
 static widths widths_of(const model *m) {
   widths widest = {0};
@@ -57,6 +65,7 @@ static widths widths_of(const model *m) {
     const attention_part *a = &b->attention;
     widest.sums |= !is_plain(b);
     if (b->has_feed_forward) widest.gated = most(widest.gated, b->feed_forward.down.w->inputs);
+    if (b->has_experts) widen(&widest, &b->experts);
     if (!b->has_attention) continue;
     widest.queries = most(widest.queries, a->heads * a->head_size);
     widest.keys = most(widest.keys, a->kv_heads * a->head_size);
@@ -74,6 +83,22 @@ static int32_t rows_of_attention(const model *m, const step *s) {
   return (int32_t)rows;
 }
 
+static void lay_out_mixture(mixture *mix, arena *a, const work *w, const widths *widest) {
+  size_t rows = (size_t)w->s->rows, all = rows * (size_t)widest->chosen;
+  *mix = (mixture){.ld_logits = pad(widest->experts)};
+  mix->logits = reserve(a, rows * (size_t)mix->ld_logits * sizeof(float));
+  mix->shared_gate = reserve(a, rows * PAIR * sizeof(float));
+  mix->chosen = reserve(a, all * sizeof(int32_t));
+  mix->places = reserve(a, all * sizeof(int32_t));
+  mix->weights = reserve(a, all * sizeof(float));
+  mix->sources = reserve(a, all * sizeof(int32_t));
+  mix->groups = reserve(a, all * sizeof(expert_group));
+  mix->gathered = reserve_rows(a, w->m, (long)all, w->m->hidden);
+  mix->gated = reserve_rows(a, w->m, (long)all, widest->expert_gated);
+  mix->results = reserve(a, all * (size_t)w->ld_hidden * sizeof(float));
+  mix->shared = reserve(a, rows * (size_t)w->ld_hidden * sizeof(float));
+}
+
 static void lay_out(work *w, arena *a) {
   const model *m = w->m;
   size_t rows = (size_t)w->s->rows, threads = (size_t)pool_threads(m->threads);
@@ -89,13 +114,14 @@ static void lay_out(work *w, arena *a) {
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
   w->mixed = reserve_rows(a, m, w->s->rows, widest.queries);
   w->gated = reserve_rows(a, m, w->s->rows, widest.gated);
+  if (widest.experts) lay_out_mixture(&w->mixture, a, w, &widest);
   size_t units = rows / (size_t)w->attention_rows + (size_t)w->s->sequences, some = (size_t)(w->s->logit_count + w->s->hidden_count);
   w->all.units = reserve(a, units * sizeof(attention_unit));
   w->wanted.units = reserve(a, some * sizeof(attention_unit));
   w->wanted_rows = reserve(a, some * sizeof(int32_t));
   w->logit_places = reserve(a, (size_t)w->s->logit_count * sizeof(int32_t));
   w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
-  w->scratch_floats = most(PAIR * most(most(m->hidden, widest.gated), widest.queries),
+  w->scratch_floats = most(PAIR * most(most(m->hidden, widest.gated), most(widest.queries, most(widest.expert_gated, widest.experts))),
                            attend_scratch(w->attention_rows * widest.group, widest.padded));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));

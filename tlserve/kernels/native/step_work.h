@@ -24,6 +24,24 @@ typedef struct {
   long unit_count;
 } selection;
 
+/* Rows of one expert: assignments [first, first + rows). `source`: of a single row, its number in the step; else -1. */
+typedef struct {
+  int32_t expert, first, rows, source;
+} expert_group;
+
+/* What a mixture of experts needs: R rows, each with C chosen experts, so A = R C assignments. */
+typedef struct {
+  float *logits, *shared_gate; /* [R][ld_logits], [R][PAIR] */
+  long ld_logits;
+  int32_t *chosen, *places;    /* [R][C] experts, and the assignment of each */
+  float *weights;              /* [R][C] */
+  int32_t *sources;            /* [A] rows */
+  expert_group *groups;
+  long group_count;
+  activations gathered, gated; /* [A] */
+  float *results, *shared;     /* [A][ld_hidden], [R][ld_hidden] */
+} mixture;
+
 /* What all threads of a step share. */
 typedef struct {
   const model *m;
@@ -31,6 +49,7 @@ typedef struct {
   float *x;                     /* [R][ld_hidden] the residual */
   float *sum;                   /* [R][ld_hidden] of a block that is not plain */
   activations normed, mixed, gated;
+  mixture mixture;              /* of the block that is computed */
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
   long ld_hidden, ld_q, ld_kv;
   selection all, wanted;

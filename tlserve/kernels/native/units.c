@@ -1,5 +1,7 @@
 #include "units.h"
 
+#include "experts.h"
+
 #include <string.h>
 
 void run_units(worker *me, long total, unit_work unit, const void *argument) {
@@ -70,8 +72,9 @@ void norm_row_of(const worker *me, const norm *n, const float *x, long size, flo
 static void close_row(const worker *me, const residual_block *b, long r) {
   const work *w = me->w;
   long hidden = w->m->hidden;
-  const float *sum = w->sum + r * w->ld_hidden;
+  float *sum = w->sum + r * w->ld_hidden;
   float *x = w->x + r * w->ld_hidden, *post = me->scratch + hidden; /* after what a norm takes */
+  if (b->has_experts) mixture_row(me, b, r, sum);
   norm_row_of(me, &b->post, sum, hidden, post);
   if (b->scale != 1.0f)
     for (long i = 0; i < hidden; i++) post[i] *= b->scale;

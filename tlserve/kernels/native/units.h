@@ -38,7 +38,7 @@ typedef struct {
   const residual_block *b;
   const selection *live; /* the rows that are computed to the end */
   kv_layer kv;
-  activations mixed, gated;
+  activations mixed, gated, expert_gated; /* the last: a row for each assignment, see step_work.h */
 } block_work;
 
 /* out[(r - row) * ld + 0 .. 31] = columns 32 pair .. of x w + bias for rows [row, row + rows), or out += x w, and then the bias */

@@ -1,0 +1,109 @@
+"""Experts natively: the bits of numpy for any number of rows and any crowd at one expert, and refusals of wrong parts."""
+
+import attrs
+import numpy as np
+import pytest
+
+from tests.kit.engine.schedules import same_bits
+from tests.kit.engine.step_batches import run_whole
+from tests.kit.model.mechanism_records import MECHANISMS, mechanism_weights
+from tests.kit.model.native_models import F32, ISAS, MIXED, SUPER_MIXED, built_native
+from tlserve.model.decoder.native.form import NativeParts
+from tlserve.model.decoder.native.model import NativeModel
+from tlserve.model.decoder.numerics import Numerics, rotation_tables
+from tlserve.model.decoder.reference import ReferenceModel
+
+EXPERTS = [name for name, decoder in MECHANISMS.items() if decoder.mixtures()]
+INT12 = Numerics("int12", "f32")
+
+
+def compared(decoder, weights, numerics, rows, isa):
+    """Return the logits of the native kernels and of numpy for `rows` tokens."""
+    tokens = np.random.default_rng(rows).integers(0, decoder.vocabulary, rows)
+    native = NativeModel(built_native(), decoder, weights, numerics, isa=isa, threads=2)
+    return [run_whole(model, tokens).logits for model in (native, ReferenceModel(decoder, weights, numerics))]
+
+
+def long(decoder):
+    """Return `decoder` with a context of 400 tokens; nothing turns, because its ropes are shorter."""
+    blocks = [
+        [attrs.evolve(b, mixers=tuple(map(unturned, b.mixers))) for b in layer.blocks] for layer in decoder.layers
+    ]
+    layers = tuple(attrs.evolve(layer, blocks=tuple(b)) for layer, b in zip(decoder.layers, blocks, strict=True))
+    return attrs.evolve(decoder, context_tokens=400, layers=layers)
+
+
+def unturned(mixer):
+    return attrs.evolve(mixer, rope=None) if hasattr(mixer, "rope") else mixer
+
+
+@pytest.mark.spec("KER-41")
+@pytest.mark.parametrize("isa", ISAS)
+@pytest.mark.parametrize("name", EXPERTS)
+@pytest.mark.parametrize("kinds", [MIXED, SUPER_MIXED, [F32]], ids=["blocks", "super-blocks", "f32"])
+def test_experts_have_the_bits_of_numpy_for_any_number_of_rows(isa, name, kinds):
+    decoder = MECHANISMS[name]
+    weights = mechanism_weights(decoder, kinds)
+    for rows in (1, 2, 8, 9, 30):
+        assert same_bits(*compared(decoder, weights, INT12, rows, isa)), rows
+
+
+@pytest.mark.spec("KER-41")
+def test_more_rows_at_one_expert_than_a_unit_takes_have_the_bits_of_numpy():
+    decoder = long(MECHANISMS[EXPERTS[0]])
+    weights = mechanism_weights(decoder)
+    crowded = {
+        name: (v + 100 * (np.arange(len(v)) == 1)).astype(np.float32)
+        for name, v in weights.vectors.items()
+        if "router" in name
+    }
+    weights = attrs.evolve(weights, vectors={**weights.vectors, **crowded})
+    assert crowded
+    assert same_bits(*compared(decoder, weights, INT12, 300, ISAS[0]))
+
+
+@pytest.mark.spec("KER-41")
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf, 3e38])
+def test_a_router_with_numbers_that_are_not_finite_has_the_bits_of_numpy(value):
+    for name in EXPERTS:
+        decoder = MECHANISMS[name]
+        weights = mechanism_weights(decoder)
+        spoilt = {n: np.where(np.arange(len(v)) == 2, value, v) for n, v in weights.vectors.items() if "router" in n}
+        spoilt = {n: v.astype(np.float32) for n, v in spoilt.items()}
+        native, numpy = compared(
+            decoder, attrs.evolve(weights, vectors={**weights.vectors, **spoilt}), INT12, 10, ISAS[0]
+        )
+        assert ((native.view(np.int32) == numpy.view(np.int32)) | (np.isnan(native) & np.isnan(numpy))).all()
+
+
+def experts_part():
+    """Return a model's arguments and the dict of its first experts."""
+    decoder = MECHANISMS[EXPERTS[0]]
+    weights, module = mechanism_weights(decoder), built_native()
+    matrices = {n: module.Matrix(m.kind, m.outputs, m.inputs, m.rows) for n, m in weights.matrices.items()}
+    parts = NativeParts(decoder=decoder, matrices=matrices, vectors=weights.vectors, tables=rotation_tables(decoder))
+    arguments = parts.model()
+    return arguments, next(block["experts"] for block in arguments["blocks"] if block["experts"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"count": 0}, "1 to 1024 experts"),
+        ({"count": 5}, "every expert has its matrices"),
+        ({"groups": 4}, "groups are of one size"),
+        ({"chosen": 100}, "cannot be chosen"),
+        ({"chosen": 0}, "cannot be chosen"),
+        ({"up": ()}, "every expert has its matrices"),
+        ({"width": 0}, "a width and a known activation"),
+        ({"activation": 99}, "a width and a known activation"),
+        ({"activation": 4, "gate": ()}, "a clamped swiglu has a gate"),
+        ({"router": None}, "router must be a Matrix"),
+        ({"choice_bias": np.zeros(3, np.float32)}, "choice_bias"),
+    ],
+)
+def test_experts_whose_parts_do_not_fit_are_refused(changes, reason):
+    arguments, experts = experts_part()
+    experts.update(changes)
+    with pytest.raises((TypeError, ValueError), match=reason):
+        built_native().Model(**arguments, activations="int12", isa=ISAS[0], threads=1)
