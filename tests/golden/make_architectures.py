@@ -11,11 +11,13 @@ after some tokens. Every norm, bias and scale is drawn, so that each mechanism o
 
 import json
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
 from tests.kit.model.drawn_weights import drawn
 
@@ -54,6 +56,14 @@ GRANITE = {
     "residual_multiplier": 0.4,
     "logits_scaling": 5.0,
 }
+
+MOE = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 48}
+LOCAL_MOE = {"num_local_experts": 6, "num_experts_per_tok": 2, "intermediate_size": 48}
+GPT_OSS = LOCAL_MOE | ALTERNATING | {"head_dim": 16, "intermediate_size": 64}
+GPT_OSS_YARN = YARN | {
+    "rope_theta": 100.0,
+    "original_max_position_embeddings": 64,
+}  # rounding its range changes frequencies
 
 CASES = {
     "granite": ("GraniteConfig", GRANITE),
@@ -114,6 +124,46 @@ CASES = {
     "stablelm, parallel": ("StableLmConfig", PARTIAL | {"use_parallel_residual": True}),
     "starcoder2": ("Starcoder2Config", {"sliding_window": 8}),
     "nemotron": ("NemotronConfig", PARTIAL | {"head_dim": 16}),
+    "qwen2_moe": ("Qwen2MoeConfig", MOE | {"shared_expert_intermediate_size": 40}),
+    "qwen2_moe, dense first": ("Qwen2MoeConfig", MOE | {"shared_expert_intermediate_size": 40, "mlp_only_layers": [0]}),
+    "qwen3_moe": ("Qwen3MoeConfig", MOE | {"head_dim": 24, "norm_topk_prob": True}),
+    "qwen3_moe, undivided": ("Qwen3MoeConfig", MOE | {"head_dim": 16, "norm_topk_prob": False}),
+    "mixtral": ("MixtralConfig", LOCAL_MOE),
+    "mixtral, window": ("MixtralConfig", LOCAL_MOE | {"sliding_window": 8}),
+    "olmoe": ("OlmoeConfig", MOE | {"intermediate_size": 48, "num_key_value_heads": 4}),
+    "granitemoe": ("GraniteMoeConfig", GRANITE | LOCAL_MOE),
+    "gpt_oss": ("GptOssConfig", GPT_OSS | {"rope_parameters": GPT_OSS_YARN | {"truncate": False}}),
+    "gpt_oss, rounded yarn": ("GptOssConfig", GPT_OSS | {"rope_parameters": GPT_OSS_YARN | {"truncate": True}}),
+    "ernie4_5_moe": (
+        "Ernie4_5_MoeConfig",
+        {
+            "moe_num_experts": 6,
+            "moe_k": 2,
+            "moe_intermediate_size": 48,
+            "moe_num_shared_experts": 2,
+            "intermediate_size": 192,
+        },
+    ),
+    "hunyuan_v1_moe": (
+        "HunYuanMoEV1Config",
+        {"num_experts": 6, "moe_topk": 2, "intermediate_size": 48, "head_dim": 16},
+    ),
+    "glm4_moe": (
+        "Glm4MoeConfig",
+        PARTIAL
+        | {
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 48,
+            "n_group": 4,
+            "topk_group": 2,
+            "routed_scaling_factor": 1.7,
+            "attention_bias": True,
+            "use_qk_norm": True,
+            "head_dim": 16,
+            "num_mtp_layers": 0,
+        },
+    ),
 }
 
 
@@ -135,11 +185,14 @@ def main(names: list[str]) -> None:
 def make(config_class: str, changes: dict) -> tuple[dict, np.ndarray]:
     """Return the stored case and the log-probabilities of `ROWS`."""
     config = getattr(transformers, config_class)(**(SIZES | changes))
-    config._attn_implementation = "eager"
+    config._attn_implementation = config._experts_implementation = "eager"
     model = transformers.AutoModelForCausalLM.from_config(config, dtype=torch.float32).eval()
-    tensors = dict(model.state_dict())
+    if any("experts" in name for name in model.state_dict()):
+        model, tensors = with_drawn_files(model)
+    else:
+        tensors = dict(model.state_dict())
     if config.tie_word_embeddings:
-        del tensors["lm_head.weight"]
+        tensors.pop("lm_head.weight", None)
     zero = [name for name, t in tensors.items() if "norm" in name and name.endswith("weight") and not t.any()]
     for name, tensor in tensors.items():
         tensor.copy_(torch.from_numpy(drawn(name, tuple(tensor.shape), norms_less_one=bool(zero))))
@@ -150,6 +203,19 @@ def make(config_class: str, changes: dict) -> tuple[dict, np.ndarray]:
     shapes = {name: list(tensor.shape) for name, tensor in tensors.items()}
     case = {"config": document, "norms_less_one": bool(zero), "ids": ids.tolist(), "rows": list(ROWS), "shapes": shapes}
     return case, torch.log_softmax(logits, dim=-1)[list(ROWS)].numpy().astype(np.float32)
+
+
+def with_drawn_files(model):
+    """Return the model and its tensors by the names of a saved checkpoint, which are not those of its parameters for experts."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save_pretrained(folder)
+        path = Path(folder) / "model.safetensors"
+        names = {name: tuple(tensor.shape) for name, tensor in load_file(path).items()}
+        tensors = {name: torch.from_numpy(drawn(name, shape)) for name, shape in names.items()}
+        save_file(tensors, path, metadata={"format": "pt"})
+        made = type(model).from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        made.config._experts_implementation = "eager"
+    return made.eval(), tensors
 
 
 if __name__ == "__main__":

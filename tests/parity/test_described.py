@@ -12,14 +12,15 @@ from tests.kit.engine.real_runs import Models, play
 from tests.kit.engine.schedules import random_schedule, same_bits
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.described import EXACT as IN_NUMPY
-from tests.kit.model.described import described_cases, load_described, record_and_weights, write_described
+from tests.kit.model.described import FOLDER, described_cases, load_described, record_and_weights, write_described
 from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
 from tests.kit.model.naive_llama import log_softmax
 from tlserve.errors import ModelRefused
+from tlserve.kernels.reference import elementwise
 from tlserve.model.architectures.registry import ARCHITECTURES, HF
 from tlserve.model.decoder.native.form import missing_mechanism
 from tlserve.model.decoder.numerics import Numerics
-from tlserve.model.decoder.record import Activation, Attention, Layer
+from tlserve.model.decoder.record import Activation, Attention, Experts, Layer, Score
 from tlserve.model.decoder.reference import ReferenceModel
 from tlserve.model.hugging_face.facts import hf_decoder
 from tlserve.model.load import load_model
@@ -49,7 +50,12 @@ def test_every_architecture_of_the_table_has_a_case():
     assert all(architecture.models for architecture in ARCHITECTURES)
 
 
-AS_GGUF = [name for name, case in CASES.items() if case.config["model_type"] in CONVERSIONS and "longrope" not in name]
+NOT_IN_GGUF = ("longrope", "undivided", "dense first", "rounded")  # it has no key for them
+AS_GGUF = [
+    name
+    for name, case in CASES.items()
+    if case.config["model_type"] in CONVERSIONS and not any(variant in name for variant in NOT_IN_GGUF)
+]
 OTHER_SCALE = {"gemma2", "gemma3_text"}  # GGUF has no scale of scores: it is head_size**-0.5 in models of these sizes
 
 
@@ -64,6 +70,22 @@ def test_the_same_checkpoint_as_gguf_gives_the_same(tmp_path, name):
         assert np.abs(ours - log_softmax(run_whole(usual, case.ids).logits)).max() < BOUND
     else:
         assert np.abs(ours[case.rows] - case.logprobs).max() < BOUND
+
+
+LLAMA_CPP = np.load(FOLDER / "llama_cpp.npz")
+ROUNDED = {"gpt_oss": "gpt_oss, rounded yarn"}  # llama.cpp always rounds the range of yarn
+
+
+@pytest.mark.spec("MOD-20", "MOD-56")
+@pytest.mark.parametrize("name", LLAMA_CPP)
+def test_mixtures_give_what_llama_cpp_computes_for_the_files_of_its_converter(tmp_path, name):
+    case = CASES[ROUNDED.get(name, name)]
+    if name in ROUNDED:
+        ours = log_softmax(run_whole(load_described(tmp_path, case), case.ids).logits)
+    else:
+        path = write_described_gguf(tmp_path / "described.gguf", case)
+        ours = log_softmax(run_whole(load_model(path, threads=1, kernels=IN_NUMPY).model, case.ids).logits)
+    assert np.abs(ours[case.rows] - LLAMA_CPP[name]).max() < BOUND
 
 
 @pytest.mark.parametrize(
@@ -98,6 +120,18 @@ def with_mixers(decoder, change):
     )
 
 
+def with_experts(**changes):
+    """Return a switch that changes the routers of a decoder, or with `mixer` fields of its experts."""
+    whole = changes.pop("mixer", {})
+
+    def change(mixer):
+        if not isinstance(mixer, Experts):
+            return mixer
+        return attrs.evolve(mixer, router=attrs.evolve(mixer.router, **changes), **whole)
+
+    return lambda decoder: with_mixers(decoder, change)
+
+
 def with_blocks(decoder, **changes):
     """Return `decoder` with the fields `changes` in every block."""
     return attrs.evolve(
@@ -116,6 +150,8 @@ def attention_without(**off):
 def other_activation(mixer):
     if isinstance(mixer, Attention):
         return mixer
+    if isinstance(mixer, Experts):
+        return attrs.evolve(mixer, expert=other_activation(mixer.expert))
     other = Activation.SILU if mixer.activation is not Activation.SILU else Activation.RELU2
     return attrs.evolve(mixer, activation=other)
 
@@ -159,6 +195,16 @@ SWITCHES = {
     "norms of keys": attention_without(k_norm=None),
     "norms after the rotation": attention_without(norm_after_rope=False),
     "activation": lambda d: with_mixers(d, other_activation),
+    "sinks": attention_without(sinks=False),
+    "the number of chosen experts": with_experts(chosen=1),
+    "scores by softmax": with_experts(score=Score.SIGMOID),
+    "scores by sigmoid": with_experts(score=Score.SOFTMAX),
+    "weights that are divided by their sum": with_experts(divided=False),
+    "weights that are not": with_experts(divided=True),
+    "scaled weights": with_experts(scale=1.0),
+    "groups of experts": with_experts(groups=1, kept_groups=1),
+    "a shared expert": with_experts(mixer={"shared": None, "shared_gate": False}),
+    "the gate of a shared expert": with_experts(mixer={"shared_gate": False}),
 }
 
 
@@ -175,16 +221,37 @@ def test_every_mechanism_of_an_architecture_is_alive(tmp_path, name):
             change = np.abs(log_softmax(logits)[case.rows] - case.logprobs).max()
             assert change > ALIVE, (mechanism, change)
             alive.append(mechanism)
-    for ending in {slot.split(".", 1)[-1] for slot in weights.vectors if slot.endswith(".bias")}:
+    for ending in {slot.split(".", 1)[-1] for slot in weights.vectors if slot.endswith((".bias", ".choice"))}:
+        if "experts" in ending:
+            ending = ending.rpartition("experts.")[2].partition(".")[2]
         kept = {slot: vector for slot, vector in weights.vectors.items() if not slot.endswith(ending)}
         model = ReferenceModel(decoder, attrs.evolve(weights, vectors=kept), F32)
         assert np.abs(log_softmax(run_whole(model, case.ids).logits)[case.rows] - case.logprobs).max() > ALIVE, ending
     assert {"rotation", "activation"} <= set(alive)
 
 
+@pytest.mark.spec("MOD-56")
+def test_the_clamp_of_an_activation_is_alive(tmp_path, monkeypatch):
+    case = CASES["gpt_oss"]
+    monkeypatch.setattr(elementwise, "SWIGLU_LIMIT", np.float32(1e9))
+    logits = run_whole(load_described(tmp_path, case), case.ids).logits
+    assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() > ALIVE
+
+
 # --- exactness -------------------------------------------------------------------------------------------------------------
 
-EXACT = ["gemma2", "gemma3_text", "ministral3", "hunyuan_v1_dense", "cohere, norms of heads", "phi", "olmo3, yarn"]
+EXACT = [
+    "glm4_moe",
+    "gpt_oss",
+    "qwen2_moe",
+    "gemma2",
+    "gemma3_text",
+    "ministral3",
+    "hunyuan_v1_dense",
+    "cohere, norms of heads",
+    "phi",
+    "olmo3, yarn",
+]
 """At least one of each kind of block, norm, activation and attention."""
 
 

@@ -11,6 +11,7 @@ import gguf
 import numpy as np
 
 from tests.kit.model.described import DescribedCase
+from tests.kit.model.described_experts import merged_experts
 from tests.kit.model.kin_gguf import permuted
 
 Metadata = dict[str, Any]
@@ -77,6 +78,50 @@ def _logit_scale(config: Mapping[str, Any]) -> Metadata:
     return _local(config) | {"logit_scale": config["logit_scale"]}
 
 
+def _experts(*names: str) -> Callable[[Mapping[str, Any]], Metadata]:
+    """Return a reader of what has the same name in most configs of mixtures; `names` come before the usual ones."""
+    fields = {
+        "expert_count": (*names, "num_experts", "num_local_experts", "n_routed_experts"),
+        "expert_used_count": ("num_experts_per_tok", "moe_k", "moe_topk"),
+        "expert_feed_forward_length": ("moe_intermediate_size",),
+        "expert_shared_feed_forward_length": ("shared_expert_intermediate_size",),
+        "expert_shared_count": ("n_shared_experts", "moe_num_shared_experts"),
+        "leading_dense_block_count": ("first_k_dense_replace", "moe_layer_start_index"),
+        "expert_group_count": ("n_group",),
+        "expert_group_used_count": ("topk_group",),
+        "expert_weights_scale": ("routed_scaling_factor",),
+    }
+
+    def read(config: Mapping[str, Any]) -> Metadata:
+        given = {ours: next((config[n] for n in theirs if n in config), None) for ours, theirs in fields.items()}
+        return {name: value for name, value in given.items() if value is not None}
+
+    return read
+
+
+def _granite_moe(config: Mapping[str, Any]) -> Metadata:
+    return _granite(config) | _experts()(config)
+
+
+def _gpt_oss(config: Mapping[str, Any]) -> Metadata:
+    rope = config["rope_parameters"]
+    return _experts()(config) | {
+        "expert_feed_forward_length": config["intermediate_size"],
+        "attention.sliding_window": config["sliding_window"],
+        "rope.scaling.type": "yarn",
+        "rope.scaling.factor": rope["factor"],
+        "rope.scaling.original_context_length": rope["original_max_position_embeddings"],
+    }
+
+
+def _ernie_moe(config: Mapping[str, Any]) -> Metadata:
+    return _experts("moe_num_experts")(config) | {"interleave_moe_layer_step": config["moe_layer_interval"]}
+
+
+def _glm4_moe(config: Mapping[str, Any]) -> Metadata:
+    return _experts()(config) | {"expert_gating_func": 2, "expert_weights_norm": config["norm_topk_prob"]}
+
+
 ARCH = gguf.MODEL_ARCH
 CONVERSIONS = {
     "granite": Conversion(arch=ARCH.GRANITE, turned=True, more=_granite),
@@ -98,6 +143,15 @@ CONVERSIONS = {
     "stablelm": Conversion(arch=ARCH.STABLELM, epsilon=1e-5, layer_norm=True),
     "starcoder2": Conversion(arch=ARCH.STARCODER2, epsilon=1e-5, layer_norm=True, more=_window),
     "nemotron": Conversion(arch=ARCH.NEMOTRON, epsilon=1e-5, layer_norm=True, plus_one=True),
+    "qwen2_moe": Conversion(arch=ARCH.QWEN2MOE, more=_experts()),
+    "qwen3_moe": Conversion(arch=ARCH.QWEN3MOE, more=_experts()),
+    "mixtral": Conversion(arch=ARCH.LLAMA, turned=True, more=lambda c: _experts()(c) | _window(c)),
+    "olmoe": Conversion(arch=ARCH.OLMOE, more=_experts()),
+    "granitemoe": Conversion(arch=ARCH.GRANITE_MOE, turned=True, more=_granite_moe),
+    "gpt_oss": Conversion(arch=ARCH.GPT_OSS, more=_gpt_oss),
+    "ernie4_5_moe": Conversion(arch=ARCH.ERNIE4_5_MOE, more=_ernie_moe),
+    "hunyuan_v1_moe": Conversion(arch=ARCH.HUNYUAN_MOE, more=_experts()),
+    "glm4_moe": Conversion(arch=ARCH.GLM4_MOE, more=_glm4_moe),
 }
 
 
@@ -111,7 +165,7 @@ def write_described_gguf(path: Path, case: DescribedCase, **changes: Any) -> Pat
         _add(writer, f"{architecture}.{name}", value)
     writer.add_tokenizer_model("bytes")
     names = gguf.get_tensor_name_map(conversion.arch, config["num_hidden_layers"])
-    for name, tensor in case.tensors().items():
+    for name, tensor in merged_experts(case.tensors()).items():
         stem, _, kind = name.rpartition(".")
         ours = names.get_name(stem)
         assert ours is not None, stem

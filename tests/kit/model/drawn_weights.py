@@ -20,6 +20,8 @@ def drawn(name: str, shape: tuple[int, ...], *, norms_less_one: bool = False) ->
     if "norm" in name or len(shape) < 2:
         return (0.3 * values + (0 if norms_less_one else 1)).astype(np.float32)
     gain = 0.5 if "embed" in name else 1.3 / math.sqrt(shape[-1])
+    if len(shape) == 3 and "gate_up" in name:
+        gain *= 5  # gpt-oss: some values reach the clamp of its activation
     return (gain * values).astype(np.float32)
 
 

@@ -247,7 +247,7 @@ def test_layers_without_rotation_are_listed_or_every_fourth():
     [
         (
             {"model_type": "gpt2"},
-            "model_type 'gpt2' is not served; served: llama, mistral, .*gemma3_text, .*nemotron, bert",
+            "model_type 'gpt2' is not served; served: llama, mistral, .*gemma3_text, .*nemotron, .*glm4_moe, bert",
         ),
         ({"model_type": ["llama"]}, "model_type"),
         (

@@ -18,6 +18,7 @@ from tlserve.model.decoder.record import (
     Decoder,
     FeedForward,
     Layer,
+    Mixer,
     Norm,
     NormKind,
     Rope,
@@ -71,8 +72,24 @@ class ModelFacts(ABC):
         """Return a number above 0, or 0 where the file says null; `default` where config.json does not have the field."""
 
     @abstractmethod
+    def count(self, hf: str, gguf: str, default: int | None = None, *, low: int = 0) -> int:
+        """Return a whole number from `low` up, the same for all layers."""
+
+    @abstractmethod
+    def switch(self, hf: str, gguf: str, *, default: bool, in_gguf: bool) -> bool:
+        """Return a truth value; `default` where config.json does not have it, `in_gguf` where GGUF does not."""
+
+    @abstractmethod
+    def numbers(self, hf: str) -> tuple[int, ...]:
+        """Return the list of whole numbers of config.json, () where there is none; () for GGUF."""
+
+    @abstractmethod
     def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
         """Refuse a field of config.json whose value is not one of `allowed`."""
+
+    @abstractmethod
+    def quantised_by(self, method: str) -> None:
+        """Refuse weights that config.json says are quantised in another way; those of other architectures are refused."""
 
     @abstractmethod
     def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:
@@ -83,8 +100,8 @@ class ModelFacts(ABC):
         """Return whether the model has a part: as config.json says, or as a GGUF file has `tensor` in layer 0."""
 
     @abstractmethod
-    def has_tensor(self, name: str) -> bool:
-        """Return whether a GGUF file has the tensor `name` in layer 0; False for config.json, which names none."""
+    def has_tensor(self, name: str, layer: int = 0) -> bool:
+        """Return whether a GGUF file has the tensor `name` in a layer; False for config.json, which names none."""
 
     def lacks_tensor(self, name: str) -> bool:  # noqa: ARG002 - for GGUF
         """Return whether a GGUF file lacks the tensor `name` in layer 0; False for config.json."""
@@ -163,7 +180,7 @@ class ModelFacts(ABC):
         }
         return checked(Decoder(**given | changes, layers=tuple(layers), norm=norm))
 
-    def llama(self, attentions: Sequence[Attention], feed_forward: FeedForward, **changes: Any) -> Decoder:
+    def llama(self, attentions: Sequence[Attention], feed_forward: Mixer, **changes: Any) -> Decoder:
         """Return a decoder of sequential layers with RMS norms, one for each of `attentions`."""
         scale, norm = changes.pop("scale", 1.0), self.norm()
         return self.decoder([sequential(a, feed_forward, norm, scale) for a in attentions], norm, **changes)

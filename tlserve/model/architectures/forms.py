@@ -8,7 +8,7 @@ import attrs
 
 from tlserve.model.architectures.facts import ModelFacts
 from tlserve.model.decoder.record import Decoder
-from tlserve.model.decoder.stored_slots import Storage
+from tlserve.model.decoder.storage import Stack, Storage
 
 HF_LAYER, GGUF_LAYER = "model.layers.{}.", "blk.{}."
 _HF_NAMES = {
@@ -26,7 +26,15 @@ _HF_NAMES = {
     "ffn.gate": "mlp.gate_proj",
     "ffn.up": "mlp.up_proj",
     "ffn.down": "mlp.down_proj",
+    "ffn.router": "mlp.gate",
+    "ffn.experts.gate": "mlp.experts.{}.gate_proj",
+    "ffn.experts.up": "mlp.experts.{}.up_proj",
+    "ffn.experts.down": "mlp.experts.{}.down_proj",
+    "ffn.shared.gate": "mlp.shared_experts.gate_proj",
+    "ffn.shared.up": "mlp.shared_experts.up_proj",
+    "ffn.shared.down": "mlp.shared_experts.down_proj",
 }
+_HF_EXACT = {"ffn.choice": "mlp.gate.e_score_correction_bias", "attention.sinks": "self_attn.sinks"}
 _GGUF_NAMES = {
     "embedding": "token_embd",
     "norm": "output_norm",
@@ -44,15 +52,28 @@ _GGUF_NAMES = {
     "ffn.up": "ffn_up",
     "ffn.down": "ffn_down",
     "ffn.post": "post_ffw_norm",
+    "ffn.router": "ffn_gate_inp",
+    "ffn.shared.gate": "ffn_gate_shexp",
+    "ffn.shared.up": "ffn_up_shexp",
+    "ffn.shared.down": "ffn_down_shexp",
+    "ffn.shared_gate": "ffn_gate_inp_shexp",
 }
+_GGUF_EXACT = {"ffn.choice": "exp_probs_b.bias", "attention.sinks": "attn_sinks.weight"}
+_GGUF_STACKS = {
+    f"ffn_{part}_exps.{ending}": Stack(parts=(f"ffn.experts.{part}{'.bias' * (ending == 'bias')}",))
+    for part in ("gate", "up", "down")
+    for ending in ("weight", "bias")
+} | {"ffn_gate_up_exps.weight": Stack(parts=("ffn.experts.gate", "ffn.experts.up"))}
 _HF_COPIES = ".rotary_emb.inv_freq"  # old checkpoints hold a copy of what the config says
 ROPE_FACTORS = "rope_freqs.weight"
 
 
 @attrs.frozen(kw_only=True)
 class HfForm:
-    """One `model_type` of config.json. `names` and `fused` change the usual names; those of a layer are without its prefix.
+    """One `model_type` of config.json.
 
+    `names`, `exact`, `fused` and `stacks` (see `Storage`) change the usual names; those of a layer are without its prefix.
+    `further_layers`: files can have layers after the last one, for drafts.
     `tied`, `head_size`, `rope_base` and `epsilon` (of the RMS norms) apply where a field is missing. `partial`: the share of a
     head that turns can be less than all, and is this where a field is missing. `activations`: values of `hidden_act` that are
     served. `local_rope_base`: above 0, layers with windows turn in their own way, and this is its base where a field is missing.
@@ -62,7 +83,10 @@ class HfForm:
     model_type: str
     model_class: str
     names: Mapping[str, str] = {}
+    exact: Mapping[str, str] = {}
     fused: Mapping[str, tuple[str, ...]] = {}
+    stacks: Mapping[str, Stack] = {}
+    further_layers: bool = False
     half_split: bool = True
     less_one: bool = False
     tied: bool = False
@@ -76,11 +100,14 @@ class HfForm:
 
     def storage(self, *, tied: bool) -> Storage:
         """Return how a checkpoint stores the tensors; with `tied`, a second embedding is ignored."""
-        names, fused = _layered(_HF_NAMES | dict(self.names), self.fused, HF_LAYER)
+        names = _with_layer(_HF_NAMES | dict(self.names), HF_LAYER)
         second_head = (names["head"] + ".weight",) if tied else ()
         return Storage(
             names=names,
-            fused=fused,
+            exact=_with_layer(_HF_EXACT | dict(self.exact), HF_LAYER),
+            fused={HF_LAYER + stem: parts for stem, parts in self.fused.items()},
+            stacks={HF_LAYER + name: stack for name, stack in self.stacks.items()},
+            further_layers=HF_LAYER.partition("{")[0] if self.further_layers else "",
             half_split=self.half_split,
             less_one=self.less_one,
             ignored=(_HF_COPIES, *second_head),
@@ -91,7 +118,8 @@ class HfForm:
 class GgufForm:
     """One `general.architecture` of GGUF. `half_split`: the rows of queries and keys are stored half by half.
 
-    `local_windows`: layers differ in their windows. `local_rope_base`: see `HfForm`.
+    `local_windows`: layers differ in their windows. `experts`: files can be of mixtures. `whole_yarn`: the range of yarn
+    is not rounded to whole pairs. `local_rope_base`: see `HfForm`.
     """
 
     name: str
@@ -100,20 +128,26 @@ class GgufForm:
     half_split: bool = False
     unrotated_every: int = 0
     local_windows: bool = False
+    experts: bool = False
+    whole_yarn: bool = False
     local_rope_base: float = 0.0
 
     def storage(self) -> Storage:
         """Return how a file stores the tensors."""
-        names, fused = _layered(_GGUF_NAMES | dict(self.names), self.fused, GGUF_LAYER)
-        return Storage(names=names, fused=fused, half_split=self.half_split, ignored=(ROPE_FACTORS,))
+        return Storage(
+            names=_with_layer(_GGUF_NAMES | dict(self.names), GGUF_LAYER),
+            exact=_with_layer(_GGUF_EXACT, GGUF_LAYER),
+            fused={GGUF_LAYER + stem: parts for stem, parts in self.fused.items()},
+            stacks={GGUF_LAYER + name: stack for name, stack in _GGUF_STACKS.items()},
+            half_split=self.half_split,
+            ignored=(ROPE_FACTORS,),
+            further_layers=GGUF_LAYER.partition("{")[0] if self.experts else "",
+        )
 
 
-def _layered(
-    names: Mapping[str, str], fused: Mapping[str, tuple[str, ...]], prefix: str
-) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+def _with_layer(names: Mapping[str, str], prefix: str) -> dict[str, str]:
     """Put the prefix of a layer before the names of what is in one."""
-    whole = {slot: (prefix if "." in slot else "") + stem for slot, stem in names.items()}
-    return whole, {prefix + stem: parts for stem, parts in fused.items()}
+    return {slot: (prefix if "." in slot else "") + stem for slot, stem in names.items()}
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,16 @@ from tlserve.model.architectures.windows import (
     uniform_windows,
     unrotated_windows,
 )
-from tlserve.model.decoder.record import Decoder
+from tlserve.model.decoder.record import Decoder, ExpertRouter, Experts, FeedForward
+
+
+def _feed_forward(facts: ModelFacts) -> FeedForward | Experts:
+    """Return the feed-forward part, or, in a GGUF file with experts, those of Mixtral."""
+    count = facts.count("", "expert_count", 0)
+    if not count:
+        return facts.feed_forward()
+    router = ExpertRouter(count=count, chosen=facts.count("", "expert_used_count"))
+    return Experts(router=router, expert=facts.feed_forward())
 
 
 def llama(facts: ModelFacts) -> Decoder:
@@ -22,7 +31,7 @@ def llama(facts: ModelFacts) -> Decoder:
         qkv_bias=facts.flag("attention_bias", default=False, tensor="attn_q.bias"),
         output_bias=facts.flag("attention_bias", default=False, tensor="attn_output.bias"),
     )
-    return facts.llama(attentions, facts.feed_forward())
+    return facts.llama(attentions, _feed_forward(facts))
 
 
 def mistral(facts: ModelFacts) -> Decoder:
@@ -65,8 +74,8 @@ LLAMAS = (
     Architecture(
         describe=llama,
         hf=HfForm(model_type="llama", model_class="LlamaForCausalLM"),
-        gguf=GgufForm(name="llama"),
-        models="Llama 2 and 3, SmolLM 1 and 2, TinyLlama; from GGUF also Mistral 7B",
+        gguf=GgufForm(name="llama", experts=True),
+        models="Llama 2 and 3, SmolLM 1 and 2, TinyLlama; from GGUF also Mistral 7B and Mixtral",
     ),
     Architecture(
         describe=mistral,

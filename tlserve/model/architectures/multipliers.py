@@ -56,7 +56,8 @@ def ministral3(facts: ModelFacts) -> Decoder:
     return facts.llama(facts.attentions(windows, temperature=facts.temperature()), facts.feed_forward())
 
 
-_HUNYUAN_NORMS = {"attention.q_norm": "self_attn.query_layernorm", "attention.k_norm": "self_attn.key_layernorm"}
+HUNYUAN_ROPE = ("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")
+HUNYUAN_NORMS = {"attention.q_norm": "self_attn.query_layernorm", "attention.k_norm": "self_attn.key_layernorm"}
 
 MULTIPLIERS = (
     Architecture(
@@ -96,9 +97,9 @@ MULTIPLIERS = (
         hf=HfForm(
             model_type="hunyuan_v1_dense",
             model_class="HunYuanDenseV1ForCausalLM",
-            names=_HUNYUAN_NORMS,
+            names=HUNYUAN_NORMS,
             epsilon=1e-5,
-            rope_fields=("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim"),
+            rope_fields=HUNYUAN_ROPE,
         ),
         gguf=GgufForm(name="hunyuan-dense", half_split=True),
         models="Hunyuan (0.5B to 7B)",

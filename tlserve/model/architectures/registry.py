@@ -6,10 +6,18 @@ from tlserve.model.architectures.forms import Architecture, GgufForm, HfForm
 from tlserve.model.architectures.gemmas import GEMMAS
 from tlserve.model.architectures.layer_normed import LAYER_NORMED
 from tlserve.model.architectures.llamas import LLAMAS
+from tlserve.model.architectures.mixtures import MIXTURES
 from tlserve.model.architectures.multipliers import MULTIPLIERS
 from tlserve.model.architectures.reordered import REORDERED
 
-ARCHITECTURES: tuple[Architecture, ...] = (*LLAMAS, *MULTIPLIERS, *GEMMAS, *REORDERED, *LAYER_NORMED)
+ARCHITECTURES: tuple[Architecture, ...] = (
+    *LLAMAS,
+    *MULTIPLIERS,
+    *GEMMAS,
+    *REORDERED,
+    *LAYER_NORMED,
+    *MIXTURES,
+)
 
 HF: dict[str, tuple[Architecture, HfForm]] = {a.hf.model_type: (a, a.hf) for a in ARCHITECTURES if a.hf}
 """By `model_type` of config.json."""

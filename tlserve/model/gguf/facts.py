@@ -60,12 +60,12 @@ class GgufFacts(ModelFacts):
             raise fields.refusal(
                 "attention.head_count", f"must leave heads of at least 2 of {hidden} components, not {heads}"
             )
-        _refuse_what_is_not_served(fields, head_size, vocabulary)
+        _refuse_what_is_not_served(fields, head_size, vocabulary, experts=form.experts)
         if not form.local_windows:
             fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
         self.sizes = Sizes(
             architecture=form.name,
-            layers=fields.integer("block_count", 1, 1024),
+            layers=_layers(fields),
             hidden=hidden,
             width=fields.integer("feed_forward_length", 1, 1 << 18),
             heads=heads,
@@ -84,8 +84,23 @@ class GgufFacts(ModelFacts):
         """See `ModelFacts`: what GGUF does not have is 0."""
         return self._fields.positive(gguf) if self._fields.get(gguf) not in (None, 0, 0.0) else 0.0
 
+    def count(self, hf: str, gguf: str, default: int | None = None, *, low: int = 0) -> int:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._fields.integer(gguf, low, 1 << 18, default)
+
+    def switch(self, hf: str, gguf: str, *, default: bool, in_gguf: bool) -> bool:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._fields.flag(gguf, default=in_gguf)
+
+    def numbers(self, hf: str) -> tuple[int, ...]:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return ()
+
     def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
         """See `ModelFacts`: the tensors of a GGUF file say it."""
+
+    def quantised_by(self, method: str) -> None:
+        """See `ModelFacts`: the types of the tensors say it."""
 
     def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -95,9 +110,9 @@ class GgufFacts(ModelFacts):
         """See `ModelFacts`."""
         return self.has_tensor(tensor)
 
-    def has_tensor(self, name: str) -> bool:
+    def has_tensor(self, name: str, layer: int = 0) -> bool:
         """See `ModelFacts`."""
-        return GGUF_LAYER.format(0) + name in self._tensors
+        return GGUF_LAYER.format(layer) + name in self._tensors
 
     def lacks_tensor(self, name: str) -> bool:
         """See `ModelFacts`."""
@@ -124,7 +139,7 @@ class GgufFacts(ModelFacts):
             fields.positive("rope.freq_base", 10000.0),
             turned,
             self.sizes.context_tokens,
-            _scaling(fields),
+            _scaling(fields, whole=self._form.whole_yarn),
             _linear_factor(fields),
             _checked_factors(self._rope_factors, turned // 2),
         )
@@ -167,15 +182,23 @@ def gguf_decoder(
     return architecture.describe(GgufFacts(fields, form, vocabulary, context_tokens, tensors, rope_factors))
 
 
-def _refuse_what_is_not_served(fields: Fields, head_size: int, vocabulary: int) -> None:
+def _refuse_what_is_not_served(fields: Fields, head_size: int, vocabulary: int, *, experts: bool) -> None:
     """Refuse variants whose answers would be wrong."""
     if fields.integer("attention.value_length", 1, 1024, default=head_size) != head_size:
         raise ModelRefused("values whose length differs from that of keys are not served")
-    if fields.get("expert_count") not in (None, 0):
-        raise ModelRefused("mixtures of experts are not served")
+    if not experts and fields.get("expert_count") not in (None, 0):
+        raise ModelRefused("mixtures of experts are not served for this architecture")
     fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens only")
     if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
         raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")
+
+
+def _layers(fields: Fields) -> int:
+    """Return the layers without those for drafts, which come last."""
+    layers, for_drafts = fields.integer("block_count", 1, 1024), fields.integer("nextn_predict_layers", 0, 1024, 0)
+    if for_drafts >= layers:
+        raise fields.refusal("nextn_predict_layers", f"must be below the {layers} layers of block_count")
+    return layers - for_drafts
 
 
 def _refuse_tokens_without_rows(metadata: Metadata, vocabulary: int) -> None:
@@ -210,7 +233,7 @@ def _linear_factor(fields: Fields) -> float:
     return fields.positive("rope.scale_linear", 1.0)
 
 
-def _scaling(fields: Fields) -> RopeScaling | None:
+def _scaling(fields: Fields, *, whole: bool) -> RopeScaling | None:
     """Return the scaling of frequencies; kinds that are not known are refused. Llama 3's is a tensor in GGUF."""
     fields.refuse_unless("rope.scaling.type", ("none", "linear", "yarn"), "none, linear, yarn")
     if fields.get("rope.scaling.type") != "yarn":
@@ -225,6 +248,6 @@ def _scaling(fields: Fields) -> RopeScaling | None:
         original=fields.integer("rope.scaling.original_context_length", 1, MAX_CONTEXT_TOKENS, default=context),
         beta_fast=fields.positive("rope.scaling.yarn_beta_fast", 32.0),
         beta_slow=fields.positive("rope.scaling.yarn_beta_slow", 1.0),
-        truncate=True,
+        truncate=not whole,
         amplitude=attention * yarn_amplitude(factor),
     )

@@ -90,9 +90,32 @@ class HfFacts(ModelFacts):
         given = hf in self._config.values
         return self._config.positive(hf) if self._config.has(hf) else 0.0 if given else default
 
+    def count(self, hf: str, gguf: str, default: int | None = None, *, low: int = 0) -> int:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._config.integer(hf, low, 1 << 18, default)
+
+    def switch(self, hf: str, gguf: str, *, default: bool, in_gguf: bool) -> bool:  # noqa: ARG002
+        """See `ModelFacts`."""
+        return self._config.flag(hf, default=default)
+
+    def numbers(self, hf: str) -> tuple[int, ...]:
+        """See `ModelFacts`."""
+        given = self._config.get(hf)
+        if given is None:
+            return ()
+        if not isinstance(given, list) or not all(type(number) is int for number in given):
+            raise self._config.refusal(hf, "must be a list of whole numbers")
+        return tuple(given)
+
     def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
         """See `ModelFacts`."""
         self._config.refuse_unless(hf, allowed, served)
+
+    def quantised_by(self, method: str) -> None:
+        """See `ModelFacts`."""
+        given = self._config.get("quantization_config")
+        if given is not None and not (isinstance(given, Mapping) and given.get("quant_method") == method):
+            raise self._config.refusal("quantization_config", f"is not served; served: quant_method {method}")
 
     def local(self, period: int, window: int = 4096) -> tuple[Windows, tuple[bool, ...]]:
         """See `ModelFacts`."""
@@ -102,7 +125,7 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         return self._config.flag(hf, default=default)
 
-    def has_tensor(self, name: str) -> bool:  # noqa: ARG002
+    def has_tensor(self, name: str, layer: int = 0) -> bool:  # noqa: ARG002
         """See `ModelFacts`: config.json names no tensors."""
         return False
 
