@@ -191,6 +191,12 @@ class EngineSettings:
         "how the model writes reasoning and tool calls; auto: found from its chat template",
         choices=("auto", *DIALECT_NAMES),
     )
+    chat_template: str = setting(
+        "",
+        "file of the Jinja template that turns a conversation into a prompt; empty: the model's own, or if its files have none, "
+        "a line <|role|> before the text of each turn",
+        is_path=True,
+    )
     reasoning_alias: bool = setting(
         default=False, about="also send reasoning under the name `reasoning`, in addition to `reasoning_content`"
     )
@@ -325,7 +331,7 @@ SERVER_KEYS = frozenset({"http_listen", "health_listen"})
 OWN_KEYS = frozenset(
     {
         *("model_dir", "model_id", "model_aliases", "context_tokens", "kv_memory_bytes", "embedding_min_dimensions"),
-        "dialect",
+        *("dialect", "chat_template"),
         "sampling",
     }
 )

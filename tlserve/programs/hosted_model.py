@@ -20,9 +20,10 @@ from tlserve.chat.served_model import REASONING_NAMES, Served
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.paths import find_model
 from tlserve.config.settings import EngineSettings, SamplingSettings
-from tlserve.errors import ModelMissing
+from tlserve.errors import ModelMissing, ModelRefused, SettingsError
 from tlserve.generation import Backend, SamplingParams
 from tlserve.model.load import ModelFront, builtin_model_path
+from tlserve.model.sidecar_files import MAX_TEMPLATE_BYTES, read_text
 from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 
@@ -90,10 +91,10 @@ def make_served(
 ) -> Served:
     """Return the model as endpoints serve it over `backend`; `tokenizer` if it has been built already."""
     tokenizer = tokenizer or build_tokenizer(front.metadata)
-    template = _template(front)
+    template, whose = _template(settings, front)
     found = find_dialect(template.for_tools, tokenizer.special_tokens, settings.dialect)
     if front.generates:
-        _log_front(backend.info().model_id, found, has_template=front.chat_template is not None)
+        _log_front(backend.info().model_id, found, whose)
     return Served(
         model_id=backend.info().model_id,
         aliases=settings.model_aliases,
@@ -113,19 +114,37 @@ def make_served(
     )
 
 
-def _template(front: ModelFront) -> Template:
-    """Return the model's template, with the one for requests with tools if it has two."""
-    template = Template.parse(DEFAULT_TEMPLATE if front.chat_template is None else front.chat_template)
-    return template if not front.tool_template else attrs.evolve(template, tool_use=Template.parse(front.tool_template))
+def _template(settings: EngineSettings, front: ModelFront) -> tuple[Template, str]:
+    """Return the template, with the one for requests with tools if the model has two, and a sentence if it is not the model's.
+
+    Raises SettingsError if the file that the settings name is not a template.
+    """
+    if settings.chat_template:
+        try:
+            template = Template.parse(read_text(Path(settings.chat_template).expanduser(), MAX_TEMPLATE_BYTES))
+        except ModelRefused as error:
+            raise SettingsError((f"chat_template = {settings.chat_template!r}: {error}; name a Jinja file",)) from error
+        return template, f"the chat template is that of {settings.chat_template}"
+    if front.chat_template is None:
+        return Template.parse(DEFAULT_TEMPLATE), ""
+    template = Template.parse(front.chat_template)
+    if front.tool_template:
+        template = attrs.evolve(template, tool_use=Template.parse(front.tool_template))
+    return template, "the chat template is the model's own"
 
 
-def _log_front(model_id: str, found: FoundDialect, *, has_template: bool) -> None:
-    """Log the dialect, and what was taken because the model's files do not say it."""
+def _log_front(model_id: str, found: FoundDialect, whose: str) -> None:
+    """Log the template and the dialect, as warnings where the model's files do not say them."""
     level = logging.INFO if found.is_known else logging.WARNING
     log.log(level, "%s: dialect %s: %s", model_id, found.dialect.name, found.how)
-    if not has_template:
+    if whose:
+        log.info("%s: %s", model_id, whose)
+    else:
         log.warning(
-            "%s: the model's files have no chat template; each turn is written after its role, as <|role|>", model_id
+            "%s: the model's files have no chat template, so in chats each turn is written as a line <|role|> and its text, "
+            "which the model was probably not trained for; name a template by engine.chat_template, or send the whole text to "
+            "/v1/completions",
+            model_id,
         )
 
 

@@ -193,7 +193,8 @@ def write_tiny_gguf(
     shape = shape or tiny_shape()
     writer = gguf.GGUFWriter(path, "llama", split_max_tensors=tensors_in_a_file)
     _add_metadata(writer, shape)
-    writer.add_chat_template(chat_template)
+    if chat_template:
+        writer.add_chat_template(chat_template)
     if tool_template:
         writer.add_string("tokenizer.chat_template.tool_use", tool_template)
     for name, tensor in tiny_tensors(shape, seed, tied=tied).items():
