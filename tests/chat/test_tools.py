@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from tests.chat.templates.test_template import SMOLLM
 from tests.chat.test_prompt import EVIL, TINY, USER_TEXT, controls, read, user
 from tests.kit.model.tiny_tokenizers import gpt2_metadata, prefixed
-from tests.kit.source_tree import GOLDEN
 from tlserve.chat.dialect import USUAL_FORM, Opening
 from tlserve.chat.dialects.mistral import MISTRAL, short_id
 from tlserve.chat.dialects.named_calls import DEEPSEEK_R1
@@ -332,14 +331,3 @@ def test_a_template_says_which_options_it_reads():
     assert found["qwen3"][:2] == (True, True)
     assert all(isinstance(reason, str) for reason in (found["qwen3"][2], *found["deepseek_r1"]))
     assert (can_take_effort(LEVELS), can_tell_levels(LEVELS)) == (True, True)
-
-
-@pytest.mark.spec("CHAT-66")
-def test_tools_go_into_the_first_user_turn_if_the_template_refuses_a_system_turn():
-    gemma = Template.parse((GOLDEN / "templates" / "google-gemma-2-2b-it.jinja").read_text("utf-8"))
-    assert not gemma.takes_system
-    tools = Rendering(tools=[{"type": "function", "function": {"name": "now"}}])
-    text = encode_chat(gemma, BYTES, [user("What time is it?")], tools).text
-    assert text.index('"now"') < text.index("What time is it?")
-    with pytest.raises(ClientError, match="System role not supported"):
-        encode_chat(gemma, BYTES, [Turn(Role.SYSTEM, "Be brief."), user("x")], tools)

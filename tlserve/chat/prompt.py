@@ -16,10 +16,10 @@ from collections.abc import Callable, Mapping, Sequence
 import attrs
 
 from tlserve.chat.dialect import FROM_NOTHING, USUAL_FORM, Opening, TurnForm
-from tlserve.chat.messages import Turn, TurnCall
+from tlserve.chat.messages import Role, Turn, TurnCall
 from tlserve.chat.templates.origin import origin_of, plain_text, template_text, with_origin
 from tlserve.chat.templates.template import Clock, Template, local_time
-from tlserve.chat.tool_prompt import Tools, with_calls_as_text, with_tools_described
+from tlserve.chat.tool_prompt import Tools, with_calls_as_text, with_results_as_text, with_tools_described
 from tlserve.errors import ClientError
 from tlserve.text.tokenizer import Tokenizer, with_bos
 
@@ -99,6 +99,8 @@ def _placed(
     """Put the tools where the template has a place for them: in a variable, or else as text in the system turn."""
     if "tool_calls" not in template.source:
         turns = list(map(with_calls_as_text, turns))
+        if any(turn.role is Role.TOOL for turn in turns) and not template.takes_results:
+            turns = with_results_as_text(turns)
     if not rendering.tools:
         return turns, {}
     for name in _TOOL_VARIABLES:

@@ -15,7 +15,7 @@ from tlserve.chat.dialects import json_calls, marked_calls, named_calls
 from tlserve.chat.dialects.harmony import HARMONY
 from tlserve.chat.dialects.llama3 import LLAMA3
 from tlserve.chat.dialects.mistral import MAGISTRAL, MISTRAL
-from tlserve.chat.dialects.plain import PLAIN
+from tlserve.chat.dialects.plain import PLAIN, PlainDialect
 from tlserve.chat.dialects.probe import Probe, reads_back, thinking_tags
 from tlserve.chat.templates.template import Template
 
@@ -88,7 +88,7 @@ def find_dialect(template: Template, special_tokens: Mapping[str, int], name: st
     if derived is not None:
         return FoundDialect(derived, "read from the calls that the chat template writes")
     words = "the form of calls in the chat template is not known; tools are described in words, and calls can be forced"
-    return FoundDialect(PLAIN, words, is_known=False)
+    return FoundDialect(PlainDialect(form=probe.form), words, is_known=False)
 
 
 def dialect_for(template_source: str, special_tokens: Mapping[str, int], name: str = AUTO) -> Dialect:

@@ -30,7 +30,7 @@ DEFAULT_TEMPLATE = (
 )
 """The template of models that have none."""
 
-_PROBE = "a system turn"
+_PROBE = "a probe of the server"
 _PROBE_FRAME = {"bos_token": "", "eos_token": ""}
 
 Clock = Callable[[], datetime]
@@ -81,7 +81,15 @@ class Template:
     @functools.cached_property
     def takes_system(self) -> bool:
         """Return whether the template prints a system turn: some have no place for one and raise an exception, or drop it."""
-        messages = [{"role": "system", "content": _PROBE}, {"role": "user", "content": "Hi"}]
+        return self._prints(("system", _PROBE), ("user", "Hi"))
+
+    @functools.cached_property
+    def takes_results(self) -> bool:
+        """Return whether the template prints the result of a call after an answer without calls."""
+        return self._prints(("user", "Hi"), ("assistant", "Hello"), ("tool", _PROBE))
+
+    def _prints(self, *turns: tuple[str, str]) -> bool:
+        messages = [{"role": role, "content": text} for role, text in turns]
         try:
             return _PROBE in self.render({"messages": messages, "add_generation_prompt": True, **_PROBE_FRAME})
         except ClientError:
