@@ -18,6 +18,7 @@ from docs.make.models_page import models_page
 from docs.make.openapi import openapi_text
 from docs.make.runtime_schema import runtime_schema_text
 from docs.make.settings_page import settings_page
+from docs.make.templates_page import templates_page
 from docs.make.tokenizers_page import tokenizers_page
 
 CHECKOUT = Path(__file__).parents[2]
@@ -29,6 +30,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/models.md": models_page,
     "docs/reference/settings.md": settings_page,
+    "docs/reference/templates.md": templates_page,
     "docs/reference/tokenizers.md": tokenizers_page,
     "specs/metrics.yaml": catalogue_yaml,
     "specs/openapi-subset.v1.yaml": openapi_text,
