@@ -17,6 +17,7 @@ from tests.kit.model.native_models import (
     ISAS,
     KIND_NAMES,
     MIXED,
+    MXFP4,
     Q4_0,
     Q4_1,
     Q5_0,
@@ -112,7 +113,7 @@ def test_several_segments_of_keys_have_the_bits_of_numpy_in_all_chunks(isa, wind
 
 @pytest.mark.spec("KER-2")
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16, F32], ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4, F16, BF16, F32], ids=KIND_NAMES.get)
 @pytest.mark.parametrize("activations", ACTIVATIONS)
 def test_every_stored_type_has_the_bits_of_numpy_with_all_activations(isa, kind, activations):
     shape, numerics = block_shape(layers=1), Numerics(activations, "f16")

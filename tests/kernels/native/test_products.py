@@ -13,6 +13,7 @@ from tests.kit.model.native_models import (
     F32,
     ISAS,
     KIND_NAMES,
+    MXFP4,
     Q4_0,
     Q4_1,
     Q5_0,
@@ -23,13 +24,13 @@ from tests.kit.model.native_models import (
     multiply,
     ordered_product,
 )
-from tlserve.kernels.reference.blocks import BLOCK_FORMATS, unpack, values_per_block
+from tlserve.kernels.reference.blocks import BLOCK_FORMATS, as_floats, mxfp4_fits, unpack, values_per_block
 from tlserve.kernels.reference.linear import quantise_int8, quantise_int12
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS
 from tlserve.model.decoder.native.probe import random_matrix
 from tlserve.model.decoder.weights import StoredMatrix
 
-BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0]
+BLOCKS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4]
 names = KIND_NAMES.get
 
 
@@ -144,7 +145,7 @@ def test_strange_activations_quantise_like_numpy(isa, kind, activations, picks, 
 
 @pytest.mark.spec("KER-9")
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", BLOCKS, ids=names)
+@pytest.mark.parametrize("kind", BLOCK_FORMATS, ids=names)
 @pytest.mark.parametrize("activations", QUANTISED)
 def test_every_half_precision_scale_is_read_exactly(isa, kind, activations):
     every = np.arange(1 << 16, dtype=np.uint16)
@@ -174,7 +175,7 @@ def test_block_sizes_are_those_of_the_gguf_package():
 
 @pytest.mark.spec("KER-34")
 @pytest.mark.parametrize("isa", ISAS)
-@pytest.mark.parametrize("kind", BLOCKS, ids=names)
+@pytest.mark.parametrize("kind", BLOCK_FORMATS, ids=names)
 @pytest.mark.parametrize("byte", [0x00, 0x7F, 0x80, 0xFF])
 def test_the_greatest_sums_of_int12_are_exact(isa, kind, byte):
     """The products of whole numbers that all have one sign, with scales of 1: every bit of the truth fits a float32."""
@@ -208,3 +209,31 @@ def test_quantised_rows_are_within_half_a_step_and_keep_their_greatest_value():
     error = np.abs(rows.q * rows.d[..., None] - x.reshape(50, 2, 32))
     assert (error <= rows.d[..., None] * 0.5001).all()
     assert (np.abs(rows.q).max(axis=-1) == 127).all()
+
+
+def mxfp4_block(exponent, nibbles=0x17):
+    """Return a block of MXFP4 whose numbers are those of one byte."""
+    return np.array([[exponent, *[nibbles] * 16]], np.uint8)
+
+
+@pytest.mark.spec("KER-42")
+@pytest.mark.parametrize("exponent", [104, 114, 115, 127, 143])
+def test_scales_of_mxfp4_that_half_precision_has_are_packed_exactly(exponent):
+    matrix = StoredMatrix(MXFP4, 1, 32, mxfp4_block(exponent))
+    truth = gguf.quants.dequantize(matrix.rows, gguf.GGMLQuantizationType.MXFP4)
+    assert mxfp4_fits(matrix.rows)
+    assert np.array_equal(as_floats(unpack(MXFP4, matrix.rows)).values, truth)
+    got = multiply(matrix, np.eye(32, dtype=np.float32), activations="f32")
+    assert np.array_equal(got[:, 0], truth[0])
+
+
+@pytest.mark.spec("KER-42")
+def test_a_block_of_zeros_has_any_scale_and_others_are_refused():
+    zeros = StoredMatrix(MXFP4, 1, 32, mxfp4_block(0, 0x80))
+    assert mxfp4_fits(zeros.rows)
+    assert not multiply(zeros, np.ones((1, 32), np.float32), activations="int12").any()
+    for exponent in (0, 103, 144, 255):
+        matrix = StoredMatrix(MXFP4, 1, 32, mxfp4_block(exponent))
+        assert not mxfp4_fits(matrix.rows)
+        with pytest.raises(ValueError, match="scales that cannot be packed"):
+            multiply(matrix, np.ones((1, 32), np.float32), activations="int12")

@@ -9,6 +9,7 @@ typedef i16x_16 int16x8_t;
 typedef u16x_16 uint16x8_t;
 typedef i32x_16 int32x4_t;
 typedef u32x_16 uint32x4_t;
+typedef u8x_16 uint8x16_t;
 typedef f32x_16 float32x4_t;
 typedef i8x_8 int8x8_t;
 typedef u8x_8 uint8x8_t;
@@ -58,6 +59,7 @@ EACH(int16x8_t, i16x_16, 8, vmovl_s8, (int8x8_t a), a[i])
 EACH(int16x4_t, i16x_8, 4, vmovn_s32, (int32x4_t a), (int16_t)a[i])
 EACH(int8x8_t, i8x_8, 8, vmovn_s16, (int16x8_t a), (int8_t)a[i])
 EACH(int32x4_t, i32x_16, 4, vzip1q_s32, (int32x4_t a, int32x4_t b), i % 2 ? b[i / 2] : a[i / 2])
+EACH(uint8x16_t, u8x_16, 16, vqtbl1q_u8, (uint8x16_t a, uint8x16_t to), to[i] < 16 ? a[to[i] & 15] : 0)
 EACH(int32x4_t, i32x_16, 4, vextq_s32, (int32x4_t a, int32x4_t b, int from), from + i < 4 ? a[(from + i) % 4] : b[(from + i) % 4])
 /* the lowest byte of a count, with its sign: to the left, or below 0 to the right */
 FN uint16_t shifted_word(uint16_t word, int8_t by) {

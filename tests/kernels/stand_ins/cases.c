@@ -100,6 +100,7 @@ static void neon(void) {
   CASE(vmovn_s16, I16(a));
   CASE(vzip1q_s32, I32(a), I32(b));
   CASE(vextq_s32, I32(a), I32(b), 2);
+  CASE(vqtbl1q_u8, AS(uint8x16_t, a), AS(uint8x16_t, b));
   CASE(vshlq_u16, AS(uint16x8_t, a), I16(b));
   CASE(vmull_s8, AS(int8x8_t, a), AS(int8x8_t, b));
   CASE(vmull_s16, AS(int16x4_t, a), AS(int16x4_t, b));
@@ -139,6 +140,7 @@ static void avx2(void) {
   CASE(_mm256_max_epi32, I256(a), I256(b));
   CASE(_mm256_srli_epi16, I256(a), 5);
   CASE(_mm256_shuffle_epi32, I256(a), 0x4e);
+  CASE(_mm256_shuffle_epi8, I256(a), I256(b));
   CASE(_mm256_unpacklo_epi32, I256(a), I256(b));
   FLOATS(_mm256_max_ps, F256(a), F256(b));
   FLOATS(_mm256_fmadd_ps, F256(a), F256(b), F256(c));
@@ -176,6 +178,7 @@ static void avx512(void) {
   CASE(_mm512_max_epi32, I512(a), I512(b));
   CASE(_mm512_srli_epi16, I512(a), 5);
   CASE(_mm512_shuffle_epi32, I512(a), 0x4e);
+  CASE(_mm512_shuffle_epi8, I512(a), I512(b));
   CASE(_mm512_unpacklo_epi32, I512(a), I512(b));
   FLOATS(_mm512_max_ps, F512(a), F512(b));
   FLOATS(_mm512_fmadd_ps, F512(a), F512(b), F512(c));

@@ -31,6 +31,8 @@ FN __m128i _mm256_extracti128_si256(__m256i v, int half) { __m128i r; memcpy(&r,
   EACH(I, i32x_##W, W / 4, P##_add_epi32, (I a, I b), wrapped_sum(AT(i32x_##W, a, i), AT(i32x_##W, b, i)))                   \
   EACH(I, i32x_##W, W / 4, P##_max_epi32, (I a, I b), AT(i32x_##W, a, i) > AT(i32x_##W, b, i) ? AT(i32x_##W, a, i) : AT(i32x_##W, b, i)) \
   EACH(I, u16x_##W, W / 2, P##_srli_epi16, (I a, int by), (uint16_t)(by > 15 ? 0 : AT(u16x_##W, a, i) >> by))                \
+  EACH(I, u8x_##W, W, P##_shuffle_epi8, (I a, I to),                                                                         \
+       (uint8_t)(AT(u8x_##W, to, i) & 0x80 ? 0 : AT(u8x_##W, a, i / 16 * 16 + (AT(u8x_##W, to, i) & 15))))                   \
   EACH(I, i32x_##W, W / 4, P##_shuffle_epi32, (I a, int to), AT(i32x_##W, a, i / 4 * 4 + (to >> 2 * (i % 4) & 3)))           \
   EACH(I, i32x_##W, W / 4, P##_unpacklo_epi32, (I a, I b), AT(i32x_##W, i % 2 ? b : a, i / 4 * 4 + i % 4 / 2))
 

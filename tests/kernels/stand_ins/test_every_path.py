@@ -20,6 +20,7 @@ from tests.kit.model.native_models import (
     F32,
     KIND_NAMES,
     MIXED,
+    MXFP4,
     Q4_0,
     Q4_1,
     Q5_0,
@@ -41,7 +42,7 @@ from tlserve.model.decoder.native.probe import random_matrix
 from tlserve.model.decoder.numerics import Numerics
 from tlserve.model.decoder.reference import ReferenceModel
 
-KINDS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, *SUPER]
+KINDS = [Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4, *SUPER]
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 15, 16, 17, 70)
 LAYERS = {
     "blocks": (block_shape(heads=6, kv_heads=2, vocabulary=101), MIXED),
@@ -92,7 +93,7 @@ def test_products_of_quantised_activations_agree_with_numpy_on_every_path(module
 
 
 @pytest.mark.spec("KER-3", "KER-39")
-@pytest.mark.parametrize("kind", [Q4_1, Q5_0, Q8_0, *SUPER, F16, BF16, F32], ids=KIND_NAMES.get)
+@pytest.mark.parametrize("kind", [Q4_1, Q5_0, Q8_0, MXFP4, *SUPER, F16, BF16, F32], ids=KIND_NAMES.get)
 def test_products_of_f32_activations_agree_with_numpy_on_every_path(module, kind):
     random = np.random.default_rng(kind)
     matrix = random_matrix(random, kind, 33, 256)

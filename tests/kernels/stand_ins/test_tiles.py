@@ -8,7 +8,18 @@ import numpy as np
 import pytest
 
 from tests.kernels.stand_ins.build import build, emulated_tiles
-from tests.kit.model.native_models import ISAS, Q4_0, Q4_1, Q5_1, Q8_0, QUANTISED, SUPER, multiply, ordered_product
+from tests.kit.model.native_models import (
+    ISAS,
+    MXFP4,
+    Q4_0,
+    Q4_1,
+    Q5_1,
+    Q8_0,
+    QUANTISED,
+    SUPER,
+    multiply,
+    ordered_product,
+)
 from tlserve.model.decoder.native.probe import random_matrix
 
 
@@ -17,7 +28,7 @@ from tlserve.model.decoder.native.probe import random_matrix
 def test_the_machine_code_of_tiles_gives_the_bits_of_numpy(tmp_path):
     module, counts = build(tmp_path, real_tiles=True), {}
     with emulated_tiles(tmp_path) as count:
-        for kind in (Q4_0, Q4_1, Q5_1, Q8_0, *SUPER):
+        for kind in (Q4_0, Q4_1, Q5_1, Q8_0, MXFP4, *SUPER):
             for activations in QUANTISED:
                 random = np.random.default_rng(kind)
                 matrix = random_matrix(random, kind, 70, 256)

@@ -8,6 +8,7 @@ from typing import Any
 
 import attrs
 import gguf
+import gguf.quants
 import numpy as np
 
 from tests.kit.model.described import DescribedCase
@@ -155,8 +156,13 @@ CONVERSIONS = {
 }
 
 
-def write_described_gguf(path: Path, case: DescribedCase, **changes: Any) -> Path:
-    """Write `case`; `changes` (dots written as two underscores) are metadata below the architecture's name."""
+def write_described_gguf(
+    path: Path, case: DescribedCase, experts: gguf.GGMLQuantizationType | None = None, **changes: Any
+) -> Path:
+    """Write `case`; `changes` (dots written as two underscores) are metadata below the architecture's name.
+
+    `experts`: the type of their matrices, where it is not float32.
+    """
     config, conversion = case.config, CONVERSIONS[case.config["model_type"]]
     architecture = gguf.MODEL_ARCH_NAMES[conversion.arch]
     writer = gguf.GGUFWriter(path, architecture)
@@ -169,7 +175,11 @@ def write_described_gguf(path: Path, case: DescribedCase, **changes: Any) -> Pat
         stem, _, kind = name.rpartition(".")
         ours = names.get_name(stem)
         assert ours is not None, stem
-        writer.add_tensor(f"{ours}.{kind}", _as_stored(name, tensor, _head_size(config), conversion))
+        stored = _as_stored(name, tensor, _head_size(config), conversion)
+        if experts is not None and tensor.ndim == 3:
+            writer.add_tensor(f"{ours}.{kind}", gguf.quants.quantize(stored, experts), raw_dtype=experts)
+        else:
+            writer.add_tensor(f"{ours}.{kind}", stored)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

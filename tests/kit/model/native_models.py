@@ -24,7 +24,7 @@ from tlserve.model.decoder.weights import Weights
 
 ISAS = native_isas() or ("the extension is not built",)  # without it the tests fail: they must not be skipped silently
 
-F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16 = 0, 1, 2, 3, 6, 7, 8, 30
+F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, BF16, MXFP4 = 0, 1, 2, 3, 6, 7, 8, 30, 39
 Q3_K, Q4_K, Q5_K, Q6_K = 11, 12, 13, 14
 KIND_NAMES = {
     F32: "F32",
@@ -35,6 +35,7 @@ KIND_NAMES = {
     Q5_0: "Q5_0",
     Q5_1: "Q5_1",
     Q8_0: "Q8_0",
+    MXFP4: "MXFP4",
     Q3_K: "Q3_K",
     Q4_K: "Q4_K",
     Q5_K: "Q5_K",

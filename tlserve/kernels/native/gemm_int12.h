@@ -147,14 +147,16 @@ INT8_TILES(words_u5, INT12_ROWS, tile_int12, PACK_U5, SCALE_PLAIN)
 INT8_TILES(words_u5_min, INT12_ROWS, tile_int12, PACK_U5, SCALE_MIN)
 INT8_TILES(words_u5_super, INT12_ROWS, tile_int12, PACK_U5, SCALE_SUPER_MIN)
 INT8_TILES(words_u6_halves, INT12_ROWS, tile_int12, PACK_U6, SCALE_SUPER_HALVES)
+INT8_TILES(words_m4, INT12_ROWS, tile_int12, PACK_M4, SCALE_PLAIN)
 INT8_TILES(words_u8, INT12_ROWS, tile_int12, PACK_U8, SCALE_PLAIN)
 
 static void linear_int12_few(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
-  static void (*const choices[4][4])(const int8_tile *, int) = {
+  static void (*const choices[5][4])(const int8_tile *, int) = {
       {words_u4, words_u4_min, words_u4_super, NULL},
       {words_u5, words_u5_min, words_u5_super, NULL},
       {NULL, NULL, NULL, words_u6_halves},
       {words_u8, NULL, NULL, NULL},
+      {words_m4, NULL, NULL, NULL},
   };
   linear_quantised(choices[w->packing][w->scaling], rows <= INT12_ROWS ? INT12_ROWS : INT8_ROWS, w, pair, x, row, rows, out, ld, add);
 }

@@ -60,6 +60,7 @@ UNPACKED(unpack_u5, PACK_U5, SCALE_PLAIN)
 UNPACKED(unpack_u5_min, PACK_U5, SCALE_MIN)
 UNPACKED(unpack_u5_super, PACK_U5, SCALE_SUPER_MIN)
 UNPACKED(unpack_u6_halves, PACK_U6, SCALE_SUPER_HALVES)
+UNPACKED(unpack_m4, PACK_M4, SCALE_PLAIN)
 UNPACKED(unpack_u8, PACK_U8, SCALE_PLAIN)
 
 INLINE void tile_unpacked(const int8_tile *t, const int rows, const int packing, const int scaling) {
@@ -106,11 +107,12 @@ INT8_TILES(unpacked_u8, INT8_ROWS, tile_unpacked, WORDS_U8, SCALE_PLAIN)
 
 /* At most MANY_ROWS rows. */
 static void linear_int12_many(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
-  static void (*const unpacks[4][4])(const matrix *, long, long, long, unpacked_block *) = {
+  static void (*const unpacks[5][4])(const matrix *, long, long, long, unpacked_block *) = {
       {unpack_u4, unpack_u4_min, unpack_u4_super, NULL},
       {unpack_u5, unpack_u5_min, unpack_u5_super, NULL},
       {NULL, NULL, NULL, unpack_u6_halves},
       {unpack_u8, NULL, NULL, NULL},
+      {unpack_m4, NULL, NULL, NULL},
   };
   static void (*const tiles[])(const int8_tile *, int) = {unpacked_plain, unpacked_min, unpacked_min, unpacked_halves};
   void (*tile)(const int8_tile *, int) = w->packing == PACK_U8 ? unpacked_u8 : tiles[w->scaling];

@@ -177,6 +177,7 @@ INT8_TILES(tiles_u5, INT8_ROWS, tile_int8, PACK_U5, SCALE_PLAIN)
 INT8_TILES(tiles_u5_min, INT8_ROWS, tile_int8, PACK_U5, SCALE_MIN)
 INT8_TILES(tiles_u5_super, INT8_ROWS, tile_int8, PACK_U5, SCALE_SUPER_MIN)
 INT8_TILES(tiles_u8, INT8_ROWS, tile_int8, PACK_U8, SCALE_PLAIN)
+INT8_TILES(tiles_m4, INT8_ROWS, tile_int8, PACK_M4, SCALE_PLAIN)
 INT8_TILES(tiles_halves, HALVES_ROWS, tile_halves)
 
 /* Cut the rows into tiles of nearly equal height, at most `most`. */
@@ -194,11 +195,12 @@ INLINE void linear_quantised(void (*tile)(const int8_tile *, int), long most, co
 }
 
 static void linear_int8(const matrix *w, long pair, const quantised_rows *x, long row, long rows, float *out, long ld, int add) {
-  static void (*const choices[4][4])(const int8_tile *, int) = {
+  static void (*const choices[5][4])(const int8_tile *, int) = {
       {tiles_u4, tiles_u4_min, tiles_u4_super, NULL},
       {tiles_u5, tiles_u5_min, tiles_u5_super, NULL},
       {NULL, NULL, NULL, tiles_halves},
       {tiles_u8, NULL, NULL, NULL},
+      {tiles_m4, NULL, NULL, NULL},
   };
   linear_quantised(choices[w->packing][w->scaling], w->scaling == SCALE_SUPER_HALVES ? HALVES_ROWS : INT8_ROWS, w, pair, x, row, rows,
                    out, ld, add);

@@ -210,11 +210,13 @@ INLINE void tile_chunk(const int8_tile *t, const int rows, const int words, cons
   TILED(NAME##_u5_super, WORDS, PACK_U5, SCALE_SUPER_MIN)                         \
   TILED(NAME##_u6_halves, WORDS, PACK_U6, SCALE_SUPER_HALVES)                     \
   TILED(NAME##_u8, WORDS, PACK_U8, SCALE_PLAIN)                                   \
-  static void (*const NAME##_choices[4][4])(const int8_tile *, int) = {           \
+  TILED(NAME##_m4, WORDS, PACK_M4, SCALE_PLAIN)                                   \
+  static void (*const NAME##_choices[5][4])(const int8_tile *, int) = {           \
       {NAME##_u4, NAME##_u4_min, NAME##_u4_super, NULL},                          \
       {NAME##_u5, NAME##_u5_min, NAME##_u5_super, NULL},                          \
       {NULL, NULL, NULL, NAME##_u6_halves},                                       \
       {NAME##_u8, NULL, NULL, NULL},                                              \
+      {NAME##_m4, NULL, NULL, NULL},                                              \
   };
 TILED_KINDS(tiled_int8, 0)
 TILED_KINDS(tiled_int12, 1)

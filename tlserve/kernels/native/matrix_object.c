@@ -19,6 +19,8 @@ static int check_matrix(int kind, long outputs, long inputs, const Py_buffer *ra
     PyErr_Format(PyExc_ValueError, "a matrix of kind %d with shape (%ld, %ld) cannot be packed", kind, outputs, inputs);
   else if ((size_t)raw->len != row * (size_t)outputs)
     PyErr_Format(PyExc_ValueError, "the matrix has %zd bytes, not %zu", raw->len, row * (size_t)outputs);
+  else if (!scales_fit(kind, (size_t)raw->len, raw->buf))
+    PyErr_SetString(PyExc_ValueError, "the matrix has scales that cannot be packed");
   else
     return 0;
   return -1;

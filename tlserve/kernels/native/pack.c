@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { KIND_F32 = 0, KIND_F16 = 1, KIND_Q4_0 = 2, KIND_Q4_1 = 3, KIND_Q5_0 = 6, KIND_Q5_1 = 7, KIND_Q8_0 = 8, KIND_BF16 = 30 };
+enum { KIND_F32 = 0, KIND_F16 = 1, KIND_Q4_0 = 2, KIND_Q4_1 = 3, KIND_Q5_0 = 6, KIND_Q5_1 = 7, KIND_Q8_0 = 8, KIND_BF16 = 30, KIND_MXFP4 = 39 };
 
 typedef struct {
   int kind;
@@ -24,6 +24,7 @@ static const format FORMATS[] = {
     {KIND_Q5_0, PACK_U5, SCALE_PLAIN, 16, 32, 22},
     {KIND_Q5_1, PACK_U5, SCALE_MIN, 0, 32, 24},
     {KIND_Q8_0, PACK_U8, SCALE_PLAIN, 128, 32, 34},
+    {KIND_MXFP4, PACK_M4, SCALE_PLAIN, 12, 32, 17},
     {KIND_Q3_K, PACK_U6, SCALE_SUPER_HALVES, 4, 256, 110},
     {KIND_Q4_K, PACK_U4, SCALE_SUPER_MIN, 0, 256, 144},
     {KIND_Q5_K, PACK_U5, SCALE_SUPER_MIN, 0, 256, 176},
@@ -42,6 +43,28 @@ static const format *find_format(int kind) {
 size_t matrix_row_bytes(int kind, long inputs) {
   const format *f = find_format(kind);
   return f && inputs > 0 && inputs % f->values == 0 ? (size_t)(inputs / f->values) * (size_t)f->bytes : 0;
+}
+
+/* MXFP4: a byte e, then nibbles as in Q4. The scale is 2^(e - 128), as a float of 4 bits is half of what MXFP4_QUANTS has. A block whose
+   numbers are all 0 or -0 has the scale 0. */
+enum { MXFP4_BYTES = 17, LEAST_MXFP4 = 104, MOST_MXFP4 = 143 };
+
+static int is_zero_mxfp4(const uint8_t *block) {
+  int bits = 0;
+  for (int i = 1; i < MXFP4_BYTES; i++) bits |= block[i] & 0x77;
+  return !bits;
+}
+
+static uint16_t mxfp4_scale(const uint8_t *block) {
+  if (is_zero_mxfp4(block)) return 0;
+  int exponent = block[0] - 128;
+  return (uint16_t)(exponent >= -14 ? (exponent + 15) << 10 : 1 << (exponent + 24)); /* below 2^-14: subnormal */
+}
+
+int scales_fit(int kind, size_t bytes, const uint8_t *rows) {
+  for (size_t at = 0; kind == KIND_MXFP4 && at < bytes; at += MXFP4_BYTES)
+    if ((rows[at] < LEAST_MXFP4 || rows[at] > MOST_MXFP4) && !is_zero_mxfp4(rows + at)) return 0;
+  return 1;
 }
 
 /* Put 4 bytes for each of `quads` quads into column `column` of a panel's block. */
@@ -84,8 +107,8 @@ static void put_q8(const matrix *w, uint8_t *block, int column, const uint8_t *q
 
 /* Pack one block of the file into column `column` of a panel's block. */
 static void put_block(const matrix *w, uint8_t *block, int column, const uint8_t *from) {
-  const uint8_t *quants = from + (w->scaling == SCALE_MIN ? 4 : 2);
-  if (w->packing == PACK_U4)
+  const uint8_t *quants = from + (w->packing == PACK_M4 ? 1 : w->scaling == SCALE_MIN ? 4 : 2);
+  if (w->packing == PACK_U4 || w->packing == PACK_M4)
     put_quads(block, column, quants, 4);
   else if (w->packing == PACK_U8)
     put_q8(w, block, column, quants);
@@ -98,7 +121,8 @@ static void pack_quantised_row(matrix *w, const format *f, long n, const uint8_t
   for (long b = 0; b < w->blocks; b++, row += f->bytes) {
     block_parts to = block_of(w, n / PAIR, b);
     put_block(w, (uint8_t *)to.quants + (size_t)panel * panel_bytes(w->packing), (int)column, row);
-    memcpy((uint16_t *)to.scales + n % PAIR, row, 2);
+    uint16_t scale = mxfp4_scale(row);
+    memcpy((uint16_t *)to.scales + n % PAIR, w->packing == PACK_M4 ? (const uint8_t *)&scale : row, 2);
     if (w->scaling == SCALE_MIN) memcpy((uint16_t *)to.scales + PAIR + n % PAIR, row + 2, 2);
   }
 }

@@ -43,6 +43,17 @@ INLINE vi low_nibbles(vi v) { return v & 0x0f0f0f0f; }
 INLINE vi high_nibbles(vi v) { return (vi)((vu)v >> 4) & 0x0f0f0f0f; }
 INLINE vi shifted(vi v, const int left) { return left >= 0 ? (vi)((vu)v << left) : (vi)((vu)v >> -left); }
 
+/* look_up: bytes of a table of 16, by bytes below 16. */
+#if defined(TL_AVX512)
+INLINE vi look_up(const uint8_t *table, vi places) { return (vi)_mm512_shuffle_epi8((__m512i)load_bytes(table), (__m512i)places); }
+#elif defined(TL_AVX2)
+INLINE vi look_up(const uint8_t *table, vi places) { return (vi)_mm256_shuffle_epi8((__m256i)load_bytes(table), (__m256i)places); }
+#else
+INLINE vi look_up(const uint8_t *table, vi places) { return (vi)vqtbl1q_u8((uint8x16_t)load_bytes(table), (uint8x16_t)places); }
+#endif
+
+static const uint8_t MXFP4_TABLE[64] = {MXFP4_QUANTS, MXFP4_QUANTS, MXFP4_QUANTS, MXFP4_QUANTS};
+
 /* Bits 4 and up of the quants of a quad, see matrix.h; planes: those of the vector's columns. */
 INLINE vi upper_bits(const uint8_t *planes, const int quad, const int packing) {
   if (packing == PACK_U5) return shifted(load_bytes(planes), 4 - quad) & 0x10101010;
@@ -53,6 +64,7 @@ INLINE vi upper_bits(const uint8_t *planes, const int quad, const int packing) {
 INLINE vi quad_bytes(const uint8_t *quants, const int quad, const int packing) {
   if (packing == PACK_U8) return load_bytes(quants + quad * 64);
   vi both = load_bytes(quants + quad % 4 * 64), nibbles = quad < 4 ? low_nibbles(both) : high_nibbles(both);
+  if (packing == PACK_M4) return look_up(MXFP4_TABLE, nibbles);
   return packing == PACK_U4 ? nibbles : nibbles | upper_bits(quants + 256, quad, packing);
 }
 

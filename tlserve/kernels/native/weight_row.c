@@ -41,6 +41,7 @@ static int quant_of(const matrix *w, const uint8_t *quants, int k) {
   int quad = k / 4, i = k % 4;
   if (w->packing == PACK_U8) return quants[quad * 64 + i];
   int nibble = quants[quad % 4 * 64 + i] >> quad / 4 * 4 & 15;
+  if (w->packing == PACK_M4) return (const uint8_t[]){MXFP4_QUANTS}[nibble];
   if (w->packing == PACK_U5) return nibble | (quants[256 + i] >> quad & 1) << 4;
   if (w->packing == PACK_U6) return nibble | (quants[256 + quad / 4 * 64 + i] >> quad % 4 * 2 & 3) << 4;
   return nibble;

@@ -1,8 +1,8 @@
 """Weights in blocks of 32, as GGUF stores them, unpacked into small integers and scales.
 
-Has the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, F16, BF16 and F32, by GGML's type numbers; `super_blocks` has the K-quants. A
-quantised weight is scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 ..
-block_q8_0).
+Has the formats Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4, F16, BF16 and F32, by GGML's type numbers; `super_blocks` has the K-quants.
+A quantised weight is scale * (quant - offset), or scale * quant + minimum. Source: ggml-common.h of llama.cpp (block_q4_0 ..
+block_q8_0, block_mxfp4); Open Compute Project, "OCP Microscaling Formats (MX)" 1.0 (2023).
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ BLOCK_FORMATS = {
     8: BlockFormat(8, has_minimum=False, offset=128),
 }
 FLOAT_KINDS = frozenset({F32_KIND, F16_KIND, BF16_KIND})
-KINDS = FLOAT_KINDS | BLOCK_FORMATS.keys() | SUPER_FORMATS.keys()
+MXFP4_KIND, MXFP4_BYTES = 39, 17
+KINDS = FLOAT_KINDS | BLOCK_FORMATS.keys() | SUPER_FORMATS.keys() | {MXFP4_KIND}
 
 
 def values_per_block(kind: int) -> int:
     """Return the unit of a row, in values: 1, a block of 32, or a super-block of 256."""
-    return SUPER_VALUES if kind in SUPER_FORMATS else BLOCK if kind in BLOCK_FORMATS else 1
+    return SUPER_VALUES if kind in SUPER_FORMATS else BLOCK if kind in BLOCK_FORMATS or kind == MXFP4_KIND else 1
 
 
 @attrs.frozen(eq=False)
@@ -112,6 +113,8 @@ def unpack(kind: int, rows: U8) -> Matrix:
         return _unpack_blocks(BLOCK_FORMATS[kind], rows)
     if kind in SUPER_FORMATS:
         return _unpack_super_blocks(SUPER_FORMATS[kind], rows)
+    if kind == MXFP4_KIND:
+        return _unpack_mxfp4(rows)
     if kind == F32_KIND:
         return FloatMatrix(rows.view(np.float32))
     if kind == F16_KIND:
@@ -136,6 +139,34 @@ def _unpack_blocks(layout: BlockFormat, rows: U8) -> BlockMatrix:
         minima=_halves(blocks[..., 2:4]) if layout.has_minimum else None,
         offset=layout.offset,
     )
+
+
+_MXFP4_VALUES = np.array([0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12])  # times 2
+_MXFP4_OFFSET = 12
+_MXFP4_EXPONENTS = (104, 143)  # of scales that half precision has
+
+
+def mxfp4_fits(rows: U8) -> bool:
+    """Return whether every scale of (N, row bytes) is a number of half precision, or scales zeros only."""
+    blocks = rows.reshape(-1, MXFP4_BYTES)
+    least, most = _MXFP4_EXPONENTS
+    outside = (blocks[:, 0] < least) | (blocks[:, 0] > most)
+    return not (outside & ~_mxfp4_zeros(blocks)).any()
+
+
+def _mxfp4_zeros(blocks: U8) -> NDArray[np.bool_]:
+    """Return which blocks have no number but 0 and -0."""
+    return np.asarray(~(blocks[..., 1:] & 0x77).any(axis=-1))
+
+
+def _unpack_mxfp4(rows: U8) -> BlockMatrix:
+    """Take blocks apart: an exponent e, then floats of 4 bits, times 2 so that they are whole. The scale is 2**(e - 128)."""
+    blocks = rows.reshape(len(rows), -1, MXFP4_BYTES)
+    nibbles = np.concatenate([blocks[..., 1:] & np.uint8(15), blocks[..., 1:] >> np.uint8(4)], axis=-1)
+    quants = (_MXFP4_VALUES + _MXFP4_OFFSET).astype(np.uint8)[nibbles]
+    scales = np.ldexp(np.float32(1), blocks[..., 0].astype(np.int32) - 128).astype(np.float32)
+    scales[_mxfp4_zeros(blocks)] = 0
+    return BlockMatrix(quants.reshape(len(rows), -1), scales, None, _MXFP4_OFFSET)
 
 
 def _unpack_super_blocks(layout: SuperFormat, rows: U8) -> BlockMatrix:

@@ -66,7 +66,7 @@ class StoredSlots:
         rows = rows.reshape(math.prod(home.shape[:-1]), -1)[home.rows]
         if home.columns is not None:
             rows = _transposed(kind, rows, home)
-        return kind, self._in_order(rows, home.slot)
+        return kind, np.ascontiguousarray(self._in_order(rows, home.slot))
 
     def _floats(self, home: Home) -> F32:
         """Return the part of a tensor that a slot has."""

@@ -1,7 +1,7 @@
 """A decoder's tensors in the precision of their file, by the names of their slots.
 
-Decides which types keep their stored form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q3_K to Q6_K, F16, BF16 and F32. Any other type becomes
-float32: its values need more bits than half precision has, and to quantise them a second time would change the model.
+Decides which types keep their stored form: Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, MXFP4, Q3_K to Q6_K, F16, BF16 and F32. Any other type
+becomes float32: its values need more bits than half precision has, and to quantise them a second time would change the model.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-from tlserve.kernels.reference.blocks import F32_KIND, FLOAT_KINDS, KINDS
+from tlserve.kernels.reference.blocks import F32_KIND, FLOAT_KINDS, KINDS, MXFP4_KIND, mxfp4_fits
 from tlserve.model.decoder.record import Decoder
 from tlserve.model.decoder.slots import TensorRole, slots
 
@@ -89,6 +89,6 @@ def _matrix(source: TensorSource, name: str) -> StoredMatrix:
     """Return a matrix in its stored type, or in float32 where that type is not kept."""
     outputs, inputs = source.shapes()[name]
     kind, rows = source.stored(name)
-    if kind not in KINDS:
+    if kind not in KINDS or (kind == MXFP4_KIND and not mxfp4_fits(rows)):
         kind, rows = F32_KIND, np.ascontiguousarray(source.rows(name, 0, outputs), np.float32).view(np.uint8)
     return StoredMatrix(kind, outputs, inputs, rows)

@@ -21,6 +21,7 @@ from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.encoder.heads import least_dimensions
 from tlserve.model.fields import Fields
 from tlserve.model.hugging_face.facts import CONFIG, hf_decoder
+from tlserve.model.hugging_face.mxfp4 import with_mxfp4
 from tlserve.model.hugging_face.pooled import (
     PooledModel,
     PooledUse,
@@ -89,7 +90,7 @@ def _build(
     _, form = HF[decoder.architecture]
     with ExitStack() as stack:
         weights = open_weights(path, stack)
-        file: TensorSource = weights
+        file: TensorSource = with_mxfp4(weights)
         if use is not None:
             decoder = attrs.evolve(decoder, tied=True)  # nothing is predicted, so the head is not needed
             file = WithPrefix(file) if "embed_tokens.weight" in file.shapes() else file

@@ -96,6 +96,13 @@ class SafetensorsFile:
         raw = np.frombuffer(self.data, np.uint8, info.end - info.start, info.start)
         return _GGML_KINDS[info.kind], raw.reshape(math.prod(info.shape[:-1]) if info.shape[1:] else info.shape[0], -1)
 
+    def raw(self, name: str) -> U8:
+        """Return the elements of a tensor of type U8, in one row: a view of the file; raises `ModelRefused` for another type."""
+        info = self.tensors[name]
+        if info.kind != "U8":
+            raise ModelRefused(f"the tensor {name[:100]!r} has the type {info.kind}, not U8")
+        return np.frombuffer(self.data, np.uint8, info.end - info.start, info.start)
+
 
 def _to_float32(kind: int, raw: U8) -> F32:
     """Return the numbers in `raw` (rows, bytes), little-endian."""

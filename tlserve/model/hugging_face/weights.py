@@ -46,6 +46,10 @@ class HfWeights:
         """Return GGML's number of a tensor's type and the bytes of its rows."""
         return self.home[name].stored(name)
 
+    def raw(self, name: str) -> U8:
+        """Return the bytes of a tensor of bytes; raises `ModelRefused` for another type."""
+        return self.home[name].raw(name)
+
     def digest(self) -> str:
         """Return a hash of every byte of every file."""
         digest = hashlib.blake2b(digest_size=16)

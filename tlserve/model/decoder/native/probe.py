@@ -19,6 +19,8 @@ from tlserve.kernels.reference.blocks import (
     BLOCK_FORMATS,
     FLOAT_KINDS,
     KINDS,
+    MXFP4_BYTES,
+    MXFP4_KIND,
     BlockMatrix,
     unpack,
     values_per_block,
@@ -163,6 +165,10 @@ def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: 
         return StoredMatrix(kind, outputs, inputs, _float_rows(kind, values))
     if kind in SUPER_FORMATS:
         return StoredMatrix(kind, outputs, inputs, _super_rows(random, kind, outputs, inputs))
+    if kind == MXFP4_KIND:
+        blocks = random.integers(0, 256, (outputs, inputs // BLOCK, MXFP4_BYTES), np.uint8)
+        blocks[..., 0] = random.integers(120, 123, blocks.shape[:2]) - int(np.log2(inputs)) // 2
+        return StoredMatrix(kind, outputs, inputs, blocks.reshape(outputs, -1))
     layout = BLOCK_FORMATS[kind]
     blocks = random.integers(0, 256, (outputs, inputs // BLOCK, layout.block_bytes), np.uint8)
     spread = 2.0 ** (1 - min(layout.bits, 8)) / np.sqrt(inputs)
