@@ -39,12 +39,9 @@ Answer = tuple[str, str, tuple[tuple[str, Any], ...]]
 """Content, reasoning and calls, without the blanks at both ends of the texts."""
 
 _CUT = "an answer that is cut inside a call: llama.cpp passes on its beginning earlier"
-_RECIPIENT = "messages with a recipient, a form that no dialect has"
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(("LFM2-8B-A1B", "LFM2.5-8B-A1B", "LFM2.5-Instruct", "Reka-Edge", "Cohere2MoE"), _CUT),
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": _CUT,
-    "muse-glimmer": _RECIPIENT,
-    "meetkai-functionary-medium-v3.2": _RECIPIENT,
     "MiniMax-M3": "objects and lists as tags inside tags; such a value is a text here",
     "Apriel-1.6-15b-Thinker-fixed": "the words with which the prompt opens the reasoning; they are not a part of it here",
     "openai-gpt-oss-120b": "a message to a tool that is not a function; its text is content here and lost there",

@@ -31,6 +31,8 @@ LOADS = ("always", "start", "first_use")
 
 DIALECT_NAMES = (
     "harmony",
+    "muse_glimmer",
+    "functionary_v3_2",
     "smollm3",
     "qwen3_coder",
     "ling3",

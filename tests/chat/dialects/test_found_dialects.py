@@ -34,7 +34,7 @@ NAMED = {
     "ibm-granite-granite-3.3-2B-Instruct": "granite3",
     "ibm-granite-granite-4.0": "granite4",
     "meetkai-functionary-medium-v3.1": "functionary_v3_1",
-    "meetkai-functionary-medium-v3.2": "plain",
+    "meetkai-functionary-medium-v3.2": "functionary_v3_2",
     "meta-llama-Llama-3.1-8B-Instruct": "llama3",
     "llm-jp-llm-jp-4.1-8b-thinking": "harmony",
     "openai-gpt-oss-120b": "harmony",
@@ -46,16 +46,25 @@ NAMED = {
 }
 
 
-UNKNOWN = {"meetkai-functionary-medium-v3.2"}
-"""Templates that write calls in a form that no dialect has."""
-
-
 @pytest.mark.spec("CHAT-22")
 @pytest.mark.parametrize(("name", "dialect"), NAMED.items())
 def test_a_public_template_has_its_dialect(name, dialect):
     found = find_dialect(Template.parse(SOURCES[name]), {})
     assert found.dialect.name == dialect
-    assert found.is_known == (name not in UNKNOWN)
+    assert found.is_known
+
+
+BACKWARDS = """{% for m in messages %}{{ m.role }}: {{ m.content }}
+{% for c in m.tool_calls or [] %}{{ c.function.arguments | tojson | reverse }} for {{ c.function.name }}
+{% endfor %}{% endfor %}"""
+"""Calls in a form that no dialect has."""
+
+
+@pytest.mark.spec("CHAT-22")
+def test_a_form_of_calls_that_nothing_reads_is_said():
+    found = find_dialect(Template.parse(BACKWARDS), {})
+    assert (found.dialect, found.is_known) == (PLAIN, False)
+    assert "is not known; tools are described in words" in found.how
 
 
 @pytest.mark.spec("CHAT-22")

@@ -66,7 +66,15 @@ KNOWN = {name for name, _ in VOCABULARIES}
 for dialect in DIALECTS:
     if isinstance(dialect, DescribedDialect) and dialect.name not in KNOWN:
         VOCABULARIES += [(dialect.name, ()), (dialect.name, tuple(sorted(spellings_of(dialect.calls))))]
-VOCABULARIES += [("harmony", ())]
+VOCABULARIES += [
+    ("magistral", ()),
+    ("magistral", ("[TOOL_CALLS]", "[ARGS]")),
+    ("harmony", ()),
+    ("functionary_v3_2", ()),
+    ("muse_glimmer", ()),
+]
+VOCABULARIES += [("muse_glimmer", ("<|start|>", "<|message|>", "<|eom|>", "<|eot|>"))]
+assert {name for name, _ in VOCABULARIES} >= {dialect.name for dialect in DIALECTS}
 EVERY = pytest.mark.parametrize(
     ("name", "special"), VOCABULARIES, ids=[f"{name}-{len(special)}" for name, special in VOCABULARIES]
 )
@@ -92,7 +100,8 @@ def read(name, tokenizer, tokens, tools, opening=FROM_NOTHING):
 def walks(name, tokenizer, tools, opening=FROM_NOTHING, count=6, first=""):
     """Yield the tokens of random answers, which begin with `first`."""
     grammar = grammar_of(name, tokenizer, tools, opening)
-    phrases = ("</think>", "\n</parameter>\n")
+    tags = BY_NAME[name].reasoning
+    phrases = ("</think>" if tags is None else tags.end.strip(), "\n</parameter>\n")
     rng = random.Random(f"{name}/{tools.parallel}/{first}")
     for _ in range(count):
         constraint = grammar.start()
@@ -154,7 +163,11 @@ def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
     form = BY_NAME[name].call_form(tokenizer.special_tokens)
     text = "" if form.texts else "Let me see. "
-    first = '{"name": "' if form.bare else f"{text}{(*form.before, *form.call)[0]}"
+    begin = (*form.before, *form.call)[0]
+    begin = begin if isinstance(begin, str) else ""
+    if any(text.startswith(begin) for text in form.texts):
+        begin += "now"
+    first = '{"name": "' if form.bare else text + begin
     answers = [read(name, tokenizer, tokens, TOOLS) for tokens in walks(name, tokenizer, TOOLS, first=first)]
     assert answers
     for answer in answers:
@@ -166,16 +179,20 @@ def test_in_free_text_a_call_is_held_from_its_marker_on(name, special) -> None:
 @EVERY
 def test_free_text_needs_no_call(name, special) -> None:
     tokenizer = walk_tokenizer(user_defined=special)
+    form = BY_NAME[name].call_form(tokenizer.special_tokens)
     constraint = grammar_of(name, tokenizer, TOOLS).start()
-    assert take_text(
-        constraint, tokenizer, f"{begin_of_content(name) if name == 'harmony' else ''}It is {{raining}} [now].\n"
-    )
+    assert take_text(constraint, tokenizer, f"{begin_of_content(name) if form.texts else ''}It is {{raining}} [now].\n")
     assert stops_of(tokenizer) <= set(allowed(constraint))
 
 
 def begin_of_content(name) -> str:
     tags = BY_NAME[name].content
     return "" if tags is None else tags.begin
+
+
+def end_of_content(name) -> str:
+    tags = BY_NAME[name].content
+    return "" if tags is None else tags.end
 
 
 @pytest.mark.spec("CHAT-50")
@@ -192,7 +209,9 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
         going = {spell(tokenizer, [token]) for token in set(allowed(constraint))}
         assert going == {b"y", b"n"}
         assert take_text(constraint, tokenizer, "no")
-        assert set(allowed(constraint)) == {stop} or begin_of_content(name)
+        after = set(allowed(constraint))
+        assert stop in after
+        assert all(end_of_content(name).startswith(spell(tokenizer, [token]).decode()) for token in after - {stop})
         answer = read(name, tokenizer, tokenizer.encode_with_specials(text + "no"), None, opening)
         assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
 

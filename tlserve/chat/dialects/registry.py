@@ -17,12 +17,15 @@ from tlserve.chat.dialects.llama3 import LLAMA3
 from tlserve.chat.dialects.mistral import MAGISTRAL, MISTRAL
 from tlserve.chat.dialects.plain import PLAIN, PlainDialect
 from tlserve.chat.dialects.probe import Probe, reads_back, thinking_tags
+from tlserve.chat.dialects.recipients import FUNCTIONARY_V3_2, MUSE_GLIMMER
 from tlserve.chat.templates.template import Template
 
 AUTO = "auto"
 
 DIALECTS: tuple[Dialect, ...] = (
     HARMONY,
+    MUSE_GLIMMER,
+    FUNCTIONARY_V3_2,
     json_calls.SMOLLM3,
     marked_calls.QWEN3_CODER,
     marked_calls.LING3,

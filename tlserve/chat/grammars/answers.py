@@ -71,7 +71,8 @@ def _reasoning(tags: Tags | None, opening: Opening, special_tokens: Mapping[str,
         return "reasoning", lines
     if opening.begun is not None:
         return "", ()
-    opens = quoted(tags.begin.strip()) + (f" | {begin}" if "<[" in begin else "")
+    spellings = dict.fromkeys((tags.begin.strip(), tags.begin.rstrip()))
+    opens = " | ".join([*map(quoted, spellings), *([begin] if "<[" in begin else [])])
     return f"(({opens}) reasoning)?", lines
 
 

@@ -26,6 +26,7 @@ from tlserve.chat.dialect import (
 from tlserve.chat.output.argument_stream import ArgumentStream
 from tlserve.chat.output.json_scan import ValueScanner
 from tlserve.chat.output.markup_reader import TagFinder
+from tlserve.chat.regions.region import Read
 
 START, CHANNEL, MESSAGE, CONSTRAIN = "<|start|>", "<|channel|>", "<|message|>", "<|constrain|>"
 ENDS = ("<|end|>", "<|return|>", "<|call|>")
@@ -65,6 +66,10 @@ class HarmonyReader:
         """Return the pieces that `text` completes."""
         pieces: list[Piece] = []
         while text and not self.ended:
+            if self._scanner is not None:
+                read, text = self._call(self._scanner, text)
+                pieces += read
+                continue
             before, tag, text = self._finder.feed(text)
             pieces += self._text(before)
             pieces += self._tag(tag) if tag else []
@@ -103,14 +108,12 @@ class HarmonyReader:
         if tag == MESSAGE and self._header is not None:
             return self._open(self._header)
         if tag in (START, CHANNEL):
-            pieces = self._close()
             has_recipient = tag == CHANNEL and self._header is not None
             self._header = (self._header or "") + tag if has_recipient else "" if tag == START else tag
-            return pieces
+            return []
         if tag in ENDS:
-            pieces = self._close()
             self._header, self._is_between = None, True
-            return pieces
+            return []
         if self._header is not None:
             self._header += tag
         return []
@@ -127,32 +130,25 @@ class HarmonyReader:
         return [CallOpened(function[1])]
 
     def _body(self, text: str) -> list[Piece]:
-        if self._scanner is not None:
-            return self._call(self._scanner, text)
         if self._is_between:
             self._channel = Channel.CONTENT
             if not text.strip():
                 return []
         return [ChannelText(self._channel, text)] if text else []
 
-    def _call(self, scanner: ValueScanner, text: str) -> list[Piece]:
-        is_complete, is_over = scanner.complete, scanner.complete or scanner.failed
-        if is_over:
-            return [] if is_complete else [ChannelText(Channel.CONTENT, text)]
+    def _call(self, scanner: ValueScanner, text: str) -> Read:
+        """Read arguments up to their last brace; a mark inside one of their strings is a part of it."""
         read, end = scanner.read(text)
         pieces = _arguments(self._stream.feed(read))
-        if scanner.failed:
+        if scanner.complete or scanner.failed:
+            self._scanner, self._is_between = None, scanner.complete
             self._channel = Channel.CONTENT
-            return [*pieces, *_arguments(self._stream.finish()), ChannelText(Channel.CONTENT, text[end:])]
+        if scanner.failed:
+            pieces += _arguments(self._stream.finish())
         if scanner.complete:
             pieces.append(CallClosed())
             self._end_answer()
-        return pieces
-
-    def _close(self) -> list[Piece]:
-        """End the body; a call that was cut stays open."""
-        scanner, self._scanner = self._scanner, None
-        return [] if scanner is None or scanner.complete else _arguments(self._stream.finish())
+        return pieces, text[end:]
 
     def _end_answer(self) -> None:
         tools = self._tools
