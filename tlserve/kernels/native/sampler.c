@@ -2,162 +2,12 @@
 
    The order of every sum, the rule for ties and the random number are those of engine/sampling/sampler.py, engine/sampling/logit_edits.py and
    engine/sampling/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
-   sum; whole shares in top-p; Philox4x64-10.
-   A `field` is the tokens that can still be drawn: ids (ascending), logits and weights. */
+   sum; Philox4x64-10. The filters are in sampler_filters.c. */
 #include "sampler.h"
 #include "sampler_draw_math.h"
-#include "sampler_keys.h"
-#include "sampler_math.h"
+#include "sampler_field.h"
 
 #include <stdlib.h>
-
-enum { BUCKETS = 1024, BUCKETS_PER_UNIT = 32 };
-
-/* Memory of one thread. V: vocabulary. */
-typedef struct {
-  float *values;     /* [V + SLACK] */
-  int32_t *ids;      /* [V + SLACK] */
-  double *weights;   /* [V] */
-  uint64_t *keys;    /* [2 V] keys, and the same again to sort in */
-  uint16_t *buckets; /* [V] */
-  logit_edit *edits; /* [V] those of the run's next row */
-  float *unedited;   /* [V] the edited logits before they were edited */
-  double lanes[LANES];
-} workspace;
-
-struct sampler {
-  long vocabulary;
-  exp_table table;
-  sampler_loops loops;
-  pool *threads;
-  workspace *workspaces;
-};
-
-typedef struct {
-  const sampler *s;
-  workspace *memory;
-  const float *values; /* [n] */
-  const int32_t *ids;  /* [n] or NULL: all */
-  long n;
-} field;
-
-/* ---- sums ---- */
-
-static double total(const sampler *s, const double *weights, long n, double *lanes) {
-  return sum_lanes_up(lanes, s->loops.lane_sums(weights, n, lanes));
-}
-
-static long inverse_cdf(const sampler *s, const double *weights, long n, double u, double *lanes) {
-  long used = s->loops.lane_sums(weights, n, lanes);
-  double target = u * sum_lanes_up(lanes, used);
-  long lane = pick(lanes, used, 1, &target);
-  return lane + LANES * pick(weights + lane, (n - lane + LANES - 1) / LANES, LANES, &target);
-}
-
-/* ---- the best ---- */
-
-/* Put the keys of the `count` best, best first, at the beginning of the workspace's keys: fill up to twice as many, sort, keep half, and
-   from then on add only better ones. */
-static void find_best(const field *f, long count) {
-  uint64_t *keys = f->memory->keys;
-  long n = f->n, most = count < n / 2 ? 2 * count : n, filled = 0, i = 0;
-  for (; i < most; i++) keys[filled++] = key_of(f->values[i], i);
-  sort_keys(keys, filled, keys + most);
-  while (i < n) {
-    float bound = value_of(keys[count - 1]);
-    filled = count;
-    while (filled < most && (i = f->s->loops.above(f->values, i, n, bound)) < n) {
-      keys[filled++] = key_of(f->values[i], i);
-      i++;
-    }
-    sort_keys(keys, filled, keys + most);
-  }
-}
-
-/* ---- the filters ---- */
-
-/* Keep the `count` best. */
-static void keep_best(field *f, long count) {
-  workspace *r = f->memory;
-  find_best(f, count);
-  for (long j = 0; j < count; j++) r->keys[j] &= UINT32_MAX;
-  sort_keys(r->keys, count, r->keys + count);
-  for (long j = 0; j < count; j++) { /* places ascend, so that nothing is overwritten before it was read */
-    long place = (long)r->keys[j];
-    r->ids[j] = f->ids ? f->ids[place] : (int32_t)place;
-    r->values[j] = f->values[place];
-  }
-  f->ids = r->ids;
-  f->values = r->values;
-  f->n = count;
-}
-
-/* Keep the tokens of a whole row that the mask allows. */
-static void keep_allowed(field *f, const uint32_t *mask) {
-  workspace *r = f->memory;
-  f->n = f->s->loops.keep(f->values, f->n, mask, r->values, r->ids);
-  f->ids = r->ids;
-  f->values = r->values;
-}
-
-/* A weight in whole numbers of 2^-44: their sums are exact, in any order. */
-static int64_t share_of(double weight) { return (int64_t)(weight * 0x1p44); }
-
-/* Put each place into a bucket by how far its logit is below the best; later buckets are worse. Return the sum of all shares. */
-static int64_t fill_buckets(const field *f, double best, double temperature, int64_t *sums) {
-  double scale = temperature > 1e-6 ? BUCKETS_PER_UNIT / temperature : BUCKETS_PER_UNIT * 1e6;
-  int64_t all = 0;
-  for (long i = 0; i < f->n; i++) {
-    double distance = (best - f->values[i]) * scale;
-    f->memory->buckets[i] = distance < BUCKETS - 1 ? (uint16_t)distance : BUCKETS - 1;
-  }
-  for (long i = 0; i < f->n; i++) sums[f->memory->buckets[i]] += share_of(f->memory->weights[i]);
-  for (int b = 0; b < BUCKETS; b++) all += sums[b];
-  return all;
-}
-
-/* The key of the last place in `bucket` that the nucleus needs, to bring `reached` up to `enough`. */
-static uint64_t last_key(const field *f, int bucket, int64_t reached, int64_t enough) {
-  const workspace *r = f->memory;
-  long count = 0;
-  for (long i = 0; i < f->n; i++)
-    if (r->buckets[i] == bucket) r->keys[count++] = key_of(f->values[i], i);
-  sort_keys(r->keys, count, r->keys + count);
-  for (long j = 0; j < count; j++) {
-    reached += share_of(r->weights[r->keys[j] & UINT32_MAX]);
-    if (reached >= enough) return r->keys[j];
-  }
-  return UINT64_MAX;
-}
-
-/* Keep the fewest of the best whose weights reach the share top_p, at least one. */
-static void keep_nucleus(field *f, double best, const sample_row *row) {
-  workspace *r = f->memory;
-  int64_t sums[BUCKETS] = {0}, reached = 0, enough = (int64_t)(row->top_p * (double)fill_buckets(f, best, row->temperature, sums));
-  int bucket = 0;
-  long kept = 0;
-  for (; bucket < BUCKETS - 1 && reached + sums[bucket] < enough; bucket++) reached += sums[bucket];
-  uint64_t last = last_key(f, bucket, reached, enough);
-  for (long i = 0; i < f->n; i++)
-    if (r->buckets[i] < bucket || (r->buckets[i] == bucket && key_of(f->values[i], i) <= last)) {
-      r->ids[kept] = f->ids ? f->ids[i] : (int32_t)i;
-      r->weights[kept++] = r->weights[i];
-    }
-  f->ids = r->ids;
-  f->n = kept;
-}
-
-static void keep_heavy(field *f, double least) {
-  workspace *r = f->memory;
-  long kept = 0;
-  for (long i = 0; i < f->n; i++)
-    if (r->weights[i] >= least) {
-      r->ids[kept] = f->ids ? f->ids[i] : (int32_t)i;
-      r->weights[kept++] = r->weights[i];
-    }
-  f->ids = r->ids;
-  f->n = kept;
-}
 
 /* ---- the edits ---- */
 
@@ -207,9 +57,9 @@ static int32_t draw_filtered(field *f, float best, const sample_row *row, int we
     weighed = 0;
   }
   if (!weighed || row->temperature != 1) s->loops.weigh(f->values, f->n, best, row->temperature, &s->table, r->weights);
-  if (row->top_p < 1) keep_nucleus(f, best, row);
+  if (row->top_p < 1) keep_nucleus(f, best, row->temperature, row->top_p);
   if (row->min_p > 0) keep_heavy(f, row->min_p);
-  long place = inverse_cdf(s, r->weights, f->n, uniform(row->seed, row->choice, row->index), r->lanes);
+  long place = field_pick(f, uniform(row->seed, row->choice, row->index));
   return f->ids ? f->ids[place] : (int32_t)place;
 }
 
@@ -257,7 +107,7 @@ static int32_t draw_row(sampler *s, workspace *r, const sample_call *c, long i, 
   if (!is_finite(best = s->loops.greatest(logits, all.n))) return NOT_A_NUMBER;
   if (with_logprobs) {
     s->loops.weigh(logits, all.n, best, 1, &s->table, r->weights);
-    log_total = natural_log(total(s, r->weights, all.n, r->lanes), &s->table);
+    log_total = natural_log(field_total(&all, r->weights), &s->table);
   }
   if (token < 0 && edited) {
     apply_edits(edits, logits, r->unedited);
