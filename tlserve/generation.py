@@ -6,9 +6,9 @@ compilers of grammars. The engine thread
 nothing of text, HTTP, threads and trio: token ids in, token ids out.
 
 The exactness contract is stated over these types: for one `BackendInfo.system_fingerprint`, the tokens and the bits of the
-logprobs of an answer depend on the fields `prompt`, `emitted`, `sampling`, `seed`, `choice`, `max_tokens`,
-`stop_ids`, `min_tokens` and `grammar` of its `GenerationRequest`, and on nothing else. All of them are plain data: a request
-can go to another node as it is.
+logprobs of an answer depend on the fields `prompt`, `emitted`, `mu`, `sampling`, `seed`, `choice`, `max_tokens`, `stop_ids`,
+`min_tokens`, `allowed_ids`, `banned` and `grammar` of its `GenerationRequest`, and on nothing else. All of them are plain data:
+a request can go to another node as it is.
 """
 
 from __future__ import annotations
@@ -23,25 +23,7 @@ import attrs
 import numpy as np
 from numpy.typing import NDArray
 
-
-@attrs.frozen(kw_only=True)
-class SamplingParams:
-    """How one token is drawn from the logits; applied in the order of the fields, in float64 (an edited logit is rounded once).
-
-    `repetition_penalty` divides the positive logits of the tokens that are in prompt or answer, and multiplies the negative
-    ones; 1 is off. `presence_penalty` is taken from the logit of each token that is in the answer, `frequency_penalty` once
-    for each time it is there. `logit_bias` is added: pairs of an id and a number, an id at most once. The mask of the
-    grammar comes next. `temperature` 0 is greedy (the lowest id wins a tie). `top_k` 0, `top_p` 1 and `min_p` 0 are off.
-    """
-
-    repetition_penalty: float = 1.0
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
-    logit_bias: tuple[tuple[int, float], ...] = ()
-    temperature: float = 1.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
+from tlserve.sampling_params import SamplingParams
 
 
 class TokenConstraint(Protocol):
@@ -98,16 +80,23 @@ class GenerationRequest:
     cache. `progress`: the request asks for `Progress` events. `tenant`: whose request it is; one tenant cannot take all places
     where grammars are compiled. `cache_owner`: whose caches it uses; requests of different owners share none.
     `conversation` is the same for all requests of a conversation that begins with a short text: a fleet sends them to one node.
+
+    `allowed_ids`: no other token is drawn; () allows all. `banned`: the last token of each is not drawn where the answer ends
+    with those before it. Both give way, as `min_tokens` does, where the grammar allows nothing else. `mu` is that of the event
+    of the last emitted token.
     """
 
     prompt: tuple[int, ...]
     max_tokens: int
     seed: int
-    sampling: SamplingParams = SamplingParams()
+    sampling: SamplingParams = attrs.field(factory=SamplingParams)
     emitted: tuple[int, ...] = ()
     choice: int = 0
     stop_ids: frozenset[int] = frozenset()
     min_tokens: int = 0
+    allowed_ids: tuple[int, ...] = ()
+    banned: tuple[tuple[int, ...], ...] = ()
+    mu: float | None = None
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     grammar: Grammar | None = None
@@ -149,13 +138,17 @@ class TokenLogprob:
 
 @attrs.frozen
 class TokenEvent:
-    """One drawn token; `index` counts from 0 and includes `emitted`. The event with `finish` set is the last one."""
+    """One drawn token; `index` counts from 0 and includes `emitted`. The event with `finish` set is the last one.
+
+    `mu`, with mirostat: what a request that continues after this token needs.
+    """
 
     index: int
     token: int
     logprob: float | None = None
     top: tuple[TokenLogprob, ...] = ()
     finish: Finish | None = None
+    mu: float | None = None
 
 
 @attrs.frozen

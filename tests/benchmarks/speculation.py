@@ -17,8 +17,9 @@ from tlserve.chat.templates.template import Template
 from tlserve.config.settings import EngineSettings
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.generation import GenerationRequest, SamplingParams, TokenEvent
+from tlserve.generation import GenerationRequest, TokenEvent
 from tlserve.programs.local_models import load
+from tlserve.sampling_params import SamplingParams
 from tlserve.text.tokenizer import build_tokenizer
 
 TEXT = """The lighthouse at the end of the long stone pier was built in the year of the great storm. Before that time, ships that

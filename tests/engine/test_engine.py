@@ -15,8 +15,9 @@ from tlserve import errors
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.events import EmbeddingReady, Failed
-from tlserve.generation import Finish, GenerationRequest, PrefillStarted, SamplingParams, TokenEvent
+from tlserve.generation import Finish, GenerationRequest, PrefillStarted, TokenEvent
 from tlserve.kernels.interface import StepOutput
+from tlserve.sampling_params import SamplingParams
 
 GREEDY = SamplingParams(temperature=0)
 REQUEST = GenerationRequest(prompt=(1, 2, 3), max_tokens=5, seed=0, sampling=GREEDY)

@@ -30,16 +30,19 @@ from tlserve.generation import (
 
 KEY = SessionKey("head", 1, 0)
 FIELDS_OF_VERSION = {
-    4: {
+    5: {
         "BackendInfo": "model_id context_tokens vocabulary_size embedding_size system_fingerprint kernels admission_limit ready"
         " not_ready_reason",
+        "Breaker": "heads tail",
         "Distribution": "bounds counts total",
+        "Dry": "multiplier base allowed_length last_n breakers",
         "EmbeddingRequest": "inputs priority request_id",
         "EngineStatistics": "kv_used kv_cached kv_free queue_depth active_sequences batch_tokens prefix_cache_queries_total"
         " prefix_cache_hits_total preemptions_total kv_evictions_total steps_total prompt_tokens_total generated_tokens_total"
         " drafted_tokens_total accepted_tokens_total finished_stop_total finished_length_total finished_aborted_total"
         " finished_failed_total step_seconds_total forward_seconds_total step_durations_s step_rows",
-        "GenerationRequest": "prompt max_tokens seed sampling emitted choice stop_ids min_tokens logprobs prompt_logprobs grammar"
+        "GenerationRequest": "prompt max_tokens seed sampling emitted choice stop_ids min_tokens allowed_ids banned mu"
+        " logprobs prompt_logprobs grammar"
         " priority cache_salt progress request_id tenant cache_owner"
         " conversation",
         "Grammar": "source",
@@ -49,11 +52,13 @@ FIELDS_OF_VERSION = {
         "Progress": "ahead done",
         "PromptLogprobs": "start tokens",
         "PromptToken": "token logprob top",
-        "SamplingParams": "repetition_penalty presence_penalty frequency_penalty logit_bias temperature top_k top_p min_p",
+        "SamplingParams": "repetition_penalty presence_penalty frequency_penalty penalty_last_n dry logit_bias top_n_sigma"
+        " temperature dynatemp_range dynatemp_exponent top_k typical_p top_p min_p xtc_probability xtc_threshold min_keep"
+        " samplers mirostat mirostat_tau mirostat_eta",
         "SessionEvents": "key start events error",
         "SessionKey": "head session epoch",
         "Ack": "key have until",
-        "TokenEvent": "index token logprob top finish",
+        "TokenEvent": "index token logprob top finish mu",
         "TokenLogprob": "token logprob",
     }
 }

@@ -32,6 +32,7 @@ LAYERS = (
     ("kernels",),
     ("telemetry", "config", "admission"),
     ("generation",),
+    ("sampling_params",),
     ("errors",),
     ("",),  # the package itself: its version
 )

@@ -13,7 +13,6 @@ from tlserve.api.fields import Table
 from tlserve.api.inputs import EmbeddingsRequest, Input
 from tlserve.chat.messages import Role, Turn
 from tlserve.errors import ClientError, Refusal
-from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.messages import read_turns
 from tlserve.openai.requests import (
@@ -26,6 +25,7 @@ from tlserve.openai.requests import (
     parse_embeddings,
     parse_tokenize,
 )
+from tlserve.sampling_params import SamplingParams
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "x"}]}
 COMPLETION = {"model": "m", "prompt": "x"}

@@ -11,7 +11,8 @@ from tests.kit.engine.engine_runs import RandomRun, alone, constraint_of, ids, r
 from tests.kit.engine.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
+from tlserve.sampling_params import SamplingParams
 
 
 @pytest.mark.spec("CASE-29", "ENG-1", "ENG-44")

@@ -12,9 +12,10 @@ from tests.kit.engine.engine_runs import alone, run_to_end, tokens_of
 from tests.kit.engine.real_runs import play, real_models, tiny_models
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
 from tlserve.kernels.native import load_native
 from tlserve.model.decoder.numerics import Numerics
+from tlserve.sampling_params import SamplingParams
 
 SCHEDULES = {
     ("int12", "f16"): 10,

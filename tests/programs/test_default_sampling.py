@@ -10,9 +10,9 @@ import tlserve.testing
 from tests.kit.http.http_calls import chat, post
 from tests.kit.model.golden_kin import KIN, kin_cases, write_kin
 from tlserve.config.settings import EngineSettings, SamplingSettings
-from tlserve.generation import SamplingParams
 from tlserve.programs.hosted_model import default_sampling
 from tlserve.programs.local_models import load
+from tlserve.sampling_params import SamplingParams
 
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from tlserve.chat.grammars.formats import AnswerFormat
-from tlserve.generation import SamplingParams
+from tlserve.sampling_params import SamplingParams
 
 
 @attrs.frozen(kw_only=True)

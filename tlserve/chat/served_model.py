@@ -14,8 +14,9 @@ from tlserve.chat.dialect import Dialect
 from tlserve.chat.dialects.plain import PLAIN
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.errors import ClientError, ModelNotFound, Refusal
-from tlserve.generation import Backend, ModelStatus, Residency, SamplingParams
+from tlserve.generation import Backend, ModelStatus, Residency
 from tlserve.model.loaded_model import Prompts, Scores
+from tlserve.sampling_params import SamplingParams
 from tlserve.text.tokenizer import Tokenizer
 
 REASONING_NAMES = ("reasoning_content",)

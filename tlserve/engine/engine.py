@@ -19,9 +19,10 @@ from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.progress import queue_progress
 from tlserve.engine.request_checks import check_request, check_tokens
 from tlserve.engine.runner import Runner
-from tlserve.engine.sampling.constraint import advance, all_but
+from tlserve.engine.sampling.constraint import advance, all_but, open_bound
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.engine.sampling.native_sampler import make_sampler
+from tlserve.engine.sampling.sampler_chain import carries_state
 from tlserve.engine.scheduler import Scheduler
 from tlserve.engine.sequence import EngineSequence
 from tlserve.engine.statistics import EngineFigures
@@ -83,6 +84,9 @@ class Engine:
                 constraint=constraint,
                 edits=open_edits(request),
                 not_yet=all_but(request.stop_ids, spec.vocabulary_size) if request.min_tokens else None,
+                bound=open_bound(request.allowed_ids, request.banned, spec.vocabulary_size),
+                mu=request.mu,
+                can_draft=not carries_state(request.sampling),
                 scored=len(request.prompt) if request.prompt_logprobs is None or request.emitted else 1,
             )
         )

@@ -109,7 +109,7 @@ class Scheduler:
         """Add drafts, if there are blocks left for them: a guess never takes another sequence's blocks."""
         sequence = rows.sequence
         room = sequence.limit - len(sequence.tokens) - 1
-        if not sequence.decoding or room < 1:
+        if not (sequence.decoding and sequence.can_draft) or room < 1:
             return rows
         sequence.lookup = sequence.lookup or PromptLookup()
         drafts = sequence.lookup.draft(sequence.tokens, min(room, self._config.speculative_tokens), chance)

@@ -12,9 +12,12 @@ import attrs
 from tlserve.engine.blocks.kv_blocks import BlockTable
 from tlserve.engine.pooling import HiddenSum
 from tlserve.engine.prompt_lookup import PromptLookup
-from tlserve.engine.sampling.constraint import Mask, advance
+from tlserve.engine.sampling.constraint import Mask, TokenBound, advance
 from tlserve.engine.sampling.logit_edits import LogitEdits
 from tlserve.generation import Finish, GenerationRequest, Progress, TokenConstraint
+
+MOST_BANNED_TOKENS = 64
+"""The longest run of tokens that a request can ban."""
 
 
 @attrs.define(eq=False, kw_only=True)
@@ -23,7 +26,8 @@ class EngineSequence:
 
     `tokens` are all known tokens: prompt, then answer; `limit` is the largest number of them. Keys and values of
     `tokens[:computed]` are stored. `started`: its first rows have been planned at least once. `edits` are the penalties and
-    biases of the next token; `not_yet` is the mask while the answer is too short to end. The log-probabilities of
+    biases of the next token; `not_yet` is the mask while the answer is too short to end, and `bound` what the request allows.
+    `mu` is mirostat's. `can_draft`: drafts can be drawn in one call with the row before them. The log-probabilities of
     `tokens[scored:prompt_tokens]` still have to be computed. `reported` is the last progress event; `drew`: it has drawn a
     token in this engine. `was_preempted`: it has given its blocks back at least once.
     """
@@ -40,6 +44,9 @@ class EngineSequence:
     lookup: PromptLookup | None = None
     edits: LogitEdits | None = None
     not_yet: Mask | None = None
+    bound: TokenBound | None = None
+    mu: float | None = None
+    can_draft: bool = True
     computed: int = 0
     scored: int = attrs.field()
     started: bool = False
@@ -90,9 +97,15 @@ class EngineSequence:
             return Finish.STOP
         return Finish.LENGTH if len(self.tokens) >= self.limit else None
 
-    def append(self, token: int) -> None:
+    def answer_tail(self, drafts: tuple[int, ...]) -> list[int]:
+        """Return the last tokens of the answer and `drafts`: as many as a banned run can have."""
+        start = max(self.prompt_tokens, len(self.tokens) - MOST_BANNED_TOKENS)
+        return [*self.tokens[start:], *drafts]
+
+    def append(self, token: int, mu: float | None = None) -> None:
         """Add the drawn token, and advance the constraint over it; raises ConstraintFailed."""
         self.tokens.append(token)
+        self.mu = mu
         self.drew = True
         if self.edits is not None:
             self.edits.see(token)

@@ -75,14 +75,17 @@ def _plan_runs(rows: SequenceRows) -> tuple[list[SamplerRun], _Broken | None]:
     if not rows.sampled:
         return scored, None
     masks, broken = _masks(rows)
-    run = SamplerRun(rows.request, rows.sequence.emitted, rows.sampled, rows.drafts, masks, rows.sequence.edits)
+    sequence = rows.sequence
+    run = SamplerRun(
+        rows.request, sequence.emitted, rows.sampled, rows.drafts, masks, edits=sequence.edits, mu=sequence.mu
+    )
     return [*scored, run], broken
 
 
 def _masks(rows: SequenceRows) -> tuple[tuple[Mask | None, ...], _Broken | None]:
     """Return the mask of each row; a row behind a draft that cannot be drawn has none, because it never counts."""
     sequence = rows.sequence
-    if sequence.constraint is None and rows.request.min_tokens <= sequence.emitted:
+    if sequence.constraint is None and sequence.bound is None and rows.request.min_tokens <= sequence.emitted:
         return (), None
     masks, broken = _look_ahead(rows)
     return (*masks, *[None] * (rows.sampled - len(masks))), broken
@@ -111,6 +114,8 @@ def _look_ahead(rows: SequenceRows) -> tuple[list[Mask | None], _Broken | None]:
 def _mask_of_row(rows: SequenceRows, row: int) -> Mask | None:
     sequence = rows.sequence
     mask = None if sequence.constraint is None else mask_of(sequence.constraint)
+    if sequence.bound is not None:
+        mask = narrowed(mask, sequence.bound.mask(sequence.answer_tail(rows.drafts[:row])))
     return narrowed(mask, sequence.not_yet) if sequence.emitted + row < rows.request.min_tokens else mask
 
 

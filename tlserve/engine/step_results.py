@@ -53,8 +53,8 @@ def take_draws(rows: SequenceRows, found: SequenceDraws) -> RowsResult:
 
 def _take(sequence: EngineSequence, drawn: Draw) -> TokenEvent:
     index = sequence.emitted
-    sequence.append(drawn.token)
-    return TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish)
+    sequence.append(drawn.token, drawn.mu)
+    return TokenEvent(index, drawn.token, drawn.logprob, drawn.top, sequence.finish, drawn.mu)
 
 
 def _prompt_events(rows: SequenceRows, found: SequenceDraws) -> list[EngineEvent]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from tlserve import errors, generation
 from tlserve.fleet import link
 
-VERSION = 4
+VERSION = 5
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 
 import attrs
 
-from tlserve.generation import SamplingParams
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import Model
+from tlserve.sampling_params import SamplingParams
 
 
 @attrs.frozen(kw_only=True)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tlserve.generation import SamplingParams
 from tlserve.model.fields import Fields
+from tlserve.sampling_params import SamplingParams
 
 GENERATION_CONFIG = "generation_config.json"
 

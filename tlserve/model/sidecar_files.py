@@ -18,8 +18,8 @@ from typing import Any
 import attrs
 
 from tlserve.errors import ModelRefused
-from tlserve.generation import SamplingParams
 from tlserve.model.sampling_defaults import GENERATION_CONFIG, read_sampling
+from tlserve.sampling_params import SamplingParams
 
 MAX_JSON_BYTES = 4 << 20
 MAX_JSON_MEMBERS = 1 << 18

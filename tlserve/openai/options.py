@@ -17,9 +17,9 @@ import attrs
 from tlserve.api.fields import read_fields
 from tlserve.api.options import GenerationOptions
 from tlserve.errors import ClientError, Refusal
-from tlserve.generation import SamplingParams
 from tlserve.openai import field_tables
 from tlserve.openai.answer_formats import read_format
+from tlserve.sampling_params import SamplingParams
 
 _SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
 _LIMITS = ("max_completion_tokens", "max_tokens")

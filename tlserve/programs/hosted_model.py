@@ -21,9 +21,10 @@ from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
 from tlserve.config.paths import find_model
 from tlserve.config.settings import EngineSettings, SamplingSettings
 from tlserve.errors import ModelMissing, ModelRefused, SettingsError
-from tlserve.generation import Backend, SamplingParams
+from tlserve.generation import Backend
 from tlserve.model.load import ModelFront, builtin_model_path
 from tlserve.model.sidecar_files import MAX_TEMPLATE_BYTES, read_text
+from tlserve.sampling_params import SamplingParams
 from tlserve.telemetry.fleet_figures import FleetFigures
 from tlserve.text.tokenizer import Tokenizer, build_tokenizer
 

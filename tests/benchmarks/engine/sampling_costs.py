@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from tests.benchmarks.engine.steps import BareEngine, EnginePlan, Work
 from tlserve.bench.comparison import Spread, spread_of
-from tlserve.generation import CompiledGrammar, SamplingParams
+from tlserve.generation import CompiledGrammar
+from tlserve.sampling_params import SamplingParams
 
 BIASED_IDS = 100
 ALLOWED_SHARE = 0.95

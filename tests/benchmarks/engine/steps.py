@@ -15,7 +15,8 @@ import attrs
 from tlserve.bench.comparison import Spread, spread_of
 from tlserve.engine.engine import Engine
 from tlserve.errors import OperatorError
-from tlserve.generation import GenerationRequest, SamplingParams, TokenConstraint, TokenEvent
+from tlserve.generation import GenerationRequest, TokenConstraint, TokenEvent
+from tlserve.sampling_params import SamplingParams
 
 
 @attrs.frozen(kw_only=True)

@@ -14,7 +14,8 @@ from tests.kit.model.tiny_tokenizers import gpt2_metadata
 from tests.kit.scripted_backend import INFO, Script, ScriptedBackend
 from tlserve.chat.dialects.json_calls import QWEN3
 from tlserve.chat.messages import Role, Turn, conversation_of
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
+from tlserve.sampling_params import SamplingParams
 from tlserve.text.tokenizer import build_tokenizer
 
 CHAT, COMPLETIONS = "/v1/chat/completions", "/v1/completions"

@@ -9,7 +9,8 @@ from openai.types.chat import ChatCompletion
 from tests.kit.scripted_backend import Script, ScriptedBackend
 from tlserve.chat.messages import Role, Turn, conversation_of
 from tlserve.chat.templates.template import DEFAULT_TEMPLATE, Template
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
+from tlserve.sampling_params import SamplingParams
 
 
 @pytest.mark.spec("API-13")

@@ -13,7 +13,8 @@ from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.errors import ClientError
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
+from tlserve.sampling_params import SamplingParams
 
 REQUEST = GenerationRequest(prompt=(0, 1), emitted=(1, 2, 2), max_tokens=99, seed=0)
 LOGITS = np.array([2.0, -2.0, 3.0, 1.0, -1.0], np.float32)

@@ -16,10 +16,11 @@ from tlserve.engine.sampling import native_sampler
 from tlserve.engine.sampling.constraint import ConstraintFailed
 from tlserve.engine.sampling.interface import NotSampled, SamplerRun
 from tlserve.engine.sampling.logit_edits import EDIT, open_edits
-from tlserve.engine.sampling.native_sampler import VERSION, NativeSampler, _pack_row, make_sampler
+from tlserve.engine.sampling.native_sampler import VERSION, NativeSampler, _pack_chain, _pack_row, make_sampler
 from tlserve.engine.sampling.sampler import NumpySampler
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
 from tlserve.kernels.native import load_native
+from tlserve.sampling_params import FILTERS, SamplingParams
 
 NATIVE = load_native()
 SIZES = [1, 2, 31, 33, 61, 300, 1024, 1025, 3000]
@@ -33,7 +34,8 @@ def bits(drawn):
 
 
 def _draw_bits(draw):
-    return draw.token, draw.logprob and draw.logprob.hex(), [(t.token, t.logprob.hex()) for t in draw.top]
+    tops = [(t.token, t.logprob.hex()) for t in draw.top]
+    return draw.token, draw.logprob and draw.logprob.hex(), tops, None if draw.mu is None else draw.mu.hex()
 
 
 def agree(logits, runs, threads=1, widest_bits=512, module=NATIVE):
@@ -206,12 +208,12 @@ def test_a_large_constraint_gives_the_bits_of_numpy_at_every_vector_width():
 @pytest.mark.spec("ENG-34")
 def test_calls_that_would_read_outside_an_array_are_refused():
     native = NativeSampler(NATIVE, 4, 1)._native
-    row = _pack_row(SamplerRun(request(logprobs=2), 0), 0, 4, -1, -1)
+    row, chains = _pack_row(SamplerRun(request(logprobs=2), 0), 0, 4, -1, -1), bytearray()
     logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
     entries, penalties = np.zeros(1, EDIT), struct.pack("=3d", 1, 0, 0)
     edited = row[:72] + bytes(8) + row[80:]
-    assert len(native.draw(row, starts, logits, b"", [])) == 1
-    assert len(native.draw(edited, starts, logits, b"", [(penalties, entries)])) == 1
+    assert len(native.draw(row, starts, logits, b"", [], chains)) == 1
+    assert len(native.draw(edited, starts, logits, b"", [(penalties, entries)], chains)) == 1
     for wrong_edits in (
         [(penalties, np.array([(4, 0, 0)], EDIT))],
         [(penalties, np.array([(-1, 0, 0)], EDIT))],
@@ -222,7 +224,7 @@ def test_calls_that_would_read_outside_an_array_are_refused():
         [],
     ):
         with pytest.raises(ValueError, match=r"\w{3}"):
-            native.draw(edited, starts, logits, b"", wrong_edits)
+            native.draw(edited, starts, logits, b"", wrong_edits, chains)
     for wrong in (
         (row, starts, logits[:, :3].copy(), b""),
         (row, starts, logits, bytes(3)),
@@ -233,21 +235,97 @@ def test_calls_that_would_read_outside_an_array_are_refused():
         (row, np.array([0, 0, 1], np.int32), logits, b""),
         (row[:56] + bytes([5]) + row[57:], starts, logits, b""),  # five log-probabilities of four
         (row[:64] + bytes(8) + row[72:], starts, logits, b""),  # the first mask of none
-        (row[:88] + bytes([4]) + bytes(7), starts, logits, b""),  # about the fifth token of four
-        (row[:56] + b"\xff" * 32 + bytes(8), starts, logits, b""),  # about a token, but not how likely it is
+        (row[:88] + bytes([4]) + bytes(7) + row[96:], starts, logits, b""),  # about the fifth token of four
+        (row[:56] + b"\xff" * 32 + bytes(8) + row[96:], starts, logits, b""),  # about a token, but not how likely it is
         (struct.pack("=d", -1) + row[8:], starts, logits, b""),  # a temperature
         (struct.pack("=d", math.nan) + row[8:], starts, logits, b""),
         # about a token far below 0, whose lower half is above the vocabulary
-        (row[:88] + struct.pack("=q", -(1 << 40) + (1 << 30)), starts, logits, b""),
+        (row[:88] + struct.pack("=q", -(1 << 40) + (1 << 30)) + row[96:], starts, logits, b""),
         (row[:8] + struct.pack("=d", 0) + row[16:], starts, logits, b""),  # a top_p
         (row[:8] + struct.pack("=d", math.nan) + row[16:], starts, logits, b""),
         (row[:16] + struct.pack("=d", 1.5) + row[24:], starts, logits, b""),  # a min_p
+        (row[:96] + bytes(8), starts, logits, b""),  # the first chain of none
     ):
         with pytest.raises(ValueError, match=r"\w{3}"):
-            native.draw(*wrong, [])
+            native.draw(*wrong, [], chains)
     logits.flags.writeable = False
     with pytest.raises(TypeError, match="read-write"):
-        native.draw(row, starts, logits, b"", [])
+        native.draw(row, starts, logits, b"", [], chains)
+
+
+def chain_with(place, value):
+    """Return the chain of a request with one field replaced."""
+    chain = bytearray(_pack_chain(SamplerRun(request(temperature=0.5, top_k=1, samplers=("top_k",)), 0)))
+    struct.pack_into("=d" if isinstance(value, float) else "=q", chain, place, value)
+    return chain
+
+
+@pytest.mark.spec("ENG-34")
+def test_chains_that_no_request_has_are_refused():
+    native = NativeSampler(NATIVE, 4, 1)._native
+    row = _pack_row(SamplerRun(request(), 0), 0, 4, -1, -1, 0)
+    logits, starts = np.zeros((1, 4), np.float32), np.array([0, 1], np.int32)
+    assert native.draw(row, starts, logits, b"", [], chain_with(8, 0.5))[0]
+    for place, value in CHAINS_WITHOUT_SENSE:
+        with pytest.raises(ValueError, match="chain"):
+            native.draw(row, starts, logits, b"", [], chain_with(place, value))
+    with pytest.raises(ValueError, match="do not fit"):
+        native.draw(row, starts, logits, b"", [], chain_with(8, 0.5)[:-1])
+
+
+CHAINS_WITHOUT_SENSE = (
+    *((place, -1.0) for place in (0, 8, 16, 24, 32, 40, 48, 64)),  # numbers that are not below 0
+    *((place, math.nan) for place in (0, 8, 16, 24, 32, 40, 48, 64, 88)),
+    *((96, -1), (96, 0), (104, -1)),  # top-k, and that of a step; the least to keep
+    *((120, -1), (120, 8)),  # how many steps
+)
+
+
+def random_chain(rng):
+    """Return the fields of `SamplingParams` that make a chain, most of them at once."""
+    order = [*FILTERS]
+    rng.shuffle(order)
+    return {
+        "temperature": rng.choice([0.0, 1.0, 0.7, 1.5, 5e-324, 1e-3, 1e3]),
+        "top_n_sigma": rng.choice([0.0, 0.0, 1.0, 0.5, 3.0]),
+        "dynatemp_range": rng.choice([0.0, 0.0, 0.5, 2.0]),
+        "dynatemp_exponent": rng.choice([0.0, 1.0, 2.5]),
+        "top_k": rng.choice([0, 0, 1, 40, 1000]),
+        "typical_p": rng.choice([1.0, 1.0, 0.5, 0.95, 1e-9]),
+        "top_p": rng.choice([1.0, 0.9, 0.5]),
+        "min_p": rng.choice([0.0, 0.1, 1.0]),
+        "xtc_probability": rng.choice([0.0, 0.5, 1.0]),
+        "xtc_threshold": rng.choice([0.1, 0.01, 0.0, 0.5]),
+        "min_keep": rng.choice([0, 0, 1, 3, 50, 10**6]),
+        "samplers": rng.choice([None, tuple(order[: rng.randrange(8)])]),
+    }
+
+
+def random_mirostat(rng):
+    return {
+        "temperature": rng.choice([0.0, 1.0, 0.7, 1.5]),
+        "mirostat": rng.choice([1, 2]),
+        "mirostat_tau": rng.choice([0.0, 3.0, 5.0, 100.0]),
+        "mirostat_eta": rng.choice([0.1, 1.0, 100.0]),
+    }
+
+
+@pytest.mark.spec("ENG-34")
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("seed", range(20))
+def test_chains_and_mirostat_give_the_bits_of_numpy(size, seed):
+    rng = random.Random(f"{size}/{seed}")
+    runs = [random_run(rng, size) for _ in range(2)]
+    for _ in range(rng.randrange(1, 8)):
+        run = attrs.evolve(random_run(rng, size), given=None)
+        fields = rng.choice([random_chain, random_chain, random_mirostat])(rng)
+        asked = attrs.evolve(run.request, sampling=attrs.evolve(run.request.sampling, **fields))
+        if "mirostat" in fields:
+            mu = rng.choice([None, -3.0, 7.5, 1e4, -1e4, 20.0])
+            run = attrs.evolve(run, rows=1, drafts=(), masks=run.masks[:1], mu=mu)
+        runs.append(attrs.evolve(run, request=asked))
+    logits = np.stack([random_row(rng, size) for _ in range(sum(run.rows for run in runs))])
+    agree(logits, runs, threads=rng.choice([1, 2, 3]), widest_bits=rng.choice([128, 256, 512]))
 
 
 def test_numpy_draws_where_it_is_requested():

@@ -12,7 +12,8 @@ from tlserve.engine.sampling import sampler
 from tlserve.engine.sampling.constraint import ConstraintFailed, all_but, allows, mask_of, narrowed
 from tlserve.engine.sampling.interface import SamplerRun
 from tlserve.engine.sampling.logit_edits import open_edits
-from tlserve.generation import GenerationRequest, SamplingParams
+from tlserve.generation import GenerationRequest
+from tlserve.sampling_params import SamplingParams
 
 GOLDEN_DRAWS = [
     (3447, "e2c1e3f9a6421bc0"),
@@ -104,18 +105,18 @@ def test_logprobs_are_the_logarithm_of_the_softmax():
 @pytest.mark.spec("ENG-28")
 @pytest.mark.parametrize(("seed", "choice", "index"), [(0, 0, 0), (2**64 - 1, 1, 7), (12345, 2**20, 100_000)])
 def test_the_random_number_is_philox_keyed_by_seed_choice_and_index(seed, choice, index):
-    assert sampler.uniform(seed, choice, index) == naive.uniform(seed, choice, index)
+    assert sampler.uniforms(seed, choice, index) == naive.uniforms(seed, choice, index)
 
 
 @pytest.mark.spec("ENG-28")
 def test_seed_choice_and_index_each_change_the_random_number():
-    numbers = {sampler.uniform(s, c, i) for s in range(5) for c in range(5) for i in range(5)}
+    numbers = {sampler.uniforms(s, c, i) for s in range(5) for c in range(5) for i in range(5)}
     assert len(numbers) == 125
 
 
 @pytest.mark.spec("ENG-28")
 def test_a_negative_seed_is_its_64_bits():
-    assert sampler.uniform(-1, 0, 0) == sampler.uniform(2**64 - 1, 0, 0)
+    assert sampler.uniforms(-1, 0, 0) == sampler.uniforms(2**64 - 1, 0, 0)
 
 
 DISTRIBUTIONS = {

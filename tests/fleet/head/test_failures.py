@@ -11,14 +11,8 @@ from tests.kit.fleet.fake_node import fake_fleet
 from tlserve.errors import DeadlineExceeded, EngineFailed
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode, SessionKey
-from tlserve.generation import (
-    GenerationRequest,
-    Grammar,
-    PrefillStarted,
-    Progress,
-    PromptLogprobs,
-    SamplingParams,
-)
+from tlserve.generation import GenerationRequest, Grammar, PrefillStarted, Progress, PromptLogprobs
+from tlserve.sampling_params import SamplingParams
 from tlserve.telemetry.fleet_figures import FleetFigures
 
 REQUEST = GenerationRequest(prompt=tuple(range(40)), max_tokens=12, seed=7, logprobs=2, request_id="r")

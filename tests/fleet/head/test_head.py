@@ -12,7 +12,8 @@ from tlserve.errors import ContextLengthExceeded, DrainCut, Draining, EngineFail
 from tlserve.fleet.head.backend import FleetBackend
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode
-from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams
+from tlserve.generation import EmbeddingRequest, GenerationRequest
+from tlserve.sampling_params import SamplingParams
 
 REQUEST = GenerationRequest(prompt=tuple(range(40)), max_tokens=12, seed=7, logprobs=2, request_id="r")
 INPUTS = EmbeddingRequest(inputs=((1, 2), (3,), (1, 2)))

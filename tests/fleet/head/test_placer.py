@@ -11,7 +11,8 @@ from tests.kit.fleet.placement_model import ByAffinity, Conversations, at_random
 from tlserve.fleet.head.limits import PlacementWeights
 from tlserve.fleet.head.node_ranking import Candidate, needs_of, rank
 from tlserve.fleet.head.prefix_index import BLOCK_TOKENS, PrefixIndex, chain_of, home_key
-from tlserve.generation import GenerationRequest, Grammar, SamplingParams
+from tlserve.generation import GenerationRequest, Grammar
+from tlserve.sampling_params import SamplingParams
 
 WEIGHTS = PlacementWeights()
 NODES = ("a", "b", "c", "d")

@@ -38,9 +38,10 @@ from tlserve.fleet.ray.directory import RayDirectory
 from tlserve.fleet.ray.link import ActorFailed
 from tlserve.fleet.ray.processes import make_token_file
 from tlserve.fleet.remote_node import RemoteNode
-from tlserve.generation import EmbeddingRequest, GenerationRequest, SamplingParams, TokenEvent
+from tlserve.generation import EmbeddingRequest, GenerationRequest, TokenEvent
 from tlserve.programs.node_in_thread import start_node
 from tlserve.programs.ray.node import serve_node
+from tlserve.sampling_params import SamplingParams
 
 pytestmark = pytest.mark.ray
 

@@ -23,9 +23,9 @@ from tests.fuzz.parsers.target import Target
 from tests.kit.engine.step_batches import Rows, step_batch
 from tests.kit.model.native_models import ISAS, MIXED, SUPER_MIXED, block_shape, built_native, stored, super_shape
 from tlserve.engine.sampling.native_sampler import NativeSampler, _tried_runs
-from tlserve.generation import SamplingParams
 from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.numerics import Numerics
+from tlserve.sampling_params import SamplingParams
 
 REFUSALS = (ValueError, TypeError, BufferError, OverflowError, MemoryError)
 NUMBERS = (

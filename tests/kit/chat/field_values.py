@@ -20,6 +20,7 @@ _PLAIN = {
     int: st.integers(-(1 << 63), (1 << 64) - 1),
     float: st.floats(allow_nan=False, allow_infinity=False),
     str: st.text(max_size=8),
+    bytes: st.binary(max_size=8),
     bool: st.booleans(),
     type(None): st.none(),
 }

@@ -17,16 +17,9 @@ from tests.kit.engine.hash_model import HashModel
 from tlserve.engine.config import EngineConfig
 from tlserve.engine.engine import Engine
 from tlserve.engine.events import EmbeddingReady
-from tlserve.generation import (
-    GenerationRequest,
-    Progress,
-    PromptLogprobs,
-    PromptToken,
-    SamplingParams,
-    TokenConstraint,
-    TokenEvent,
-)
+from tlserve.generation import GenerationRequest, Progress, PromptLogprobs, PromptToken, TokenConstraint, TokenEvent
 from tlserve.kernels.interface import Model
+from tlserve.sampling_params import Breaker, Dry, SamplingParams
 
 VOCABULARY = 61
 
@@ -121,6 +114,35 @@ def random_sampling(rng: random.Random, vocabulary: int = VOCABULARY) -> Samplin
     )
 
 
+def random_filters(rng: random.Random) -> dict[str, Any]:
+    """Return a chain of filters, mirostat or DRY as fields of `SamplingParams`: none of them half of the time."""
+    breaker = Breaker(heads=bytes([rng.randrange(256)]), tail=tuple(ids(rng, rng.randrange(3))))
+    dry = Dry(multiplier=2.0, allowed_length=rng.choice([1, 2]), last_n=rng.choice([None, 10]), breakers=(breaker,))
+    kinds: list[dict[str, Any]] = [
+        {"typical_p": 0.8, "xtc_probability": 0.5, "min_keep": 2, "samplers": rng.choice([None, ("xtc", "typical_p")])},
+        {
+            "top_n_sigma": 1.5,
+            "dynatemp_range": 0.5,
+            "dynatemp_exponent": 2.0,
+            "xtc_probability": 0.2,
+            "xtc_threshold": 0.05,
+        },
+        {"mirostat": rng.choice([1, 2]), "mirostat_tau": 2.0, "mirostat_eta": 0.5},
+        {"dry": dry},
+        {"penalty_last_n": rng.choice([0, 1, 7]), "presence_penalty": 1.0, "repetition_penalty": 1.5},
+    ]
+    return rng.choice([*[{} for _ in kinds], *kinds])
+
+
+def random_bound(rng: random.Random) -> dict[str, Any]:
+    """Return allowed ids and banned runs of tokens as fields of a request: mostly none."""
+    runs = tuple(tuple(ids(rng, rng.choice([1, 1, 2, 3]))) for _ in range(rng.randrange(60)))
+    allowed = tuple(rng.sample(range(VOCABULARY), rng.randrange(1, VOCABULARY)))
+    return rng.choice(
+        [{}, {}, {}, {"allowed_ids": allowed}, {"banned": runs}, {"banned": runs, "allowed_ids": allowed}]
+    )
+
+
 def random_request(rng: random.Random, beginnings: Sequence[list[int]]) -> GenerationRequest:
     prompt = rng.choice(beginnings)[: rng.randrange(0, 60)] + ids(rng, rng.randrange(1, 40))
     kind = rng.choice(["plain"] * 6 + ["resumed", "constrained"])
@@ -136,12 +158,13 @@ def random_request(rng: random.Random, beginnings: Sequence[list[int]]) -> Gener
         progress=rng.random() < 0.3,
         seed=rng.randrange(2**64),
         choice=rng.randrange(3),
-        sampling=random_sampling(rng),
+        sampling=attrs.evolve(random_sampling(rng), **random_filters(rng)),
         stop_ids=frozenset(rng.sample(range(VOCABULARY), rng.choice([0, 1, 4]))) - set(emitted),
         logprobs=rng.choice([None, 0, 3]),
         priority=rng.choice([0, 0, 5, -5]),
         grammar=ALTERNATING if kind == "constrained" else None,
         request_id=kind,
+        **random_bound(rng),
     )
 
 

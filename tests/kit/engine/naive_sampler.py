@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from decimal import Context, Decimal
 from functools import cache
 
-from tlserve.generation import SamplingParams
+from tlserve.sampling_params import SamplingParams
 
 EXACT = Context(prec=50)
 STEP = EXACT.divide(EXACT.ln(Decimal(2)), 64)
@@ -53,19 +53,24 @@ def total(weights: Sequence[float]) -> float:
     return value
 
 
-def philox(key: int, counter: int) -> int:
-    """Philox4x64-10 from its paper; the first 64-bit number. Numpy counts up before it computes."""
+def philox(key: int, counter: int) -> tuple[int, int]:
+    """Philox4x64-10 from its paper; the first two 64-bit numbers. Numpy counts up before it computes."""
     k0, k1 = key & MASK64, key >> 64
     c0, c1, c2, c3 = counter + 1, 0, 0, 0
     for _ in range(10):
         a, b = 0xD2E7470EE14C6C93 * c0, 0xCA5A826395121157 * c2
         c0, c1, c2, c3 = (b >> 64) ^ c1 ^ k0, b & MASK64, (a >> 64) ^ c3 ^ k1, a & MASK64
         k0, k1 = (k0 + 0x9E3779B97F4A7C15) & MASK64, (k1 + 0xBB67AE8584CAA73B) & MASK64
-    return c0
+    return c0, c1
+
+
+def uniforms(seed: int, choice: int, index: int) -> tuple[float, float]:
+    first, second = philox(seed | choice << 64, index)
+    return (first >> 11) * 2.0**-53, (second >> 11) * 2.0**-53
 
 
 def uniform(seed: int, choice: int, index: int) -> float:
-    return (philox(seed | choice << 64, index) >> 11) * 2.0**-53
+    return uniforms(seed, choice, index)[0]
 
 
 def edited(

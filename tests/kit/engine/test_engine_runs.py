@@ -11,16 +11,9 @@ from tests.kit.engine import naive_sampler as naive
 from tests.kit.engine.alternating import Alternating
 from tests.kit.engine.engine_runs import RandomRun, check_progress, constraint_of, prompt_tokens_of, random_request
 from tests.kit.engine.hash_model import HashModel
-from tlserve.generation import (
-    GenerationRequest,
-    PrefillStarted,
-    Progress,
-    PromptLogprobs,
-    PromptToken,
-    SamplingParams,
-    TokenEvent,
-)
+from tlserve.generation import GenerationRequest, PrefillStarted, Progress, PromptLogprobs, PromptToken, TokenEvent
 from tlserve.kernels.interface import KvStore, StepBatch, StepOutput
+from tlserve.sampling_params import SamplingParams
 
 
 def history(seed: int) -> tuple[object, ...]:
@@ -113,7 +106,7 @@ def test_the_naive_sampler_uses_the_exact_functions() -> None:
     for x in (-0.1, -1.0, -10.0, -300.0):
         assert naive.exp(x) == pytest.approx(math.exp(x), rel=1e-15)
     key = 5 | 7 << 64
-    assert naive.philox(key, 3) == int(np.random.Philox(key=key, counter=3).random_raw())
+    assert naive.philox(key, 3) == tuple(np.random.Philox(key=key, counter=3).random_raw(2).tolist())
     sampling = SamplingParams(repetition_penalty=2.0, frequency_penalty=0.5, logit_bias=((1, 0.1),))
     assert naive.edited([4.0, 0.0, -1.0, 4.0], sampling, (0,), (2, 2)) == [2.0, naive.float32(0.1), -3.0, 4.0]
     weights = naive.survivors([2.0, 1.0, 2.0, 0.0], SamplingParams(top_k=3, min_p=0.5))

@@ -9,7 +9,8 @@ import trio.testing
 
 from tests.kit.engine.hash_backend import HashBackend, answer, events_of, prompt_logprobs, tokens_of
 from tlserve.errors import ContextLengthExceeded, Draining, EngineFailed, Overloaded
-from tlserve.generation import Finish, GenerationRequest, PrefillStarted, Progress, PromptLogprobs, SamplingParams
+from tlserve.generation import Finish, GenerationRequest, PrefillStarted, Progress, PromptLogprobs
+from tlserve.sampling_params import SamplingParams
 
 REQUEST = GenerationRequest(prompt=tuple(range(40)), max_tokens=8, seed=1, logprobs=1)
 

@@ -27,15 +27,8 @@ from tlserve.errors import (
 )
 from tlserve.fleet.head.limits import FleetLimits
 from tlserve.fleet.link import NodeLost, NoNode
-from tlserve.generation import (
-    GenerationEvent,
-    GenerationRequest,
-    PrefillStarted,
-    Progress,
-    PromptLogprobs,
-    SamplingParams,
-    TokenEvent,
-)
+from tlserve.generation import GenerationEvent, GenerationRequest, PrefillStarted, Progress, PromptLogprobs, TokenEvent
+from tlserve.sampling_params import SamplingParams
 
 LOSS = (NodeLost, NoNode, EngineFailed, NoCapacity, Overloaded, Draining, DrainCut)
 LINK_FAULTS = {

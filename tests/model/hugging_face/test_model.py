@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.golden_kin import kin_cases, write_kin
 from tlserve.errors import ModelRefused
-from tlserve.generation import SamplingParams
 from tlserve.model.hugging_face.facts import hf_decoder
 from tlserve.model.load import load_model
+from tlserve.sampling_params import SamplingParams
 
 CASES = kin_cases()
 LLAMA, MISTRAL, QWEN2, QWEN3, SMOLLM3 = (CASES[name] for name in ("llama", "mistral", "qwen2", "qwen3", "smollm3"))

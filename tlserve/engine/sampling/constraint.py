@@ -7,7 +7,7 @@ of one ends its own request, never the engine.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import numpy as np
@@ -70,6 +70,39 @@ def all_but(banned: Iterable[int], vocabulary_size: int) -> Mask | None:
     known = [token for token in banned if 0 <= token < vocabulary_size]
     kept[known] = 0
     return np.packbits(kept, bitorder="little").view("<u4") if known and kept.any() else None
+
+
+class TokenBound:
+    """The ids that a request allows by itself: `allowed_ids`, without those that would complete a banned run of tokens."""
+
+    def __init__(self, allowed: Sequence[int], banned: Sequence[Sequence[int]], vocabulary_size: int) -> None:
+        self._vocabulary_size = vocabulary_size
+        self._always = narrowed(
+            mask_with(allowed, vocabulary_size) if allowed else None,
+            all_but([run[0] for run in banned if len(run) == 1], vocabulary_size),
+        )
+        self._runs: dict[int, list[tuple[int, ...]]] = {}
+        for run in banned:
+            if len(run) > 1:
+                self._runs.setdefault(run[-2], []).append(tuple(run))
+
+    def mask(self, answer: Sequence[int]) -> Mask | None:
+        """Return the ids that can follow the tokens of the answer; None: all."""
+        runs = self._runs.get(answer[-1], ()) if answer else ()
+        ends = [run[-1] for run in runs if tuple(answer[1 - len(run) :]) == run[:-1]]
+        return narrowed(self._always, all_but(ends, self._vocabulary_size)) if ends else self._always
+
+
+def open_bound(allowed: Sequence[int], banned: Sequence[Sequence[int]], vocabulary_size: int) -> TokenBound | None:
+    """Return the bound of a request; None if it has none."""
+    return TokenBound(allowed, banned, vocabulary_size) if allowed or banned else None
+
+
+def mask_with(allowed: Iterable[int], vocabulary_size: int) -> Mask:
+    """Return the mask of the ids of `allowed` that are in the vocabulary."""
+    kept = np.zeros(-(-vocabulary_size // 32) * 32, np.uint8)
+    kept[[token for token in allowed if 0 <= token < vocabulary_size]] = 1
+    return np.packbits(kept, bitorder="little").view("<u4")
 
 
 def narrowed(mask: Mask | None, bound: Mask | None) -> Mask | None:

@@ -36,6 +36,7 @@ _POWERS = np.array([float(_EXACT.power(2, _EXACT.divide(j, _STEPS))) for j in ra
 _COEFFICIENTS = (1 / 720, 1 / 120, 1 / 24, 1 / 6, 1 / 2, 1.0)
 _LN2_HIGH = _STEP_HIGH * _STEPS
 _LN2_LOW = _STEP_LOW * _STEPS
+LN2 = _LN2_HIGH + _LN2_LOW
 _ROOT_HALF = math.sqrt(0.5)
 _LOG_TERMS = tuple(1 / n for n in range(25, 2, -2))
 
@@ -77,6 +78,20 @@ def _exp_tile(
     whole >>= 6
     whole <<= 52
     x.view(np.int64)[:] += whole  # times a power of two, in the exponent's bits
+
+
+def exp(x: float) -> float:
+    """Return the exponential of x, as `exp_in_place` does; a value above 700 counts as 700."""
+    one = np.array([min(x, -FLOOR)])
+    exp_in_place(one)
+    return float(one[0])
+
+
+def power(x: float, exponent: float) -> float:
+    """Return x to the power of `exponent`, both at least 0, as exp(exponent log x); 0 for an x below 1e-300."""
+    if exponent == 0:
+        return 1.0
+    return 0.0 if x < 1e-300 else exp(exponent * log(x))
 
 
 def log(x: float) -> float:

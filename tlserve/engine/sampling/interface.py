@@ -27,11 +27,15 @@ class NotSampled(ServerFault):
 
 @attrs.frozen
 class Draw:
-    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, if the request asked for them."""
+    """A drawn token; `logprob` and `top` (best first) are of the raw distribution, if the request asked for them.
+
+    `mu`, with mirostat: that of the next token.
+    """
 
     token: int
     logprob: float | None = None
     top: tuple[TokenLogprob, ...] = ()
+    mu: float | None = None
 
 
 @attrs.frozen(eq=False)
@@ -40,7 +44,7 @@ class SamplerRun:
 
     Row i + 1 counts only if row i draws `drafts[i]`. `masks[i]` has the ids that row i may draw, bit `j % 32` of word `j // 32`
     for id j; None, or no masks at all: every id. `edits` are those of the first row. `given`: nothing is drawn; the row gives
-    the log-probability of that token.
+    the log-probability of that token. `mu`, with mirostat: that of the last token; a run with it has one row.
     """
 
     request: GenerationRequest
@@ -50,6 +54,7 @@ class SamplerRun:
     masks: tuple[NDArray[np.uint32] | None, ...] = ()
     edits: LogitEdits | None = None
     given: int | None = None
+    mu: float | None = None
 
     def mask(self, row: int) -> NDArray[np.uint32] | None:
         """Return the mask of one row."""

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from types import ModuleType
 
+import attrs
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,14 +20,18 @@ from tlserve.engine.sampling.constraint import ConstraintFailed
 from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, Sampler, SamplerRun
 from tlserve.engine.sampling.logit_edits import open_edits
 from tlserve.engine.sampling.sampler import NumpySampler
-from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
+from tlserve.engine.sampling.sampler_chain import chain_of, first_mu
+from tlserve.generation import GenerationRequest, TokenLogprob
 from tlserve.kernels.native import load_native
+from tlserve.sampling_params import FILTERS, SamplingParams
 
 _log = logging.getLogger("tlserve.engine")
 
-VERSION = 2  # sampler.h: SAMPLER_VERSION, the format of a call
+VERSION = 3  # sampler.h: SAMPLER_VERSION, the format of a call
 
-_ROW = struct.Struct("=3d3Q6q")  # sampler.h: sample_row
+_ROW = struct.Struct("=3d3Q7q")  # sampler.h: sample_row
+_CHAIN = struct.Struct("=12d11q")  # sampler.h: sample_chain
+_CHAIN_MU = struct.Struct("=88xd88x")  # the field of it that is written
 _EDITS = struct.Struct("=3d")  # sampler.h: edit_list, the penalties
 _WORD = 2**64 - 1
 _NONE = -1
@@ -70,9 +75,10 @@ class NativeSampler:
         for run in runs:
             starts.append(starts[-1] + run.rows)
         packed_starts = struct.pack(f"={len(starts)}i", *starts)
-        rows = _pack(runs, self._vocabulary_size)
-        drawn = self._native.draw(rows, packed_starts, logits, self._masks(runs), _pack_edits(runs))
-        return [_read_run(rows) for rows in drawn]
+        rows, chains = _pack(runs, self._vocabulary_size)
+        drawn = self._native.draw(rows, packed_starts, logits, self._masks(runs), _pack_edits(runs), chains)
+        results = [_read_run(rows) for rows in drawn]
+        return _with_mus(results, runs, chains) if chains else results
 
     def _masks(self, runs: Sequence[SamplerRun]) -> NDArray[np.uint32] | bytes:
         """Return the masks in order, one below the other, each with the length of the vocabulary."""
@@ -85,21 +91,24 @@ class NativeSampler:
         return masks
 
 
-def _pack(runs: Sequence[SamplerRun], vocabulary_size: int) -> bytes:
-    """Return the rows in the layout of sampler.h."""
+def _pack(runs: Sequence[SamplerRun], vocabulary_size: int) -> tuple[bytes, bytearray]:
+    """Return the rows and the chains in the layouts of sampler.h."""
     rows: list[bytes] = []
+    chains = bytearray()
     masks = edits = 0
     for run in runs:
         edited = _NONE if run.edits is None else edits
         edits += run.edits is not None
+        chain = _NONE if (packed := _pack_chain(run)) is None else len(chains) // _CHAIN.size
+        chains += packed or b""
         for row in range(run.rows):
             unmasked = run.mask(row) is None
-            rows.append(_pack_row(run, row, vocabulary_size, _NONE if unmasked else masks, edited))
+            rows.append(_pack_row(run, row, vocabulary_size, _NONE if unmasked else masks, edited, chain))
             masks += not unmasked
-    return b"".join(rows)
+    return b"".join(rows), chains
 
 
-def _pack_row(run: SamplerRun, row: int, vocabulary_size: int, mask: int, edits: int) -> bytes:
+def _pack_row(run: SamplerRun, row: int, vocabulary_size: int, mask: int, edits: int, chain: int = _NONE) -> bytes:
     request, sampling = run.request, run.request.sampling
     return _ROW.pack(
         sampling.temperature,
@@ -114,7 +123,48 @@ def _pack_row(run: SamplerRun, row: int, vocabulary_size: int, mask: int, edits:
         edits,
         run.drafts[row] if row < len(run.drafts) else _NONE,
         _NONE if run.given is None else run.given,
+        chain,
     )
+
+
+def _pack_chain(run: SamplerRun) -> bytes | None:
+    """Return the chain of a run, None without one."""
+    sampling = run.request.sampling
+    steps = () if sampling.mirostat else chain_of(sampling)
+    if steps is None or run.given is not None:
+        return None
+    return _CHAIN.pack(
+        sampling.top_n_sigma,
+        sampling.temperature,
+        sampling.dynatemp_range,
+        sampling.dynatemp_exponent,
+        sampling.typical_p,
+        sampling.top_p,
+        sampling.min_p,
+        sampling.xtc_probability,
+        sampling.xtc_threshold,
+        sampling.mirostat_tau,
+        sampling.mirostat_eta,
+        first_mu(sampling) if run.mu is None else run.mu,
+        sampling.top_k,
+        sampling.min_keep,
+        sampling.mirostat,
+        len(steps),
+        *(FILTERS.index(step) for step in steps),
+        *[0] * (len(FILTERS) - len(steps)),
+    )
+
+
+def _with_mus(results: list[Drawn], runs: Sequence[SamplerRun], chains: bytearray) -> list[Drawn]:
+    """Return the results with the mu that mirostat left in the chains, which are in the order of their runs."""
+    mus = _CHAIN_MU.iter_unpack(chains)
+    found: list[Drawn] = []
+    for run, drawn in zip(runs, results, strict=True):
+        has_chain = _pack_chain(run) is not None
+        (mu,) = next(mus) if has_chain else (None,)
+        has_mu = has_chain and run.request.sampling.mirostat and drawn.draws
+        found.append(attrs.evolve(drawn, draws=(attrs.evolve(drawn.draws[0], mu=mu),)) if has_mu else drawn)
+    return found
 
 
 def _pack_edits(runs: Sequence[SamplerRun]) -> list[tuple[bytes, NDArray[np.void]]]:
@@ -149,6 +199,10 @@ _TRIED = (
     SamplingParams(temperature=0.7, top_k=40, top_p=0.9),
     SamplingParams(temperature=1.3, top_p=0.99, min_p=0.01),
     SamplingParams(repetition_penalty=1.3, presence_penalty=0.1, frequency_penalty=0.7, logit_bias=((7, 3.3),)),
+    SamplingParams(temperature=0.8, dynatemp_range=0.5, typical_p=0.9, xtc_probability=1.0, samplers=FILTERS[::-1]),
+    SamplingParams(top_n_sigma=1.5, min_p=0.9, min_keep=7),
+    SamplingParams(mirostat=1, mirostat_tau=3.0),
+    SamplingParams(mirostat=2, mirostat_tau=3.0),
 )
 
 

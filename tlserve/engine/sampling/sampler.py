@@ -3,11 +3,11 @@
 Owns the order of the filters, the rule for ties, and the random number of each draw. Knows nothing of sequences and batches:
 each row is computed by itself, so that no bit of it can depend on its neighbours.
 
-The order: penalties and bias (`logit_edits`), mask, temperature, top-k, top-p, min-p, draw. An edited logit is a float32 again;
-from the temperature on everything is float64, and `fixed_math` has the sums. Log-probabilities are those of the unedited row.
-Among equal logits the lower id comes first. The draw of index i uses the first number of Philox4x64-10 with key
-(seed, choice) and counter i (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011), its upper 53 bits as a
-fraction: no state is carried from one draw to the next.
+The order: penalties, DRY and bias (`logit_edits`), mask, temperature, top-k, top-p, min-p, draw; `sampler_chain` has further
+filters and other orders. An edited logit is a float32 again; from the temperature on everything is float64, and `fixed_math`
+has the sums. Log-probabilities are those of the unedited row. Among equal logits the lower id comes first. The draw of index i
+uses the first number of Philox4x64-10 with key (seed, choice) and counter i, XTC the second (Salmon et al., "Parallel random
+numbers: as easy as 1, 2, 3", 2011), the upper 53 bits as a fraction: only mirostat carries anything from one draw to the next.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ from tlserve.engine.sampling import fixed_math
 from tlserve.engine.sampling.constraint import allowed_ids
 from tlserve.engine.sampling.interface import Draw, Drawn, NotSampled, SamplerRun
 from tlserve.engine.sampling.logit_edits import LogitEdits
+from tlserve.engine.sampling.ranks import best_ids, nucleus, weights_of
+from tlserve.engine.sampling.sampler_chain import chain_of, draw_chain, draw_mirostat, first_mu
 from tlserve.errors import ServerFault
-from tlserve.generation import GenerationRequest, SamplingParams, TokenLogprob
-
-_COLUMN = 64  # logits that share one maximum in the search for the best
+from tlserve.generation import GenerationRequest, TokenLogprob
+from tlserve.sampling_params import SamplingParams
 
 
 class NumpySampler:
@@ -50,8 +51,11 @@ def _draw_run(logits: NDArray[np.float32], run: SamplerRun) -> Drawn:
 
 def _draw_row(logits: NDArray[np.float32], run: SamplerRun, row: int) -> Draw:
     edits = run.edits.after(run.drafts[:row]) if run.edits and row else run.edits
-    token = draw(logits, run.request, run.index + row, run.mask(row), edits) if run.given is None else run.given
-    return Draw(token) if run.logprobs is None else with_logprobs(token, logits, run.logprobs)
+    if run.given is None:
+        token, mu = draw(logits, run.request, run.index + row, run.mask(row), edits, run.mu)
+    else:
+        token, mu = run.given, None
+    return Draw(token, mu=mu) if run.logprobs is None else with_logprobs(token, logits, run.logprobs, mu)
 
 
 def draw(
@@ -60,9 +64,11 @@ def draw(
     index: int,
     mask: NDArray[np.uint32] | None = None,
     edits: LogitEdits | None = None,
-) -> int:
+    mu: float | None = None,
+) -> tuple[int, float | None]:
     """Draw the token of `index` from logits: (vocabulary_size,) float32, as `request` says and `mask` allows.
 
+    Also return mu for the next one, with mirostat; `mu` None: no token has been drawn.
     Raises NotSampled if the best logit, before or after `edits`, or the best allowed one is not finite, and ConstraintFailed if
     `mask` allows no token.
     """
@@ -72,25 +78,30 @@ def draw(
         best = _best(logits)
     allowed = None if mask is None else allowed_ids(mask, len(logits))
     best_allowed = best if allowed is None else int(allowed[_best(logits[allowed])])
-    if request.sampling.temperature == 0:
-        return best_allowed
-    u = uniform(request.seed, request.choice, index)
-    return _draw_token(logits, allowed, request.sampling, u)
+    sampling, chain = request.sampling, chain_of(request.sampling)
+    u, chance = uniforms(request.seed, request.choice, index)
+    if sampling.mirostat:
+        return draw_mirostat(logits, allowed, sampling, first_mu(sampling) if mu is None else mu, u)
+    if chain is not None:
+        return draw_chain(logits, allowed, sampling, chain, (u, chance)), None
+    if sampling.temperature == 0:
+        return best_allowed, None
+    return _draw_token(logits, allowed, sampling, u), None
 
 
-def with_logprobs(token: int, logits: NDArray[np.float32], count: int) -> Draw:
+def with_logprobs(token: int, logits: NDArray[np.float32], count: int, mu: float | None = None) -> Draw:
     """Return `token` with its log-probability and the `count` best, all from logits: (vocabulary_size,) float32 without edits.
 
     Raises NotSampled if the best logit is not finite.
     """
     best = _best(logits)
-    log_total = fixed_math.log(fixed_math.total(_weights(logits, best, 1.0)))
+    log_total = fixed_math.log(fixed_math.total(weights_of(logits, best, 1.0)))
 
     def logprob(id_: int) -> float:
         return (float(logits[id_]) - float(logits[best])) - log_total
 
     top = best_ids(logits, min(count, len(logits))) if count else ()
-    return Draw(token, logprob(token), tuple(TokenLogprob(int(i), logprob(int(i))) for i in top))
+    return Draw(token, logprob(token), tuple(TokenLogprob(int(i), logprob(int(i))) for i in top), mu)
 
 
 def _best(logits: NDArray[np.float32]) -> int:
@@ -101,30 +112,11 @@ def _best(logits: NDArray[np.float32]) -> int:
     return best
 
 
-def uniform(seed: int, choice: int, index: int) -> float:
-    """Return the random number of one draw, in [0, 1)."""
+def uniforms(seed: int, choice: int, index: int) -> tuple[float, float]:
+    """Return the random numbers of one draw, in [0, 1): that of the token, and that of XTC."""
     key = seed % 2**64 | choice % 2**64 << 64
-    return (int(np.random.Philox(key=key, counter=index).random_raw()) >> 11) * 2.0**-53
-
-
-def best_ids(logits: NDArray[np.float32], count: int) -> NDArray[np.intp]:
-    """Return the ids of the `count` largest of logits: (n,) float32, the largest first, the lower id first among equals."""
-    columns = len(logits) // _COLUMN
-    tops = logits[: columns * _COLUMN].reshape(_COLUMN, columns).max(axis=0) if count <= columns else logits
-    bound = np.partition(tops, len(tops) - count)[len(tops) - count] if count < len(tops) else tops.min()
-    candidates = np.flatnonzero(logits >= bound)  # the count-th largest maximum is at most the count-th largest logit
-    return candidates[np.argsort(-logits[candidates], kind="stable")[:count]]
-
-
-def _weights(logits: NDArray[np.float32], best: int, temperature: float) -> NDArray[np.float64]:
-    """Return exp((logit - best logit) / temperature): (n,) float64; the best weighs exactly 1."""
-    scaled = logits.astype(np.float64)
-    scaled -= scaled[best]
-    if temperature != 1.0:
-        with np.errstate(over="ignore"):  # with a tiny temperature all but the best become minus infinity
-            scaled /= temperature
-    fixed_math.exp_in_place(scaled)
-    return scaled
+    first, second = np.random.Philox(key=key, counter=index).random_raw(2).tolist()
+    return (first >> 11) * 2.0**-53, (second >> 11) * 2.0**-53
 
 
 def _draw_token(
@@ -138,9 +130,9 @@ def _draw_token(
     if 0 < sampling.top_k < len(logits):
         kept = np.sort(best_ids(logits, sampling.top_k))
         ids, logits = _keep(ids, kept), logits[kept]
-    weights = _weights(logits, int(logits.argmax()), sampling.temperature)
+    weights = weights_of(logits, int(logits.argmax()), sampling.temperature)
     if sampling.top_p < 1:
-        kept = _nucleus(logits, weights, sampling.top_p)
+        kept = nucleus(logits, weights, sampling.top_p)
         ids, weights = _keep(ids, kept), weights[kept]
     if sampling.min_p > 0:
         kept = np.flatnonzero(weights >= sampling.min_p)
@@ -151,16 +143,3 @@ def _draw_token(
 
 def _keep(ids: NDArray[np.intp] | None, kept: NDArray[np.intp]) -> NDArray[np.intp]:
     return kept if ids is None else ids[kept]
-
-
-def _nucleus(logits: NDArray[np.float32], weights: NDArray[np.float64], top_p: float) -> NDArray[np.intp]:
-    """Return the places, ascending, of the smallest set of best weights that reaches the share `top_p`; at least one."""
-    shares = fixed_math.shares(weights)
-    enough = int(top_p * float(shares.sum()))
-    count = min(256, len(logits))
-    while True:  # a few of the best are almost always enough, and much cheaper than sorting all
-        order = best_ids(logits, count)
-        reached = int(np.searchsorted(np.add.accumulate(shares[order]), enough, side="left")) + 1
-        if reached <= count or count == len(logits):
-            return np.sort(order[:reached])
-        count = min(8 * count, len(logits))

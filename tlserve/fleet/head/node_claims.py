@@ -41,6 +41,7 @@ def check_event(event: GenerationEvent, request: GenerationRequest, emitted: int
     match event:
         case TokenEvent():
             _check_drawn(event.token, event.logprob, event.top, request.logprobs, vocabulary_size)
+            _check_mu(event.mu, request)
         case PromptLogprobs():
             _check_prompt_logprobs(event, request, vocabulary_size)
         case PrefillStarted():
@@ -63,6 +64,11 @@ def _check_drawn(
     for value in (0.0 if logprob is None else logprob, *(best.logprob for best in top)):
         if not isfinite(value):
             raise BrokenAnswer(f"a log-probability is {value}")
+
+
+def _check_mu(mu: float | None, request: GenerationRequest) -> None:
+    if (mu is None) == bool(request.sampling.mirostat) or not isfinite(mu or 0.0):
+        raise BrokenAnswer(f"mirostat's mu is {mu}")
 
 
 def check_finish(event: TokenEvent, request: GenerationRequest) -> None:

@@ -21,6 +21,7 @@ class Transcript:
         self.ended = False
         self.begun = False
         self._emitted = list(request.emitted)
+        self._mu = request.mu
         self._has_started = False
         self._most_done = -1
         self._next_prompt_token = 1  # the first has no log-probability
@@ -45,7 +46,7 @@ class Transcript:
         """Return the request for the rest of the answer, with the same bits as if the first node had continued."""
         if not self._has_new_tokens:
             return self.request
-        return attrs.evolve(self.request, emitted=self.emitted, prompt_logprobs=None, progress=False)
+        return attrs.evolve(self.request, emitted=self.emitted, mu=self._mu, prompt_logprobs=None, progress=False)
 
     @property
     def _has_new_tokens(self) -> bool:
@@ -58,6 +59,7 @@ class Transcript:
             raise BrokenAnswer(f"token {event.index} came instead of token {len(self._emitted)}")
         check_finish(event, self.request)
         self._emitted.append(event.token)
+        self._mu = event.mu
         self.begun = True
         self.ended = event.finish is not None
         return event

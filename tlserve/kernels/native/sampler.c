@@ -2,8 +2,9 @@
 
    The order of every sum, the rule for ties and the random number are those of engine/sampling/sampler.py, engine/sampling/logit_edits.py and
    engine/sampling/fixed_math.py: edits, mask, temperature, top-k, top-p, min-p, draw; the lower id first among equals; lane i mod 1024 of a
-   sum; Philox4x64-10. The filters are in sampler_filters.c. */
+   sum; Philox4x64-10. The filters are in sampler_filters.c, further ones and other orders in sampler_chain.c. */
 #include "sampler.h"
+#include "sampler_chain.h"
 #include "sampler_draw_math.h"
 #include "sampler_field.h"
 
@@ -51,6 +52,7 @@ static int counts_tokens(const edit_list *list) { return list->repetition != 1 |
 /* `best`: the greatest logit of the field. `weighed`: the workspace's weights are those of the whole field at temperature 1. */
 static int32_t draw_filtered(field *f, float best, const sample_row *row, int weighed) {
   const sampler *s = f->s;
+  double u[2];
   workspace *r = f->memory;
   if (row->top_k > 0 && row->top_k < f->n) {
     keep_best(f, row->top_k);
@@ -59,7 +61,8 @@ static int32_t draw_filtered(field *f, float best, const sample_row *row, int we
   if (!weighed || row->temperature != 1) s->loops.weigh(f->values, f->n, best, row->temperature, &s->table, r->weights);
   if (row->top_p < 1) keep_nucleus(f, best, row->temperature, row->top_p);
   if (row->min_p > 0) keep_heavy(f, row->min_p);
-  long place = field_pick(f, uniform(row->seed, row->choice, row->index));
+  uniforms(row->seed, row->choice, row->index, u);
+  long place = field_pick(f, u[0]);
   return f->ids ? f->ids[place] : (int32_t)place;
 }
 
@@ -73,15 +76,20 @@ static int32_t draw_greedy(const field *all, float best, const uint32_t *mask) {
 }
 
 /* Draw from a row whose greatest logit is `best`, a finite number. */
-static int32_t draw_token(field f, float best, const sample_row *row, const uint32_t *mask, int weighed) {
+static int32_t draw_token(field f, float best, const sample_row *row, sample_chain *chain, const uint32_t *mask, int weighed) {
+  double u[2];
   if (mask) {
     int allowed = 0;
     best = f.s->loops.greatest_allowed(f.values, f.n, mask, &allowed);
     if (!allowed) return NOTHING_ALLOWED;
     if (!is_finite(best)) return NOT_A_NUMBER;
   }
-  if (row->temperature == 0) return draw_greedy(&f, best, mask);
+  if (!chain && row->temperature == 0) return draw_greedy(&f, best, mask);
   if (mask) keep_allowed(&f, mask);
+  if (chain) {
+    uniforms(row->seed, row->choice, row->index, u);
+    return draw_chain(f, chain, u);
+  }
   return draw_filtered(&f, best, row, weighed && !mask);
 }
 
@@ -101,6 +109,7 @@ static int32_t draw_row(sampler *s, workspace *r, const sample_call *c, long i, 
   float *logits = c->logits + i * c->vocabulary, best;
   const field all = {s, r, logits, NULL, c->vocabulary};
   const uint32_t *mask = row->mask < 0 ? NULL : c->masks + row->mask * c->mask_words;
+  sample_chain *chain = row->chain < 0 ? NULL : &c->chains[row->chain];
   int with_logprobs = row->logprobs >= 0, edited = edits->n > 0;
   double log_total = 0;
   int32_t token = (int32_t)row->given;
@@ -112,10 +121,10 @@ static int32_t draw_row(sampler *s, workspace *r, const sample_call *c, long i, 
   if (token < 0 && edited) {
     apply_edits(edits, logits, r->unedited);
     float best_edited = s->loops.greatest(logits, all.n);
-    token = is_finite(best_edited) ? draw_token(all, best_edited, row, mask, 0) : NOT_A_NUMBER;
+    token = is_finite(best_edited) ? draw_token(all, best_edited, row, chain, mask, 0) : NOT_A_NUMBER;
     undo_edits(edits, logits, r->unedited);
   } else if (token < 0) {
-    token = draw_token(all, best, row, mask, with_logprobs);
+    token = draw_token(all, best, row, chain, mask, with_logprobs);
   }
   if (with_logprobs && token >= 0) report(&all, best, log_total, token, row, c->logprobs + i * (1 + c->most), c->tops + i * c->most);
   return token;
@@ -163,7 +172,7 @@ static int has_much_to_do(const sample_call *c) {
   int much = 0;
   for (long run = 0; run < c->runs; run++) {
     const sample_row *row = &c->rows[c->run_starts[run]];
-    much += (row->temperature != 0 && row->given < 0) || row->logprobs >= 0;
+    much += ((row->temperature != 0 || row->chain >= 0) && row->given < 0) || row->logprobs >= 0;
   }
   return much > 1;
 }

@@ -7,7 +7,7 @@
 #include <stdint.h>
 
 /* Changes with every change of the interface to Python; `engine/sampling/native_sampler.py` checks it. */
-enum { SAMPLER_VERSION = 2 };
+enum { SAMPLER_VERSION = 3 };
 
 /* The request of one row; packed by `engine/sampling/native_sampler.py`. */
 typedef struct {
@@ -19,7 +19,20 @@ typedef struct {
   int64_t edits;    /* which list of edits, as it is at the first row of the run; -1: none */
   int64_t expected; /* the next row of the run counts only if this token is drawn here */
   int64_t given;    /* nothing is drawn: the log-probability of this token is requested; -1: draw */
+  int64_t chain;    /* which chain draws; -1: temperature, top-k, top-p and min-p of the row, in this order */
 } sample_row;
+
+/* The steps of a chain, by their places in FILTERS of sampling_params.py. */
+enum { TOP_N_SIGMA, TEMPERATURE, TOP_K, TYPICAL_P, TOP_P, MIN_P, XTC, STEPS };
+
+/* Filters in their own order, or mirostat; packed by `engine/sampling/native_sampler.py`. */
+typedef struct {
+  double top_n_sigma, temperature, dynatemp_range, dynatemp_exponent, typical_p, top_p, min_p, xtc_probability, xtc_threshold;
+  double mirostat_tau, mirostat_eta, mu; /* `mu` is replaced by that of the next token */
+  int64_t top_k, min_keep;
+  int64_t mirostat; /* 1 or 2: no step but the temperature; 0: the steps */
+  int64_t count, steps[STEPS];
+} sample_chain;
 
 /* One edited logit; made by `engine/sampling/logit_edits.py`. */
 typedef struct {
@@ -50,6 +63,7 @@ typedef struct {
   float *logits;                           /* [N][vocabulary] written while a row is edited, then restored */
   const uint32_t *masks;                   /* [masks][mask_words] bit i % 32 of word i / 32 is for id i */
   const edit_list *edits;
+  sample_chain *chains;                    /* each of one run */
   int32_t *tokens;                         /* [N] the token drawn, or one of the numbers below */
   double *logprobs;                        /* [N][1 + most] of the drawn token, then of `tops` */
   int32_t *tops;                           /* [N][most] the best, best first */

@@ -49,8 +49,10 @@ static inline void multiply_wide(uint64_t a, uint64_t b, uint64_t *high, uint64_
   *low = (uint64_t)product;
 }
 
-/* Philox4x64-10, the first number of the block after `index`, as numpy counts; its upper 53 bits as a fraction. */
-static inline double uniform(uint64_t seed, uint64_t choice, uint64_t index) {
+static inline double fraction_of(uint64_t random) { return (double)(random >> 11) * 0x1p-53; }
+
+/* Philox4x64-10, the first two numbers of the block after `index`, as numpy counts; the upper 53 bits as fractions. */
+static inline void uniforms(uint64_t seed, uint64_t choice, uint64_t index, double *u) {
   uint64_t c0 = index + 1, c1 = c0 == 0, c2 = 0, c3 = 0;
   for (int i = 0; i < 10; i++) {
     uint64_t a_high, a_low, b_high, b_low;
@@ -63,7 +65,8 @@ static inline double uniform(uint64_t seed, uint64_t choice, uint64_t index) {
     seed += 0x9E3779B97F4A7C15;
     choice += 0xBB67AE8584CAA73B;
   }
-  return (double)(c0 >> 11) * 0x1p-53;
+  u[0] = fraction_of(c0);
+  u[1] = fraction_of(c1);
 }
 
 #endif

@@ -55,7 +55,8 @@ void keep_allowed(field *f, const uint32_t *mask);
 /* A weight in whole numbers of 2^-44: their sums are exact, in any order. */
 static inline int64_t share_of(double weight) { return (int64_t)(weight * 0x1p44); }
 
-/* Keep the fewest of the best whose weights reach the share top_p, at least one; the weights are those at `temperature`. */
+/* The nucleus is the fewest of the best whose weights, those at `temperature`, reach the share top_p, at least one. */
+long nucleus_size(const field *f, double best, double temperature, double top_p);
 void keep_nucleus(field *f, double best, double temperature, double top_p);
 
 /* Keep the tokens that weigh at least `least`. */

@@ -110,15 +110,36 @@ static uint64_t last_key(const field *f, int bucket, int64_t reached, int64_t en
   return UINT64_MAX;
 }
 
-void keep_nucleus(field *f, double best, double temperature, double top_p) {
+/* The last of the nucleus: everything in the buckets before `bucket`, and in it the keys up to `key`. */
+typedef struct {
+  int bucket;
+  uint64_t key;
+} nucleus_end;
+
+static nucleus_end find_nucleus(const field *f, double best, double temperature, double top_p) {
   int64_t sums[BUCKETS] = {0}, reached = 0, enough = (int64_t)(top_p * (double)fill_buckets(f, best, temperature, sums));
-  const uint16_t *buckets = f->memory->buckets;
   int bucket = 0;
-  long kept = 0;
   for (; bucket < BUCKETS - 1 && reached + sums[bucket] < enough; bucket++) reached += sums[bucket];
-  uint64_t last = last_key(f, bucket, reached, enough);
+  return (nucleus_end){bucket, last_key(f, bucket, reached, enough)};
+}
+
+static inline int is_in_nucleus(const field *f, nucleus_end end, long i) {
+  int bucket = f->memory->buckets[i];
+  return bucket < end.bucket || (bucket == end.bucket && key_of(f->values[i], i) <= end.key);
+}
+
+long nucleus_size(const field *f, double best, double temperature, double top_p) {
+  nucleus_end end = find_nucleus(f, best, temperature, top_p);
+  long count = 0;
+  for (long i = 0; i < f->n; i++) count += is_in_nucleus(f, end, i);
+  return count;
+}
+
+void keep_nucleus(field *f, double best, double temperature, double top_p) {
+  nucleus_end end = find_nucleus(f, best, temperature, top_p);
+  long kept = 0;
   for (long i = 0; i < f->n; i++)
-    if (buckets[i] < bucket || (buckets[i] == bucket && key_of(f->values[i], i) <= last)) move_to(f, kept++, i);
+    if (is_in_nucleus(f, end, i)) move_to(f, kept++, i);
   cut(f, kept);
 }
 

@@ -6,6 +6,7 @@
 #include "buffers.h"
 #include "sampler.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,7 +51,7 @@ static void sampler_object_dealloc(PyObject *object) {
 
 /* ---- arguments ---- */
 
-enum { ROWS, RUN_STARTS, LOGITS, MASKS, VIEWS };
+enum { ROWS, RUN_STARTS, LOGITS, MASKS, CHAINS, VIEWS };
 
 /* The edits of a call, and what holds their memory. */
 typedef struct {
@@ -70,12 +71,28 @@ static int check_runs(const sample_call *c, Py_ssize_t rows) {
   return good ? 0 : refuse("run_starts must ascend from 0 to the number of rows");
 }
 
-static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssize_t edits) {
+static int is_from(double value, double low, double high) { return value >= low && value <= high; }
+
+static int check_chains(const sample_call *c, Py_ssize_t chains) {
+  for (Py_ssize_t i = 0; i < chains; i++) {
+    const sample_chain *chain = &c->chains[i];
+    int good = is_from(chain->temperature, 0, HUGE_VAL) && is_from(chain->dynatemp_range, 0, HUGE_VAL) && is_from(chain->top_n_sigma, 0, HUGE_VAL);
+    good = good && chain->typical_p > 0 && chain->top_p > 0 && is_from(chain->min_p, 0, 1) && is_from(chain->xtc_threshold, 0, 1);
+    good = good && is_from(chain->dynatemp_exponent, 0, HUGE_VAL) && chain->top_k >= 0 && chain->min_keep >= 0;
+    good = good && chain->count >= 0 && chain->count <= STEPS && chain->mu - chain->mu == 0;
+    for (int64_t k = 0; good && k < chain->count; k++) good = chain->steps[k] != TOP_K || chain->top_k > 0;
+    if (!good) return refuse("a number of a chain is out of range");
+  }
+  return 0;
+}
+
+static int check_rows(sample_call *c, Py_ssize_t rows, Py_ssize_t masks, Py_ssize_t edits, Py_ssize_t chains) {
   for (Py_ssize_t i = 0; i < rows; i++) {
     const sample_row *row = &c->rows[i];
     if (row->logprobs > c->vocabulary) return refuse("a row requests more log-probabilities than there are tokens");
     if (row->mask >= masks) return refuse("a row names a mask that does not exist");
     if (row->edits >= edits) return refuse("a row names edits that do not exist");
+    if (row->chain >= chains) return refuse("a row names a chain that does not exist");
     if (row->given < -1 || row->given >= c->vocabulary) return refuse("a row names a token that is not in the vocabulary");
     if (row->given >= 0 && row->logprobs < 0) return refuse("a row names a token and requests no log-probability");
     if (!(row->temperature >= 0)) return refuse("a temperature is below 0");
@@ -134,11 +151,14 @@ static int fill_call(const sampler *s, sample_call *c, const Py_buffer *v, const
   c->rows = v[ROWS].buf;
   c->logits = v[LOGITS].buf;
   c->masks = v[MASKS].buf;
+  c->chains = v[CHAINS].buf;
   c->edits = edits->lists;
   if (v[ROWS].len != rows * (Py_ssize_t)sizeof(sample_row) || v[RUN_STARTS].len % 4 || v[LOGITS].len != rows * c->vocabulary * 4 ||
-      v[MASKS].len % (c->mask_words * 4))
+      v[MASKS].len % (c->mask_words * 4) || v[CHAINS].len % (Py_ssize_t)sizeof(sample_chain))
     return refuse("the sizes of a sampler's arrays do not fit each other");
-  return check_runs(c, rows) < 0 ? -1 : check_rows(c, rows, v[MASKS].len / (c->mask_words * 4), edits->count);
+  Py_ssize_t chains = v[CHAINS].len / (Py_ssize_t)sizeof(sample_chain);
+  if (check_runs(c, rows) < 0 || check_chains(c, chains) < 0) return -1;
+  return check_rows(c, rows, v[MASKS].len / (c->mask_words * 4), edits->count, chains);
 }
 
 /* ---- results ---- */
@@ -219,7 +239,8 @@ static PyObject *sampler_object_draw(PyObject *object, PyObject *arguments) {
   PyObject *edits;
   edits_held held = {0};
   sample_call c = {0};
-  if (!PyArg_ParseTuple(arguments, "y*y*w*y*O!", &v[ROWS], &v[RUN_STARTS], &v[LOGITS], &v[MASKS], &PyList_Type, &edits)) return NULL;
+  if (!PyArg_ParseTuple(arguments, "y*y*w*y*O!w*", &v[ROWS], &v[RUN_STARTS], &v[LOGITS], &v[MASKS], &PyList_Type, &edits, &v[CHAINS]))
+    return NULL;
   int good = hold_all_edits(&held, edits, sampler_vocabulary(self->s)) == 0 && fill_call(self->s, &c, v, &held) == 0;
   PyObject *drawn = good ? run_call(self, &c) : NULL;
   release_edits(&held);
@@ -235,7 +256,8 @@ static PyObject *sampler_object_version(PyObject *object, PyObject *none) {
 
 static PyMethodDef METHODS[] = {
     {"draw", sampler_object_draw, METH_VARARGS,
-     "draw(rows, run_starts, logits, masks, edits): draw for every row; see sampler.h. edits: a list of (three penalties, entries). Return a "
+     "draw(rows, run_starts, logits, masks, edits, chains): draw for every row; see sampler.h. edits: a list of (three penalties, entries). "
+     "chains: writable, because mirostat leaves its mu there. Return a "
      "list for each run, of the results of its rows: a token, or (token, logprob, best ids, their logprobs); -2 where the logits are not numbers, "
      "-3 where nothing is allowed."},
     {"version", sampler_object_version, METH_NOARGS | METH_STATIC, "version(): the version of the interface, on which this type and its caller must agree."},
