@@ -32,7 +32,7 @@ def layers_of_packages() -> list[set[str]]:
 
 def test_every_folder_of_the_package_is_named_once() -> None:
     named = [place for _, place in rows()]
-    assert sorted(named) == sorted(folders() | {"generation", "errors"})
+    assert sorted(named) == sorted(folders() | {"generation", "sampling_params", "errors"})
 
 
 def test_the_layers_are_those_that_the_imports_follow() -> None:
