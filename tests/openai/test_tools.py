@@ -24,6 +24,11 @@ def chat(messages: Any = None, **fields: Any) -> ChatRequest:
     return parse_chat(json.dumps(body).encode(), BodyRules())
 
 
+def allowed_tools(mode: str, *names: str) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 def turn(**fields: Any) -> Turn:
     return chat([{"role": "user", "content": "x"}, {"role": "assistant", **fields}]).messages[1]
 
@@ -33,6 +38,16 @@ def test_tools_reach_the_prompt_as_sent_and_the_reader_by_name() -> None:
     tools = chat(tools=[F, G], tool_choice="auto").tools
     assert tools.shown == (F, G)
     assert tools.use == ToolUse(schemas={"f": SCHEMA, "g": {}})
+
+
+@pytest.mark.spec("API-185")
+@pytest.mark.parametrize("mode", ["auto", "required"])
+def test_only_allowed_tools_can_be_called_and_all_are_shown(mode: str) -> None:
+    tools = chat(tools=[F, G], tool_choice=allowed_tools(mode, "g")).tools
+    assert tools.shown == (F, G)
+    assert tools.use is not None
+    assert tools.use.required == (mode == "required")
+    assert [*(tools.use.enforced or ())] == ["g"]
 
 
 @pytest.mark.spec("API-48", "CASE-14")
@@ -160,7 +175,10 @@ FAULTS = [
     (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function"}}),
     (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "function", "function": {"name": "g"}}}),
     (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "custom", "custom": {}}}),
-    (422, "tool_choice", {"tools": [F], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": {"type": "allowed_tools", "allowed_tools": {}}}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": allowed_tools("auto", "g")}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": allowed_tools("auto")}),
+    (400, "tool_choice", {"tools": [F], "tool_choice": allowed_tools("sometimes", "f")}),
     (400, "reasoning_effort", {"reasoning_effort": "much"}),
     (400, "enable_thinking", {"enable_thinking": "yes"}),
     (400, "chat_template_kwargs", {"chat_template_kwargs": []}),

@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 
+from tlserve.api.sampler_fields import DryOptions
 from tlserve.chat.grammars.formats import AnswerFormat
 from tlserve.sampling_params import SamplingParams
 
@@ -22,7 +23,8 @@ class GenerationOptions:
     `max_tokens_field` is the name of its field. `logprobs` None: not requested; k >= 0: also the k likeliest tokens at each
     place; the same for `prompt_logprobs`. `tokens_as_ids`: their tokens are shown as ids. `shows_controls`: the text has the
     spelling of control tokens. Each prompt gets `n` answers. `timeout_s` counts from the request's arrival. `format`:
-    the form that the content must have.
+    the form that the content must have. `dry` and `bad_words` name words, which are not tokens yet; `allowed_ids` () allows all.
+    Of a prompt, the last `keep_last` tokens are kept; -1: as many as fit.
     """
 
     sampling: Mapping[str, Any] = attrs.field(factory=dict)
@@ -46,6 +48,15 @@ class GenerationOptions:
     cache_salt: str = ""
     timeout_s: float | None = None
     format: AnswerFormat | None = None
+    dry: DryOptions | None = None
+    bad_words: tuple[str, ...] = ()
+    allowed_ids: tuple[int, ...] = ()
+    keep_last: int | None = None
+
+    @property
+    def names_words(self) -> bool:
+        """Return whether words must become tokens before the answer can be planned."""
+        return self.dry is not None or bool(self.bad_words)
 
     def sampling_over(self, defaults: SamplingParams) -> SamplingParams:
         """Return `defaults`, with the values of the request in their places."""

@@ -15,6 +15,7 @@ from msgspec import Meta, Raw
 
 from tlserve.api.fields import Table, inert, later, read_fields, served
 from tlserve.api.options import GenerationOptions
+from tlserve.api.sampler_fields import MIROSTAT, REPEAT_LAST_N, TYPICAL_P, read_samplers
 from tlserve.text.stop_strings import MAX_STOP_CHARS, MAX_STOPS
 
 _Stop = Annotated[str, Meta(min_length=1, max_length=MAX_STOP_CHARS)]
@@ -36,12 +37,10 @@ OPTIONS: Table = {
     "repeat_penalty": served(Annotated[float, Meta(ge=0.01, le=100)], "a number from 0.01 to 100; 1 is off"),
     "presence_penalty": served(_PENALTY, "a number from -2 to 2"),
     "frequency_penalty": served(_PENALTY, "a number from -2 to 2"),
-    "repeat_last_n": later(int, "-1", -1),
-    "typical_p": later(int | float, "1", 1),
+    "repeat_last_n": REPEAT_LAST_N,
+    "typical_p": TYPICAL_P,
     "tfs_z": later(int | float, "1", 1),
-    "mirostat": later(int, "0", 0),
-    "mirostat_tau": inert(int | float, "a number"),
-    "mirostat_eta": inert(int | float, "a number"),
+    **MIROSTAT,
     "penalize_newline": later(bool, "true", True),
     **{
         name: inert(bool | int | float, "a number or a switch of loading a model")
@@ -54,6 +53,7 @@ OPTIONS: Table = {
         Annotated[int, Meta(ge=1)], "the number of tokens of prompt and answer, at most the model's context"
     ),
 }
+_SENT_AS = {"repetition_penalty": "repeat_penalty"}
 _SAMPLING = ("temperature", "top_k", "top_p", "min_p", "presence_penalty", "frequency_penalty")
 
 
@@ -64,14 +64,16 @@ def read_ollama_options(given: Mapping[str, Raw]) -> tuple[GenerationOptions, tu
     sampling: dict[str, Any] = {name: named[name] for name in _SAMPLING if name in named}
     if "repeat_penalty" in named:
         sampling["repetition_penalty"] = named["repeat_penalty"]
+    samplers = read_samplers(named, sampling)
     stop = named.get("stop", ())
     limit = named.get("num_predict", -1)
     options = GenerationOptions(
-        sampling=sampling,
+        sampling=samplers.sampling,
         seed=named.get("seed"),
         max_tokens=limit if limit > 0 else None,
         max_tokens_field="options.num_predict",
         stop=(stop,) if isinstance(stop, str) else tuple(stop),
     )
     context = ("options.num_ctx",) if "num_ctx" in named else ()
-    return options, (*values.unknown, *context)
+    unused = tuple(f"options.{_SENT_AS.get(name, name)}" for name in samplers.unused)
+    return options, (*values.unknown, *context, *unused)

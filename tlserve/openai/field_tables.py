@@ -15,6 +15,7 @@ from msgspec import Meta, Raw
 
 from tlserve.api.fields import Table, inert, later, served
 from tlserve.api.inputs import MAX_INPUTS
+from tlserve.api.sampler_fields import SAMPLERS
 from tlserve.chat.thinking import RESERVED
 from tlserve.openai import answer_formats
 from tlserve.openai.messages import PlainMessage
@@ -35,6 +36,9 @@ Inputs = str | list[str | NotNegative | list[NotNegative]]
 _TEXT_SCHEMA = {"type": "string", "minLength": 1}
 MAX_BIASES = 1024
 MAX_STOP_IDS = 1024
+MAX_ALLOWED_IDS = 16_384
+MAX_BAD_WORDS = 64
+MAX_BAD_WORD_CHARACTERS = 40
 _BIASES_SCHEMA = {
     "type": "object",
     "maxProperties": MAX_BIASES,
@@ -59,6 +63,7 @@ def _is_empty(value: Any) -> bool:
 
 _SAMPLING: Table = {
     **OTHER_SERVERS,
+    **SAMPLERS,
     "temperature": served(Annotated[float, Meta(ge=0, le=2)], "a number from 0 to 2"),
     "top_p": served(Annotated[float, Meta(gt=0, le=1)], "a number above 0, at most 1"),
     "top_k": served(Annotated[int, Meta(ge=-1, le=2**31 - 1)], "an integer of at least 1, or 0 (or -1) for all"),
@@ -94,6 +99,20 @@ _SAMPLING: Table = {
     "return_token_ids": served(bool, "true or false"),
     "return_tokens_as_token_ids": served(bool, "true or false: tokens of log-probabilities as token_id:N"),
     "skip_special_tokens": served(bool, "true, or false to have control tokens in the text"),
+    "allowed_token_ids": served(
+        Annotated[list[NotNegative], Meta(min_length=1, max_length=MAX_ALLOWED_IDS)],
+        f"a list of 1 to {MAX_ALLOWED_IDS} token ids: the answer has no others",
+    ),
+    "bad_words": served(
+        Annotated[
+            list[Annotated[str, Meta(max_length=MAX_BAD_WORD_CHARACTERS, pattern=r"\S")]],
+            Meta(max_length=MAX_BAD_WORDS),
+        ],
+        f"a list of at most {MAX_BAD_WORDS} words of at most {MAX_BAD_WORD_CHARACTERS} characters",
+    ),
+    "truncate_prompt_tokens": served(
+        Annotated[int, Meta(ge=-1)], "how many of the prompt's last tokens are kept; -1 for as many as fit"
+    ),
     "cache_salt": served(Annotated[str, Meta(min_length=1, max_length=256)], "a string of 1 to 256 characters"),
     "timeout": served(Annotated[float, Meta(gt=0)], "a number of seconds above 0"),
     "response_format": served(

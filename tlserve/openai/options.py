@@ -12,30 +12,36 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import attrs
-
 from tlserve.api.fields import read_fields
 from tlserve.api.options import GenerationOptions
+from tlserve.api.sampler_fields import read_samplers
 from tlserve.errors import ClientError, Refusal
 from tlserve.openai import field_tables
 from tlserve.openai.answer_formats import read_format
-from tlserve.sampling_params import SamplingParams
 
-_SAMPLING_FIELDS = tuple(field.name for field in attrs.fields(SamplingParams))
+_SAMPLING_FIELDS = (
+    *("repetition_penalty", "presence_penalty", "frequency_penalty", "logit_bias"),
+    *("temperature", "top_k", "top_p", "min_p"),
+)
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _OTHER_LIMITS = ("max_new_tokens", "n_predict")
 _TOKEN_ID = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str, ...]]:
-    """Return the generation options, and the unknown names inside `stream_options` and `structured_outputs`."""
+    """Return the generation options, and the names that have no effect, also inside of objects."""
     stream = given.get("stream", False)
     _check_together(given, stream)
     stream_options = read_fields(given.get("stream_options", {}), field_tables.STREAM_OPTIONS, where="stream_options.")
     answer_format, unknown_in_format = read_format(given)
     field = _limit_field(given)
+    samplers = read_samplers(given, _sampling(given))
     options = GenerationOptions(
-        sampling=_sampling(given),
+        sampling=samplers.sampling,
+        dry=samplers.dry,
+        bad_words=tuple(given.get("bad_words", ())),
+        allowed_ids=tuple(given.get("allowed_token_ids", ())),
+        keep_last=given.get("truncate_prompt_tokens"),
         seed=given.get("seed"),
         max_tokens=given.get(field),
         max_tokens_field=field,
@@ -57,7 +63,7 @@ def read_options(given: Mapping[str, Any]) -> tuple[GenerationOptions, tuple[str
         timeout_s=given.get("timeout"),
         format=answer_format,
     )
-    return options, (*stream_options.unknown, *unknown_in_format)
+    return options, (*stream_options.unknown, *unknown_in_format, *samplers.unused)
 
 
 def _limit_field(given: Mapping[str, Any]) -> str:
@@ -84,6 +90,10 @@ def _check_together(given: Mapping[str, Any], stream: bool) -> None:
         raise Refusal(
             f"best_of is {best_of}, and values above n ({n}) are not served; leave it out, and choose among the n answers",
             param="best_of",
+        )
+    if given.get("truncate_prompt_tokens") == 0:
+        raise ClientError(
+            "truncate_prompt_tokens is 0; send at least 1, or -1 for as many as fit", param="truncate_prompt_tokens"
         )
     if best_of is not None and best_of < n:
         raise ClientError(f"best_of is {best_of}, but n asks for {n} answers; leave best_of out", param="best_of")

@@ -17,9 +17,6 @@ AnyObject = dict[str, Any]
 AnyList = list[Any]
 
 _VLLM: Table = {
-    "allowed_token_ids": later(list[int], ""),
-    "bad_words": later(list[str], "[]", []),
-    "truncate_prompt_tokens": later(int, ""),
     "spaces_between_special_tokens": inert(bool, "true or false"),
     "length_penalty": later(Number, "1", 1),
     "early_stopping": later(bool | str, "false", False),
@@ -52,25 +49,8 @@ _SGLANG: Table = {
 }
 
 _LLAMA_CPP: Table = {
-    "dynatemp_range": later(Number, "0", 0),
-    "dynatemp_exponent": inert(Number, "a number"),
-    "typical_p": later(Number, "1", 1),
     "tfs_z": later(Number, "1", 1),
-    "top_n_sigma": later(Number, "-1", -1, 0),
-    "mirostat": later(int, "0", 0),
-    "mirostat_tau": inert(Number, "a number"),
-    "mirostat_eta": inert(Number, "a number"),
-    "xtc_probability": later(Number, "0", 0),
-    "xtc_threshold": inert(Number, "a number"),
-    "dry_multiplier": later(Number, "0", 0),
-    "dry_base": inert(Number, "a number"),
-    "dry_allowed_length": inert(int, "an integer"),
-    "dry_penalty_last_n": inert(int, "an integer"),
-    "dry_sequence_breakers": inert(AnyList, "a list"),
-    "repeat_last_n": later(int, "-1", -1),
     "penalize_nl": later(bool, "true", True),
-    "samplers": later(str | AnyList, ""),
-    "min_keep": later(int, "0", 0, 1),
     "n_keep": inert(int, "an integer"),
     "n_indent": later(int, "0", 0),
     "n_probs": later(int, "0", 0),

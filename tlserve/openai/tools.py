@@ -20,6 +20,7 @@ from tlserve.errors import ClientError, Refusal
 
 NAME_PATTERN = "^[a-zA-Z0-9_.-]{1,64}$"
 CHOICES = ("none", "auto", "required")
+MAX_TOOLS = 128
 
 
 class FunctionSpec(Struct):
@@ -53,8 +54,23 @@ class NamedChoice(Struct, tag_field="type", tag="function"):
     function: NamedFunction
 
 
+class AllowedTool(Struct, tag_field="type", tag="function"):
+    """A function among those that are allowed."""
+
+    function: NamedFunction
+
+
+class ToolSet(Struct):
+    """Some of the tools, and whether one of them must be called."""
+
+    mode: Literal["auto", "required"]
+    tools: Annotated[list[AllowedTool], Meta(min_length=1, max_length=MAX_TOOLS)]
+
+
 class AllowedTools(Struct, tag_field="type", tag="allowed_tools"):
     """A choice among some of the tools."""
+
+    allowed_tools: ToolSet
 
 
 class CustomChoice(Struct, tag_field="type", tag="custom"):
@@ -63,8 +79,6 @@ class CustomChoice(Struct, tag_field="type", tag="custom"):
 
 ToolChoice = Literal["none", "auto", "required"] | NamedChoice | AllowedTools | CustomChoice
 Tool = FunctionTool | CustomTool
-
-MAX_TOOLS = 128
 
 
 def tools_schema() -> Mapping[str, Any]:
@@ -86,7 +100,12 @@ def tool_choice_schema() -> Mapping[str, Any]:
     function = {"type": "object", "required": ["name"], "properties": {"name": {"type": "string"}}}
     properties = {"type": {"type": "string", "const": "function"}, "function": function}
     named = {"type": "object", "required": list(properties), "properties": properties}
-    return {"anyOf": [{"type": "string", "enum": list(CHOICES)}, named]}
+    tools = {"type": "array", "minItems": 1, "maxItems": MAX_TOOLS, "items": named}
+    members = {"mode": {"type": "string", "enum": ["auto", "required"]}, "tools": tools}
+    chosen = {"type": "object", "required": list(members), "properties": members}
+    some = {"type": {"type": "string", "const": "allowed_tools"}, "allowed_tools": chosen}
+    allowed = {"type": "object", "required": list(some), "properties": some}
+    return {"anyOf": [{"type": "string", "enum": list(CHOICES)}, named, allowed]}
 
 
 def read_tools(given: Mapping[str, Any]) -> AskedTools:
@@ -96,8 +115,8 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
     if not tools and choice == "auto":
         return NO_TOOLS
     functions, unknown = _functions(tools)
-    if isinstance(choice, AllowedTools | CustomChoice) and functions:
-        words = 'tool_choice is not served with this value; send "none", "auto", "required", or a function by name'
+    if isinstance(choice, CustomChoice) and functions:
+        words = 'tool_choice is not served with this value; send "none", "auto", "required", allowed_tools, or a function by name'
         raise Refusal(words, param="tool_choice")
     parallel = given.get("parallel_tool_calls", True)
     asked = asked_tools(functions, _call_choice(choice), shown=tools, parallel=parallel)
@@ -107,6 +126,9 @@ def read_tools(given: Mapping[str, Any]) -> AskedTools:
 def _call_choice(choice: Any) -> CallChoice:
     if isinstance(choice, NamedChoice):
         return CallChoice(CallMode.REQUIRED, choice.function.name)
+    if isinstance(choice, AllowedTools):
+        names = frozenset(tool.function.name for tool in choice.allowed_tools.tools)
+        return CallChoice(CallMode(choice.allowed_tools.mode), allowed=names)
     return CallChoice(CallMode(choice)) if isinstance(choice, str) else CallChoice(CallMode.REQUIRED)
 
 

@@ -6,11 +6,14 @@ the differences between kinds of answers are in the task's shape.
 
 from __future__ import annotations
 
+import attrs
+
 from tlserve.endpoints.answers.answer_plan import GenerationTask, RequestSource, StartedAnswer, apply_plan, plan_answer
 from tlserve.endpoints.answers.choices import open_choices
 from tlserve.endpoints.answers.residency import loaded
 from tlserve.endpoints.answers.stream import stream_answer
 from tlserve.endpoints.answers.token_reader import AnswerPart
+from tlserve.endpoints.answers.word_tokens import find_word_tokens
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_parts
@@ -22,7 +25,16 @@ _DOCUMENT_BYTES = 100
 async def answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> None:
     """Generate and send the answer to `task`, once its model is in memory."""
     async with loaded(exchange, task.served, task.deadline):
-        await _answer(api, exchange, task)
+        await _answer(api, exchange, await _with_words(api, exchange, task))
+
+
+async def _with_words(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> GenerationTask:
+    """Return the task with the tokens of the words that its options name."""
+    if not task.options.names_words:
+        return task
+    with task.deadline.obeyed():
+        words = await find_word_tokens(api.offload, task.served.tokenizer, task.options, exchange.tenant)
+    return attrs.evolve(task, words=words)
 
 
 async def _answer(api: ApiContext, exchange: ApiExchange, task: GenerationTask) -> None:

@@ -25,6 +25,7 @@ from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.budget import check_ids, plan_max_tokens, seed_bits
 from tlserve.endpoints.answers.deadline import NO_DEADLINE, Deadline
 from tlserve.endpoints.answers.token_reader import NO_ECHO, AnswerPart, Echo, Ready, TokenReader
+from tlserve.endpoints.answers.word_tokens import NO_WORDS, WordTokens
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
 from tlserve.endpoints.memory import bytes_of_requests
@@ -98,6 +99,7 @@ class GenerationTask:
     deadline: Deadline = NO_DEADLINE
     dialect: Dialect = PLAIN
     tools: ToolUse | None = None
+    words: WordTokens = NO_WORDS
 
     @property
     def prompt_tokens(self) -> int:
@@ -166,6 +168,7 @@ def _check_ids(task: GenerationTask, info: BackendInfo) -> None:
         check_ids([token for token, _ in biases], info.vocabulary_size, "logit_bias")
     if stop_ids:
         check_ids(stop_ids, info.vocabulary_size, "stop_token_ids")
+    check_ids(task.options.allowed_ids, info.vocabulary_size, "allowed_token_ids")
 
 
 def _budget(task: GenerationTask, prompt: TaskPrompt, info: BackendInfo) -> int:
@@ -185,14 +188,17 @@ def _request(
     task: GenerationTask, prompt: TaskPrompt, number: int, seed: int, max_tokens: int, source: RequestSource
 ) -> GenerationRequest:
     options = task.options
+    sampling = options.sampling_over(task.served.default_sampling)
     return GenerationRequest(
         prompt=tuple(prompt.ids),
         max_tokens=max_tokens,
         seed=seed_bits(seed),
         choice=number,
-        sampling=options.sampling_over(task.served.default_sampling),
+        sampling=sampling if task.words.dry is None else attrs.evolve(sampling, dry=task.words.dry),
         stop_ids=(frozenset() if options.ignore_eos else task.served.eos_ids) | frozenset(options.stop_token_ids),
         min_tokens=options.min_tokens,
+        allowed_ids=options.allowed_ids,
+        banned=task.words.banned,
         logprobs=options.logprobs,
         grammar=prompt.grammar,
         prompt_logprobs=_prompt_logprobs(options, number, echoes=prompt.echo is not None),

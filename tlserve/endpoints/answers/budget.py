@@ -56,6 +56,14 @@ def check_length(tokenizer: Tokenizer, characters: int, context_tokens: int, pla
         raise ContextLengthExceeded.of_prompt(length, context_tokens, param=place)
 
 
+def kept_of_prompt(ids: Sequence[int], options: GenerationOptions, context_tokens: int) -> Sequence[int]:
+    """Return the last tokens of a prompt, as many as the request keeps; -1: those that leave space for the answer."""
+    if options.keep_last is None:
+        return ids
+    fits = max(1, context_tokens - (options.max_tokens or 1))
+    return ids[-fits:] if options.keep_last < 0 else ids[-options.keep_last :]
+
+
 def seed_bits(seed: int) -> int:
     """Return a 64-bit seed without sign: negative seeds are taken modulo 2**64, so that each seed is its own."""
     return seed % (1 << SEED_BITS)

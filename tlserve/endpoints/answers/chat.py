@@ -16,7 +16,7 @@ from tlserve.chat.served_model import Served, check_generates
 from tlserve.chat.thinking import unread_variables
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import AnswerShape, GenerationTask, TaskPrompt
-from tlserve.endpoints.answers.budget import check_length
+from tlserve.endpoints.answers.budget import check_length, kept_of_prompt
 from tlserve.endpoints.answers.chat_prompt import encode_prompt, encode_truncated
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
@@ -41,7 +41,9 @@ async def plan_chat(
     served, request = incoming.served, incoming.request
     exchange.ignored = ignored_names(served, request)
     with incoming.deadline.obeyed():
-        prompt = await api.offload.run(incoming.size_bytes, lambda: _prompt_of(served, request), exchange.tenant)
+        prompt = await api.offload.run(
+            incoming.size_bytes, lambda: _prompt_of(served, request, tokenize_limit(api)), exchange.tenant
+        )
     exchange.hold_bytes(bytes_of_ids(len(prompt.ids)))
     return GenerationTask(
         served=served,
@@ -56,8 +58,8 @@ async def plan_chat(
     )
 
 
-def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
-    """Return the prompt, with the grammar of its answers."""
+def _prompt_of(served: Served, request: ChatRequest, limit: Callable[[int], None]) -> TaskPrompt:
+    """Return the prompt, with the grammar of its answers; `limit` checks the length if only the end of it is kept."""
     context_tokens = served.backend.info().context_tokens
 
     def check(characters: int) -> None:
@@ -66,12 +68,12 @@ def _prompt_of(served: Served, request: ChatRequest) -> TaskPrompt:
     if request.truncates:
         request, prompt = encode_truncated(served, request, context_tokens, check)
     else:
-        prompt = encode_prompt(served, request, check)
+        prompt = encode_prompt(served, request, check if request.options.keep_last is None else limit)
     grammar = answer_grammar(
         request.options.format, request.tools.use, served.dialect, prompt.opening, served.tokenizer.special_tokens
     )
     return TaskPrompt(
-        ids=prompt.ids,
+        ids=kept_of_prompt(prompt.ids, request.options, context_tokens),
         place=request.place,
         opening=prompt.opening,
         grammar=grammar,

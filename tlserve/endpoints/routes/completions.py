@@ -6,7 +6,7 @@ sends `X-TL-Special-Tokens: 1`. Token ids are used unchanged. Several prompts ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from tlserve.api.inputs import Input
 from tlserve.chat.dialect import FROM_NOTHING
@@ -16,7 +16,8 @@ from tlserve.chat.prompt import encode_completion
 from tlserve.chat.served_model import Served
 from tlserve.endpoints.answers.answer import answer
 from tlserve.endpoints.answers.answer_plan import GenerationTask, TaskPrompt
-from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids, check_length
+from tlserve.endpoints.answers.budget import COMPLETION_TOKENS, check_ids, check_length, kept_of_prompt
+from tlserve.endpoints.answers.chat import tokenize_limit
 from tlserve.endpoints.answers.openai_shape import choices_shape
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
@@ -39,7 +40,9 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     exchange.hold_bytes(given_bytes)
     with incoming.deadline.obeyed():
         prompts = await api.offload.run(
-            incoming.size_bytes, lambda: encode_prompts(served, request, specials), exchange.tenant
+            incoming.size_bytes,
+            lambda: encode_prompts(served, request, specials, tokenize_limit(api)),
+            exchange.tenant,
         )
     exchange.hold_bytes(bytes_of_ids(sum(len(prompt.ids) for prompt in prompts)) - given_bytes)
     task = GenerationTask(
@@ -54,12 +57,19 @@ async def completions(api: ApiContext, exchange: ApiExchange) -> None:
     await answer(api, exchange, task)
 
 
-def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -> tuple[TaskPrompt, ...]:
-    """Return the prompts in order; raises ClientError for an id that the vocabulary does not have."""
+def encode_prompts(
+    served: Served, request: CompletionRequest, specials: bool, limit: Callable[[int], None]
+) -> tuple[TaskPrompt, ...]:
+    """Return the prompts in order; raises ClientError for an id that the vocabulary does not have.
+
+    `limit` checks the number of characters of a prompt of which only the end is kept.
+    """
+    context_tokens = served.backend.info().context_tokens
     grammar = answer_grammar(request.options.format, None, PLAIN, FROM_NOTHING, served.tokenizer.special_tokens)
+    cut = limit if request.options.keep_last is not None else None
     return tuple(
         TaskPrompt(
-            ids=_ids(served, prompt, specials),
+            ids=kept_of_prompt(_ids(served, prompt, specials, cut), request.options, context_tokens),
             place=prompt.place,
             grammar=grammar,
             echo=_echo(served, prompt, request.options.shows_controls) if request.echo else None,
@@ -69,9 +79,12 @@ def encode_prompts(served: Served, request: CompletionRequest, specials: bool) -
     )
 
 
-def _ids(served: Served, prompt: Input, specials: bool) -> Sequence[int]:
+def _ids(served: Served, prompt: Input, specials: bool, cut: Callable[[int], None] | None) -> Sequence[int]:
     if isinstance(prompt.content, str):
-        check_length(served.tokenizer, len(prompt.content), served.backend.info().context_tokens, prompt.place)
+        if cut is not None:
+            cut(len(prompt.content))
+        else:
+            check_length(served.tokenizer, len(prompt.content), served.backend.info().context_tokens, prompt.place)
         return encode_completion(served.tokenizer, prompt.content, specials=specials)
     check_ids(prompt.content, served.backend.info().vocabulary_size, prompt.place)
     return prompt.content
