@@ -28,7 +28,7 @@ KINDS = {
 @pytest.mark.spec("ENG-2", "ENG-70", "ENG-71")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cut", [1, 2, 11, 23])
-def test_an_answer_goes_on_with_the_same_bits_from_its_tokens_and_mu(kind, cut):
+def test_an_answer_continues_with_the_same_bits_from_its_tokens_and_mu(kind, cut):
     request = attrs.evolve(REQUEST, sampling=KINDS[kind], logprobs=1)
     whole = alone(request)
     emitted = tuple(event.token for event in whole[:cut])

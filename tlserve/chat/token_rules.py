@@ -3,7 +3,7 @@
 Owns how a word is found in tokens: whole, inside one, or begun at the end of one and continued in the next. Does not know what
 the sampler does with the ids. Reading a vocabulary takes some tens of milliseconds for each new breaker: run it in a thread.
 
-Sources: `SamplingParams.update_from_tokenizer` of vLLM (bad words), `get_overlapping_token_sequences` of llama.cpp (breakers).
+Sources: the sampling parameters of vLLM (bad words), and src/llama-sampler.cpp of llama.cpp (breakers).
 """
 
 from __future__ import annotations

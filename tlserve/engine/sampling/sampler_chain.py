@@ -71,7 +71,7 @@ def carries_state(sampling: SamplingParams) -> bool:
     return bool(sampling.mirostat or sampling.dry) or sampling.penalty_last_n is not None
 
 
-class Field:
+class Candidates:
     """The tokens that can still be drawn: `ids` (None: all) ascending, with their `logits`.
 
     `temperature` is 1 until the temperature is applied; `counted` includes tokens that top-n-sigma removed.
@@ -135,9 +135,9 @@ class Field:
         return place if self.ids is None else int(self.ids[place])
 
 
-def open_field(logits: F32, allowed: Places | None) -> Field:
+def open_field(logits: F32, allowed: Places | None) -> Candidates:
     """Return the tokens that can be drawn at first: the allowed ones, without those whose logit is minus infinity."""
-    field = Field(logits if allowed is None else logits[allowed], allowed)
+    field = Candidates(logits if allowed is None else logits[allowed], allowed)
     numbers = np.flatnonzero(field.logits > -np.inf)
     if len(numbers) < len(field.logits):
         field.keep(numbers)
@@ -146,7 +146,7 @@ def open_field(logits: F32, allowed: Places | None) -> Field:
 
 def filtered(
     logits: F32, allowed: Places | None, sampling: SamplingParams, chain: tuple[str, ...], chance: float
-) -> Field:
+) -> Candidates:
     """Return what the filters of `chain` leave of logits: (vocabulary_size,) float32; `chance` is the random number of XTC."""
     field = open_field(logits, allowed)
     for name in chain:
@@ -165,7 +165,7 @@ def draw_chain(
 # --- filters -----------------------------------------------------------------------------------------------------------------
 
 
-def _top_n_sigma(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _top_n_sigma(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     """Keep what is at most so many standard deviations below the best."""
     logits, counted = field.logits.astype(np.float64), field.counted
     away = logits - fixed_math.total(logits) / len(logits)
@@ -174,7 +174,7 @@ def _top_n_sigma(field: Field, sampling: SamplingParams, _chance: float) -> None
     field.counted = counted
 
 
-def _temperature(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _temperature(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     """Apply the temperature, or the one in its range that the entropy gives."""
     spread = sampling.dynatemp_range
     if spread <= 0:
@@ -185,13 +185,13 @@ def _temperature(field: Field, sampling: SamplingParams, _chance: float) -> None
         field.heat(low + (high - low) * fixed_math.power(share, sampling.dynatemp_exponent))
 
 
-def _top_k(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _top_k(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     counted = min(field.counted, sampling.top_k)
     field.keep_best(sampling.top_k)
     field.counted = counted
 
 
-def _typical_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _typical_p(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     """Keep the tokens whose surprise is nearest to the entropy, until their share is above `typical_p`; a lower id wins a tie."""
     entropy, log_total = field.entropy()
     distance = np.abs((log_total - field.exponents()) - entropy).astype(np.float32)
@@ -202,7 +202,7 @@ def _typical_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
     field.keep(np.sort(order[: max(reached, sampling.min_keep)]), with_best=False)
 
 
-def _top_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _top_p(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     places = nucleus(field.logits, field.weights, sampling.top_p)
     if len(places) < sampling.min_keep:
         field.keep_best(sampling.min_keep)
@@ -211,7 +211,7 @@ def _top_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
     field.counted = len(field.logits)
 
 
-def _min_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
+def _min_p(field: Candidates, sampling: SamplingParams, _chance: float) -> None:
     places = np.flatnonzero(field.weights >= sampling.min_p)
     if len(places) < sampling.min_keep:
         field.keep_best(sampling.min_keep)
@@ -220,7 +220,7 @@ def _min_p(field: Field, sampling: SamplingParams, _chance: float) -> None:
     field.counted = len(field.logits)
 
 
-def _xtc(field: Field, sampling: SamplingParams, chance: float) -> None:
+def _xtc(field: Candidates, sampling: SamplingParams, chance: float) -> None:
     """Remove the tokens of at least the threshold, all but the least of them, if the chance is within the probability."""
     if chance > sampling.xtc_probability:
         return
@@ -235,7 +235,7 @@ def _xtc(field: Field, sampling: SamplingParams, chance: float) -> None:
     field.counted = counted
 
 
-_APPLY: Mapping[str, Callable[[Field, SamplingParams, float], None]] = {
+_APPLY: Mapping[str, Callable[[Candidates, SamplingParams, float], None]] = {
     "top_n_sigma": _top_n_sigma,
     "temperature": _temperature,
     "top_k": _top_k,
@@ -254,7 +254,7 @@ def first_mu(sampling: SamplingParams) -> float:
     return 2 * sampling.mirostat_tau
 
 
-def within_mu(logits: F32, allowed: Places | None, sampling: SamplingParams, mu: float) -> Field:
+def within_mu(logits: F32, allowed: Places | None, sampling: SamplingParams, mu: float) -> Candidates:
     """Return the tokens whose surprise is within mu: (vocabulary_size,) float32 logits."""
     field = open_field(logits, allowed)
     field.heat(sampling.temperature)
@@ -276,14 +276,14 @@ def draw_mirostat(
     return field.token(place), mu_after(field, place, sampling, mu)
 
 
-def mu_after(field: Field, place: int, sampling: SamplingParams, mu: float) -> float:
+def mu_after(field: Candidates, place: int, sampling: SamplingParams, mu: float) -> float:
     """Return mu after the token at `place`, from its surprise among the tokens of the field."""
     total = fixed_math.total(field.weights)
     surprise = (fixed_math.log(total) - fixed_math.log(float(field.weights[place]))) / fixed_math.LN2
     return mu - sampling.mirostat_eta * (surprise - sampling.mirostat_tau)
 
 
-def _zipf_count(field: Field, mu: float, vocabulary_size: int) -> int:
+def _zipf_count(field: Candidates, mu: float, vocabulary_size: int) -> int:
     """Return how many tokens mirostat 1 keeps: those of surprise up to mu, if the weights follow Zipf's law."""
     head = best_ids(field.logits, min(_HEAD, len(field.logits)))
     exponents = field.exponents()[head].tolist()

@@ -103,7 +103,7 @@ static void keep_more(chain_state *x, long count) {
   }
 }
 
-/* Keep the places that stand in the keys, `count` of them. */
+/* Keep the `count` places that the keys have. */
 static void keep_listed(chain_state *x, long count) {
   keep_places(&x->f, count);
   x->weighed = 0;
