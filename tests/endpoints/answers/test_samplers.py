@@ -214,10 +214,7 @@ class Prefixes(ByteTokenizer):
 
     def __init__(self, words: list[str]) -> None:
         self._spelled = [word[:count].encode() for word in words for count in range(1, len(word))]
-
-    @property
-    def vocabulary_size(self) -> int:
-        return len(self._spelled)
+        self.vocabulary_size = len(self._spelled)
 
     def token_spelling(self, token: int) -> bytes:
         return self._spelled[token]
