@@ -113,6 +113,14 @@ def test_reasoning_that_the_client_returns_reaches_the_template():
 
 
 @pytest.mark.spec("CHAT-37")
+@pytest.mark.parametrize("name", ["reasoning_content", "thinking"])
+def test_reasoning_reaches_a_template_under_the_name_that_it_reads(name):
+    template = Template.parse("{% for m in messages %}{{ m." + name + " }}{% endfor %}")
+    turns = [user("x"), Turn(Role.ASSISTANT, "y", reasoning="I look."), user("z")]
+    assert encode_chat(template, BYTES, turns).text == "I look."
+
+
+@pytest.mark.spec("CHAT-37")
 @pytest.mark.parametrize(
     ("name", "variables", "template"),
     [
