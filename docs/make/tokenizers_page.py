@@ -135,7 +135,8 @@ ids.
 
 ## Names of `tokenizer.ggml.pre`
 
-A name that llama.cpp does not know is refused, as llama.cpp does. A file without a name gets `default`, with a warning.
+A name that llama.cpp does not know is refused, as llama.cpp does. `whitespace`, and the kinds that are refused by name, belong to
+architectures that are not served, such as Jina BERT v2, RWKV and PLaMo 2. A file without a name gets `default`, with a warning.
 
 {pre}
 

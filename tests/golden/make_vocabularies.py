@@ -168,8 +168,9 @@ def word_piece(given: list[str]) -> dict[str, object]:
 
 
 KINDS = {"gemma4": over_characters, "llama": with_scores, "t5": unigram, "bert": word_piece}
+OVER_CHARACTERS = ("gemma4", "sarvam-moe", "granite-embed-multi-311m", "mmbert")
 FLAGS = {
-    "gemma4": ({}, *({"pre": name, "model": "gpt2"} for name in ("gemma4", "sarvam-moe", "granite-embed-multi-311m"))),
+    "gemma4": ({}, *({"pre": name, "model": "gpt2"} for name in OVER_CHARACTERS)),
     "llama": ({}, {"add_space_prefix": False}),
     "t5": (
         {},

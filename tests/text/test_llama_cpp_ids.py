@@ -16,7 +16,7 @@ from tlserve.text.tokenizer import build_tokenizer, framed, with_bos
 
 ROWS = {**{f"pre {row.name}": row for row in pre_rows()}, **{f"kind {row.name}": row for row in kind_rows()}}
 KINDS = json.loads((VOCABULARIES / "kinds.json").read_text())
-REFUSED = {"pre mmbert", "pre whitespace"} | {
+REFUSED = {"pre whitespace"} | {
     f"kind {name}" for name in ("hybriddna", "none", "plamo2", "rwkv", "test", "whitespace")
 }
 
@@ -43,7 +43,7 @@ def test_every_reason_belongs_to_a_name_that_is_served():
 
 
 @pytest.mark.spec("TEXT-6")
-@pytest.mark.parametrize("name", ["mmbert", "whitespace", "llama-bpe-2", "Qwen2", ""])
+@pytest.mark.parametrize("name", ["whitespace", "llama-bpe-2", "Qwen2", ""])
 def test_a_name_that_is_not_served_is_refused_by_name(name, caplog):
     if name:
         with pytest.raises(ModelRefused, match=f"pre is '{name}'"):

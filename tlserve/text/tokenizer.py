@@ -83,7 +83,7 @@ _BUILDERS: Mapping[str, str] = {
     "t5": "tlserve.text.kinds.unigram",
 }
 
-OVER_CHARACTERS = frozenset({"gemma4", "granite-embed-multi-311m", "sarvam-moe"})
+OVER_CHARACTERS = frozenset({"gemma4", "granite-embed-multi-311m", "mmbert", "sarvam-moe"})
 """The names of `tokenizer.ggml.pre` with which a vocabulary of the kind "gpt2" is one of the kind "gemma4"."""
 
 

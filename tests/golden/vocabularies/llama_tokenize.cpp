@@ -5,6 +5,9 @@
 #include <iostream>
 #include <iterator>
 #include <cstdio>
+// of src/llama.cpp, which is not compiled: no vocabulary is split over several files
+int32_t llama_split_path(char *, size_t, const char *, int32_t, int32_t) { return 0; }
+int32_t llama_split_prefix(char *, size_t, const char *, int32_t, int32_t) { return 0; }
 static void quiet(enum ggml_log_level l, const char * t, void *) { if (l >= GGML_LOG_LEVEL_WARN) fputs(t, stderr); }
 int main(int argc, char ** argv) {
     llama_log_set(quiet, nullptr);
