@@ -16,6 +16,7 @@ from docs.make.metrics_page import metrics_page
 from docs.make.metrics_yaml import catalogue_yaml
 from docs.make.models_page import models_page
 from docs.make.openapi import openapi_text
+from docs.make.peer_fields_page import peer_fields_page
 from docs.make.runtime_schema import runtime_schema_text
 from docs.make.settings_page import settings_page
 from docs.make.templates_page import templates_page
@@ -27,6 +28,7 @@ FILES: Mapping[str, Callable[[], str]] = {
     "docs/reference/cli.md": commands_page,
     "docs/reference/dialects.md": dialects_page,
     "docs/reference/endpoints.md": endpoints_page,
+    "docs/reference/fields-of-other-servers.md": peer_fields_page,
     "docs/reference/metrics.md": metrics_page,
     "docs/reference/models.md": models_page,
     "docs/reference/settings.md": settings_page,

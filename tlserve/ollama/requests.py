@@ -120,6 +120,7 @@ _COMMON: Table = {
     "top_logprobs": later(int, "0", 0),
     "truncate": later(bool, "false", False),
     "shift": later(bool, "false", False),
+    "_debug_render_only": later(bool, "false", False),
 }
 CHAT: Table = {
     **_COMMON,

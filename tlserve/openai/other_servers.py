@@ -31,6 +31,19 @@ _VLLM: Table = {
     "kv_transfer_params": later(AnyObject, "{}", {}),
     "vllm_xargs": later(AnyObject, "{}", {}),
     "mm_processor_kwargs": later(AnyObject, "{}", {}),
+    "media_io_kwargs": later(AnyObject, "{}", {}),
+    "truncation_side": later(str, '"left"', "left"),
+    "logprob_token_ids": later(list[int], ""),
+    "watermarking": later(bool, "false", False),
+    "repetition_detection": later(AnyObject, ""),
+    "include_reasoning": later(bool, "true", True),
+    "return_prompt_text": later(bool, "false", False),
+    "stream_interval": later(int, "1", 1),
+    "ec_transfer_params": later(AnyObject, "{}", {}),
+    "prompt_embeds": later(str | AnyList, ""),
+    "return_token_offsets": inert(bool, "true or false"),
+    "return_mm_kwargs": inert(bool, "true or false"),
+    "routed_experts_prompt_start": inert(int, "an integer"),
 }
 
 _SGLANG: Table = {
@@ -46,6 +59,29 @@ _SGLANG: Table = {
     "return_hidden_states": later(bool, "false", False),
     "separate_reasoning": later(bool, "true", True),
     "stream_reasoning": later(bool, "true", True),
+    "thinking": later(AnyObject, ""),
+    "task": later(str, ""),
+    "beam_width": later(int, "1", 1),
+    "watermark": later(AnyObject, "{}", {}),
+    "session_params": later(AnyObject, "{}", {}),
+    "extra_key": later(str | AnyList, ""),
+    "input_ids": later(AnyList, ""),
+    "sampling_logprobs_mode": later(str, ""),
+    **{
+        name: later(bool, "false", False)
+        for name in (
+            *(
+                "return_routed_experts",
+                "return_cached_tokens_details",
+                "return_spec_tokens_details",
+                "return_meta_info",
+            ),
+            *("return_prompt_token_ids", "return_sampling_mask", "return_input_ids_in_sglext"),
+            *("return_output_ids_in_sglext", "return_flat_raw_output_top_logprobs", "return_flat_raw_top_logprobs_b64"),
+        )
+    },
+    "data_parallel_rank": inert(int, "an integer"),
+    "routed_experts_start_len": inert(int, "an integer"),
 }
 
 _LLAMA_CPP: Table = {
@@ -66,6 +102,28 @@ _LLAMA_CPP: Table = {
     "return_progress": later(bool, "false, or the header X-TL-Progress", False),
     "timings_per_token": later(bool, "false", False),
     "response_fields": later(AnyList, "[]", []),
+    "verbose": later(bool, "false", False),
+    "adaptive_target": later(Number, "-1", -1),
+    "adaptive_decay": inert(Number, "a number"),
+    "chat_format": later(int | str, ""),
+    "chat_parser": later(str, '""', ""),
+    "reasoning_format": later(str, '"auto" or "deepseek"', "auto", "deepseek"),
+    "generation_prompt": later(str, '""', ""),
+    "parse_tool_calls": later(bool, "true", True),
+    "grammar_type": later(str, '"user"', "user"),
+    "reasoning_control": later(bool, "false", False),
+    "reasoning_budget_tokens": later(int, "-1", -1),
+    "thinking_budget_tokens": later(int, "-1", -1),
+    **{
+        name: inert(Any, "any value")
+        for name in (
+            *("n_discard", "n_cache_reuse", "sse_ping_interval", "t_max_prompt_ms", "backend_sampling"),
+            *("speculative.n_max", "speculative.n_min", "speculative.p_min", "speculative.type"),
+            *("speculative.ngram_size_n", "speculative.ngram_size_m", "speculative.ngram_min_hits", "preserved_tokens"),
+            *("reasoning_budget_start_tag", "reasoning_budget_end_tag", "reasoning_budget_end_tags"),
+            "reasoning_budget_message",
+        )
+    },
 }
 
 _OLLAMA: Table = {
