@@ -4,8 +4,10 @@ A mechanism that does not act is not tested: switched off, it must change the lo
 """
 
 import attrs
+import gguf
 import numpy as np
 import pytest
+import safetensors.numpy
 
 from docs.make.models_page import IN_NUMPY as NUMPY_ONLY
 from tests.kit.engine.real_runs import Models, play
@@ -13,9 +15,11 @@ from tests.kit.engine.schedules import random_schedule, same_bits
 from tests.kit.engine.step_batches import run_whole
 from tests.kit.model.described import EXACT as IN_NUMPY
 from tests.kit.model.described import FOLDER, described_cases, load_described, record_and_weights, write_described
+from tests.kit.model.described_experts import merged_experts
 from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
 from tests.kit.model.naive_llama import log_softmax
 from tlserve.errors import ModelRefused
+from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.reference import elementwise
 from tlserve.model.architectures.registry import ARCHITECTURES, HF
 from tlserve.model.decoder.native.form import missing_mechanism
@@ -236,6 +240,36 @@ def test_the_clamp_of_an_activation_is_alive(tmp_path, monkeypatch):
     monkeypatch.setattr(elementwise, "SWIGLU_LIMIT", np.float32(1e9))
     logits = run_whole(load_described(tmp_path, case), case.ids).logits
     assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() > ALIVE
+
+
+@pytest.mark.spec("MOD-56")
+@pytest.mark.parametrize("name", ["qwen3_moe", "glm4_moe", "mixtral"])
+def test_experts_of_a_checkpoint_in_one_tensor_are_the_same_model(tmp_path, name):
+    case = CASES[name]
+    tensors = merged_experts(case.tensors())
+    tensors = {n.replace("e_score_correction.bias", "e_score_correction_bias"): t for n, t in tensors.items()}
+    for gate in [name for name in tensors if name.endswith(".experts.gate_proj.weight")]:
+        prefix = gate.removesuffix("gate_proj.weight")
+        both = np.concatenate([tensors.pop(gate), tensors.pop(f"{prefix}up_proj.weight")], axis=1)
+        tensors |= {f"{prefix}gate_up_proj": both, f"{prefix}down_proj": tensors.pop(f"{prefix}down_proj.weight")}
+    path = write_described(tmp_path, case)
+    safetensors.numpy.save_file(tensors, path / "model.safetensors")
+    logits = run_whole(load_model(path, threads=1, kernels=IN_NUMPY).model, case.ids).logits
+    assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() < BOUND
+
+
+@pytest.mark.spec("KER-18", "KER-41")
+@pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "F16", "BF16"])
+def test_stacked_experts_in_every_type_are_near_the_model_and_have_the_bits_of_numpy_natively(tmp_path, kind):
+    case = CASES["gpt_oss"]
+    path = write_described_gguf(tmp_path / "described.gguf", case, experts=gguf.GGMLQuantizationType[kind])
+    native, numpy = (
+        run_whole(load_model(path, threads=2, kernels=KernelChoice(kernels=kernels)).model, case.ids).logits
+        for kernels in ("native", "reference")
+    )
+    assert same_bits(native, numpy)
+    exact = run_whole(load_described(tmp_path / "exact", case), case.ids).logits
+    assert np.corrcoef(native.ravel(), exact.ravel())[0, 1] > (0.99 if "8" in kind or "F16" in kind else 0.8)
 
 
 # --- exactness -------------------------------------------------------------------------------------------------------------

@@ -26,11 +26,14 @@ def compared(decoder, weights, numerics, rows, isa):
 
 def long(decoder):
     """Return `decoder` with a context of 400 tokens; nothing turns, because its ropes are shorter."""
-    blocks = [
-        [attrs.evolve(b, mixers=tuple(map(unturned, b.mixers))) for b in layer.blocks] for layer in decoder.layers
-    ]
+    return attrs.evolve(with_mixers(decoder, unturned), context_tokens=400)
+
+
+def with_mixers(decoder, change):
+    """Return `decoder` with `change` applied to every mixer."""
+    blocks = [[attrs.evolve(b, mixers=tuple(map(change, b.mixers))) for b in layer.blocks] for layer in decoder.layers]
     layers = tuple(attrs.evolve(layer, blocks=tuple(b)) for layer, b in zip(decoder.layers, blocks, strict=True))
-    return attrs.evolve(decoder, context_tokens=400, layers=layers)
+    return attrs.evolve(decoder, layers=layers)
 
 
 def unturned(mixer):
@@ -46,6 +49,27 @@ def test_experts_have_the_bits_of_numpy_for_any_number_of_rows(isa, name, kinds)
     weights = mechanism_weights(decoder, kinds)
     for rows in (1, 2, 8, 9, 30):
         assert same_bits(*compared(decoder, weights, INT12, rows, isa)), rows
+
+
+@pytest.mark.spec("KER-41", "KER-20")
+@pytest.mark.parametrize("isa", ISAS)
+def test_experts_in_super_blocks_have_the_bits_of_numpy(isa):
+    decoder = wide(MECHANISMS[EXPERTS[1]])
+    weights = mechanism_weights(decoder, SUPER_MIXED)
+    kinds = {matrix.kind for name, matrix in weights.matrices.items() if ".experts." in name}
+    assert kinds == set(SUPER_MIXED)
+    assert same_bits(*compared(decoder, weights, INT12, 20, isa))
+
+
+def wide(decoder):
+    """Return `decoder` with rows of 256, in its experts too."""
+
+    def widened(mixer):
+        if hasattr(mixer, "expert"):
+            return attrs.evolve(mixer, expert=attrs.evolve(mixer.expert, width=256))
+        return mixer
+
+    return attrs.evolve(with_mixers(decoder, widened), hidden=256)
 
 
 @pytest.mark.spec("KER-41")

@@ -34,6 +34,12 @@ _HF_NAMES = {
     "ffn.shared.up": "mlp.shared_experts.up_proj",
     "ffn.shared.down": "mlp.shared_experts.down_proj",
 }
+_HF_STACKS = {
+    "mlp.experts.gate_up_proj": Stack(parts=("ffn.experts.gate", "ffn.experts.up")),
+    "mlp.experts.down_proj": Stack(parts=("ffn.experts.down",)),
+}
+"""As transformers has them in memory, and as some checkpoints are saved."""
+
 _HF_EXACT = {"ffn.choice": "mlp.gate.e_score_correction_bias", "attention.sinks": "self_attn.sinks"}
 _GGUF_NAMES = {
     "embedding": "token_embd",
@@ -106,7 +112,7 @@ class HfForm:
             names=names,
             exact=_with_layer(_HF_EXACT | dict(self.exact), HF_LAYER),
             fused={HF_LAYER + stem: parts for stem, parts in self.fused.items()},
-            stacks={HF_LAYER + name: stack for name, stack in self.stacks.items()},
+            stacks={HF_LAYER + name: stack for name, stack in (_HF_STACKS | dict(self.stacks)).items()},
             further_layers=HF_LAYER.partition("{")[0] if self.further_layers else "",
             half_split=self.half_split,
             less_one=self.less_one,
