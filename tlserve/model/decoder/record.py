@@ -215,8 +215,11 @@ def checked(decoder: Decoder) -> Decoder:
     for attention in decoder.attentions():
         if attention.heads % attention.kv_heads:
             raise ModelRefused(f"{attention.heads} query heads cannot share {attention.kv_heads} key heads evenly")
-    for experts in decoder.mixtures():
+    for experts in set(decoder.mixtures()):
         _check_router(experts.router)
+    in_all = sum(experts.router.count for experts in decoder.mixtures())
+    if in_all > MOST_EXPERTS_IN_ALL:
+        raise ModelRefused(f"{in_all} experts in all layers are not served; served: up to {MOST_EXPERTS_IN_ALL}")
     for rope in decoder.ropes():
         if decoder.context_tokens * rope.turned // 2 > MAX_ROPE_ANGLES:
             raise ModelRefused(
@@ -227,12 +230,13 @@ def checked(decoder: Decoder) -> Decoder:
 
 
 MOST_EXPERTS = 1024
+MOST_EXPERTS_IN_ALL = 1 << 15  # each has matrices of its own, which take memory before a file is read
 
 
 def _check_router(router: ExpertRouter) -> None:
     if not 1 <= router.count <= MOST_EXPERTS:
         raise ModelRefused(f"{router.count} experts are not served; served: 1 to {MOST_EXPERTS}")
-    if router.count % router.groups or not 1 <= router.kept_groups <= router.groups:
+    if router.groups < 1 or router.count % router.groups or not 1 <= router.kept_groups <= router.groups:
         raise ModelRefused(
             f"{router.count} experts cannot be in {router.groups} groups of which {router.kept_groups} are kept"
         )
