@@ -260,7 +260,7 @@ def test_experts_of_a_checkpoint_in_one_tensor_are_the_same_model(tmp_path, name
 
 @pytest.mark.spec("KER-18", "KER-41")
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "F16", "BF16"])
-def test_stacked_experts_in_every_type_are_near_the_model_and_have_the_bits_of_numpy_natively(tmp_path, kind):
+def test_stacked_experts_in_every_type_are_near_the_model_with_the_bits_of_numpy(tmp_path, kind):
     case = CASES["gpt_oss"]
     path = write_described_gguf(tmp_path / "described.gguf", case, experts=gguf.GGMLQuantizationType[kind])
     native, numpy = (
