@@ -155,7 +155,7 @@ def both_renderings(source: str, texts: list[str]) -> tuple[str | None, str | No
         expected = PLAIN.from_string(source).render(copy.deepcopy(known))
     with contextlib.suppress(ClientError):
         found = Template.parse(source).render(known)
-    return without_address(expected), without_address(found)
+    return expected, found
 
 
 def without_address(text: str | None) -> str | None:
@@ -166,7 +166,7 @@ def without_address(text: str | None) -> str | None:
 def checked_letters(source: str, texts: list[str]) -> list[tuple[str, str]]:
     """Return the characters with their letters; the text is that of jinja2, and what only clients type is the client's."""
     expected, found = both_renderings(source, texts)
-    assert found == expected
+    assert without_address(found) == without_address(expected)
     pairs = list(zip(plain_text(found or ""), origin_of(found or ""), strict=True))
     assert not any(char in TYPED and letter != CLIENT for char, letter in pairs)
     return pairs
