@@ -258,6 +258,24 @@ def test_experts_of_a_checkpoint_in_one_tensor_are_the_same_model(tmp_path, name
     assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() < BOUND
 
 
+@pytest.mark.spec("MOD-50")
+@pytest.mark.parametrize(
+    ("name", "further"),
+    [("glm4_moe", "model.layers.2.eh_proj.weight"), ("ernie4_5_moe", "model.mtp_emb_norm.0.weight")],
+)
+def test_tensors_for_drafts_are_not_needed_and_others_are_refused(tmp_path, name, further):
+    case, one = CASES[name], np.ones((1, 1), np.float32)
+    path = write_described(tmp_path, case)
+    for extra in (further, "model.layers.1.eh_proj.weight"):
+        safetensors.numpy.save_file({**case.tensors(), extra: one}, path / "model.safetensors")
+        if extra == further:
+            logits = run_whole(load_model(path, threads=1, kernels=IN_NUMPY).model, case.ids).logits
+            assert np.abs(log_softmax(logits)[case.rows] - case.logprobs).max() < BOUND
+        else:
+            with pytest.raises(ModelRefused, match="is not part of the architecture"):
+                load_model(path, threads=1)
+
+
 @pytest.mark.spec("KER-18", "KER-41")
 @pytest.mark.parametrize("kind", ["Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q8_0", "MXFP4", "F16", "BF16"])
 def test_stacked_experts_in_every_type_are_near_the_model_with_the_bits_of_numpy(tmp_path, kind):
@@ -318,6 +336,16 @@ def test_requests_that_are_cached_preempted_and_drafted_keep_their_bits(tmp_path
         ("gemma", {"use_bidirectional_attention": True}, "use_bidirectional_attention True is not served"),
         ("gemma", {"hidden_act": "relu"}, "hidden_act 'relu' is not served; served: gelu_pytorch_tanh"),
         ("gemma3_text", {"layer_types": ["full_attention"]}, "for each of 2 layers"),
+        ("gpt_oss", {"rope_parameters": None}, "rope_scaling is missing; needed: rope_scaling or rope_parameters"),
+        ("gpt_oss", {"swiglu_limit": 5.0}, "swiglu_limit 5.0 is not served; served: 7"),
+        ("gpt_oss", {"quantization_config": {"quant_method": "fp8"}}, "served: quant_method mxfp4"),
+        ("qwen3_moe", {"use_sliding_window": True}, "use_sliding_window True is not served"),
+        ("qwen3_moe", {"mlp_only_layers": "all"}, "mlp_only_layers must be a list of whole numbers"),
+        ("qwen3_moe", {"quantization_config": {"quant_method": "mxfp4"}}, "quantization_config"),
+        ("olmoe", {"clip_qkv": 8.0}, "clip_qkv 8.0 is not served; served: null"),
+        ("ernie4_5_moe", {"use_bias": True}, "use_bias True is not served"),
+        ("hunyuan_v1_moe", {"moe_intermediate_size": 64}, "experts of width 64 beside a width of 48"),
+        ("glm4_moe", {"topk_group": 9}, "8 experts cannot be in 4 groups of which 9 are kept"),
         ("granite", {"residual_multiplier": -1}, "residual_multiplier must be a number above 0"),
         ("glm4", {"partial_rotary_factor": 2.0, "rope_parameters": None}, "must be at most 1"),
         (

@@ -88,6 +88,10 @@ class ModelFacts(ABC):
         """Refuse a field of config.json whose value is not one of `allowed`."""
 
     @abstractmethod
+    def require_one(self, *hf: str) -> None:
+        """Refuse a config.json that has none of these fields, whose default in transformers is not the usual one."""
+
+    @abstractmethod
     def quantised_by(self, method: str) -> None:
         """Refuse weights that config.json says are quantised in another way; those of other architectures are refused."""
 

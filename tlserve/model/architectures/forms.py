@@ -79,7 +79,7 @@ class HfForm:
     """One `model_type` of config.json.
 
     `names`, `exact`, `fused` and `stacks` (see `Storage`) change the usual names; those of a layer are without its prefix.
-    `further_layers`: files can have layers after the last one, for drafts.
+    `further_layers`: files can have layers after the last one, for drafts. `drafts`: how names of other tensors for them begin.
     `tied`, `head_size`, `rope_base` and `epsilon` (of the RMS norms) apply where a field is missing. `partial`: the share of a
     head that turns can be less than all, and is this where a field is missing. `activations`: values of `hidden_act` that are
     served. `local_rope_base`: above 0, layers with windows turn in their own way, and this is its base where a field is missing.
@@ -93,6 +93,7 @@ class HfForm:
     fused: Mapping[str, tuple[str, ...]] = {}
     stacks: Mapping[str, Stack] = {}
     further_layers: bool = False
+    drafts: tuple[str, ...] = ()
     half_split: bool = True
     less_one: bool = False
     tied: bool = False
@@ -113,6 +114,7 @@ class HfForm:
             exact=_with_layer(_HF_EXACT | dict(self.exact), HF_LAYER),
             fused={HF_LAYER + stem: parts for stem, parts in self.fused.items()},
             stacks={HF_LAYER + name: stack for name, stack in (_HF_STACKS | dict(self.stacks)).items()},
+            ignored_starts=self.drafts,
             further_layers=HF_LAYER.partition("{")[0] if self.further_layers else "",
             half_split=self.half_split,
             less_one=self.less_one,

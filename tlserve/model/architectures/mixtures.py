@@ -123,6 +123,7 @@ def gpt_oss(facts: ModelFacts) -> Decoder:
     facts.refuse("swiglu_limit", (7.0, 7), "7")
     facts.refuse("swiglu_alpha", (1.702,), "1.702")
     facts.quantised_by("mxfp4")
+    facts.require_one("rope_scaling", "rope_parameters")
     windows, _ = facts.local(2, 128)
     bias = facts.biased_attention(default=True)
     expert = FeedForward(width=_width(facts, "intermediate_size"), activation=Activation.CLAMPED_SWIGLU, bias=True)
@@ -291,6 +292,7 @@ MIXTURES = (
             model_type="ernie4_5_moe",
             model_class="Ernie4_5_MoeForCausalLM",
             exact={"ffn.choice": "mlp.moe_statics.e_score_correction_bias"},
+            drafts=("model.mtp_",),
             half_split=False,
             tied=True,
             rope_base=500_000.0,

@@ -38,8 +38,8 @@ class Storage:
     stem of the tensor's name. `exact`: a slot -> the whole name. `fused`: the stem of a tensor -> the slots whose rows it holds
     one after the other. `stacks`: the whole name of a tensor -> what it holds of every expert; where a file does not have it,
     each expert has tensors of its own by `names`. `half_split`: the halves of what turns in a head are stored apart.
-    `less_one`: norms are stored less one. `ignored`: how the names of tensors end that no slot needs and that may be there;
-    `further_layers`: what the names of layers begin with, where there may be more of them than the model has.
+    `less_one`: norms are stored less one. `ignored`, `ignored_starts`: how the names of tensors end or begin that no slot needs
+    and that may be there; `further_layers`: what the names of layers begin with, where there may be more than the model has.
     """
 
     names: Mapping[str, str]
@@ -49,11 +49,12 @@ class Storage:
     half_split: bool = False
     less_one: bool = False
     ignored: tuple[str, ...] = ()
+    ignored_starts: tuple[str, ...] = ()
     further_layers: str = ""
 
     def is_ignored(self, name: str, layers: int) -> bool:
         """Return whether a tensor that no slot of a model with so many layers needs may be there."""
-        if name.endswith(self.ignored):
+        if name.endswith(self.ignored) or name.startswith(self.ignored_starts):
             return True
         number = name.removeprefix(self.further_layers).partition(".")[0] if self.further_layers else ""
         return name.startswith(self.further_layers) and number.isdecimal() and int(number) >= layers

@@ -99,6 +99,9 @@ class GgufFacts(ModelFacts):
     def refuse(self, hf: str, allowed: tuple[object, ...], served: str) -> None:
         """See `ModelFacts`: the tensors of a GGUF file say it."""
 
+    def require_one(self, *hf: str) -> None:
+        """See `ModelFacts`: GGUF has no other defaults."""
+
     def quantised_by(self, method: str) -> None:
         """See `ModelFacts`: the types of the tensors say it."""
 

@@ -111,6 +111,11 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         self._config.refuse_unless(hf, allowed, served)
 
+    def require_one(self, *hf: str) -> None:
+        """See `ModelFacts`."""
+        if not any(map(self._config.has, hf)):
+            raise self._config.refusal(hf[0], f"is missing; needed: {' or '.join(hf)}")
+
     def quantised_by(self, method: str) -> None:
         """See `ModelFacts`."""
         given = self._config.get("quantization_config")
