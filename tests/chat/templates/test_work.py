@@ -63,3 +63,19 @@ def test_a_template_that_keeps_more_and_more_text_takes_little_memory(step: str)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.spec("CHAT-5")
+@pytest.mark.parametrize(
+    "call", ["center(10**8)", "ljust(10**8)", "zfill(10**8)", "join(['b'] * 999)", "expandtabs(10**8)"]
+)
+def test_a_method_in_a_loop_is_checked_before_it_makes_its_text(call: str) -> None:
+    source = "{% set s = '\t' * 100000 %}{% for m in messages %}{{ s." + call + " }}{% endfor %}"
+    template = Template.parse(source)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ClientError, match="too large"):
+            template.render({"messages": [{"role": "user"}]})
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()

@@ -109,16 +109,14 @@ class ChatEnvironment(CountedEnvironment):
 
         A macro gets its arguments as they are, because its own blocks pay for what it does.
         """
+        own = {name: kwargs.pop(name) for name in _OWN_ARGUMENTS if name in kwargs}
         if type(__obj) is Macro:
-            for name in _OWN_ARGUMENTS:
-                kwargs.pop(name, None)
             return __obj(__context.eval_ctx, *args, **kwargs)
         args = tuple(map(_counted_argument, args))
         _check_method(__obj, args, kwargs)
-        for name, value in kwargs.items():
-            if name not in _OWN_ARGUMENTS:
-                measured(value)
-        return measured(super().call(__context, __obj, *args, **kwargs))
+        for value in kwargs.values():
+            measured(value)
+        return measured(super().call(__context, __obj, *args, **kwargs, **own))
 
     def getattr(self, obj: Any, attribute: str) -> Any:
         """Return `obj.attribute`. The names of a `namespace()` are the template's own: only what can be called needs a check."""
