@@ -17,13 +17,15 @@ import enum
 import math
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import attrs
-import numpy as np
-from numpy.typing import NDArray
 
 from tlserve.sampling_params import SamplingParams
+
+if TYPE_CHECKING:  # the documents of the API need these types, and are also used without numpy
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class TokenConstraint(Protocol):
