@@ -23,7 +23,7 @@ LAYERS = (
     ("programs.local_models", "programs.http_node", "programs.ray.program"),
     ("programs.grammars",),
     ("programs.hosted_model", "programs"),
-    ("endpoints", "lifecycle"),
+    ("endpoints", "lifecycle", "mock"),
     ("responses",),
     ("access", "openai", "anthropic", "ollama", "scoring", "worker", "fleet"),
     ("api",),
