@@ -41,6 +41,7 @@ MADE_AT_RUN_TIME = {
 
 USED_ELSEWHERE = {
     "tlserve/chat/dialects/mistral.py": {"fullmatch"},
+    "tlserve/chat/dialects/recipients.py": {"fullmatch"},
 }
 """Modules whose patterns are handed to others, and the methods that those call."""
 

@@ -56,7 +56,7 @@ class RecipientDialect:
         return RecipientReader(self.messages, opening, tools, self.open_call, self.reasoning)
 
 
-_FUNCTIONARY_HEAD = re.compile(r"([^\s{]{1,256})\n\s*")
+_FUNCTIONARY_HEAD = re.compile(r"\A([^\s{]{1,256}+)\n\s*+")
 
 
 def _named_call(tools: ToolUse) -> Region:
