@@ -8,7 +8,6 @@ Sources: the sampling parameters of vLLM (bad words), and src/llama-sampler.cpp 
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
@@ -26,11 +25,16 @@ _BETWEEN = b"\xff\xfe"  # not in any text in UTF-8
 
 
 def banned_runs(tokenizer: SpelledTokens, words: Iterable[str]) -> tuple[tuple[int, ...], ...]:
-    """Return the tokens of each word, and those that it has after a space if they are others."""
+    """Return the tokens of each word, and those that it has after a space if they are others.
+
+    Raises ClientError for a word without tokens.
+    """
     runs: dict[tuple[int, ...], None] = {}
     for word in words:
         plain = tuple(tokenizer.encode(word.lstrip()))
         spaced = tuple(tokenizer.encode(" " + word.lstrip()))
+        if not (plain and spaced):
+            raise ClientError(f"bad_words has {word!r}, which has no tokens; leave it out", param="bad_words")
         runs[plain] = None
         if len(spaced) == len(plain) and spaced[0] != plain[0]:
             runs[spaced] = None
@@ -67,9 +71,16 @@ class _Spellings:
     text: bytes
     starts: Sequence[int]
 
-    def ids(self, pattern: bytes) -> set[int]:
-        """Return the tokens in which the pattern is found."""
-        return {bisect_right(self.starts, found.start()) - 1 for found in re.finditer(pattern, self.text)}
+    def ids(self, part: bytes) -> set[int]:
+        """Return the tokens in which the part is found."""
+        found: set[int] = set()
+        place = self.text.find(part)
+        while place >= 0:
+            token = bisect_right(self.starts, place) - 1
+            found.add(token)
+            after = self.starts[token + 1] if token + 1 < len(self.starts) else len(self.text)
+            place = self.text.find(part, after)
+        return found
 
 
 @lru_cache(maxsize=8)
@@ -82,10 +93,10 @@ def _spellings(tokenizer: SpelledTokens) -> _Spellings:
 def _found(tokenizer: SpelledTokens, word: str) -> Mapping[tuple[int, ...], frozenset[int]]:
     """Return the tokens in which the word is found or begins, by the tokens that then follow."""
     spellings, raw = _spellings(cast("Any", tokenizer)), word.encode()
-    whole = spellings.ids(re.escape(raw))
+    whole = spellings.ids(raw)
     found: dict[tuple[int, ...], set[int]] = {(): whole} if whole else {}
     for cut in range(1, len(word)):
-        heads = spellings.ids(re.escape(word[:cut].encode() + _BETWEEN)) - whole
+        heads = spellings.ids(word[:cut].encode() + _BETWEEN) - whole
         if heads:
             tail = tuple(tokenizer.encode(word[cut:]))[:MOST_TAIL]
             found.setdefault(tail, set()).update(heads)

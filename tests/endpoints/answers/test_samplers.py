@@ -195,6 +195,19 @@ def test_a_bad_word_is_also_banned_after_a_space() -> None:
     assert runs == ((tuple(plain), tuple(spaced)) if len(plain) == len(spaced) else (tuple(plain),))
 
 
+class Silent(ByteTokenizer):
+    """A vocabulary that has no token for some characters."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text.replace("\u200b", ""))
+
+
+@pytest.mark.spec("API-183")
+def test_a_bad_word_without_tokens_is_refused() -> None:
+    with pytest.raises(ClientError, match="has no tokens"):
+        banned_runs(Silent(), ["\u200b"])
+
+
 @pytest.mark.spec("API-181")
 def test_a_breaker_is_found_inside_and_across_tokens() -> None:
     tokenizer = build_tokenizer(gpt2_metadata())

@@ -13,6 +13,7 @@ Source: `llama_sampler_dry_apply` of llama.cpp; its algorithm is one pass over a
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ class Repetition:
         self._size = len(tokens)
         self._matches = np.zeros(len(tokens) + _SPARE, np.int32)
         start = self._start
-        self._matches[start : self._size] = match_lengths(tokens[start:])
+        self._matches[start : self._size] = match_lengths(tuple(tokens[start:]))
         self._latest = max((b.latest(self._tokens[start : self._size], start) for b in self._breakers), default=(-1, 0))
 
     @property
@@ -120,7 +121,8 @@ def _power(base: float, exponent: int) -> float:
     return result
 
 
-def match_lengths(tokens: Sequence[int]) -> list[int]:
+@lru_cache(maxsize=4)  # the choices of one prompt come one after the other
+def match_lengths(tokens: tuple[int, ...]) -> tuple[int, ...]:
     """Return for each place how many tokens before it equal the last tokens; the Z-algorithm, from the end."""
     size, last = len(tokens), len(tokens) - 1
     lengths = [0] * size
@@ -132,7 +134,7 @@ def match_lengths(tokens: Sequence[int]) -> list[int]:
         lengths[k] = n
         if k + n > right:
             left, right = k, k + n
-    return [0, *lengths[:0:-1]] if size else []
+    return (0, *lengths[:0:-1]) if size else ()
 
 
 def _has(heads: bytes, token: int) -> bool:
