@@ -65,16 +65,29 @@ INLINE float silu_one(float x) { return x / (exp2_one(x * -1.4426950408889634f) 
 INLINE float gelu_tanh_one(float x) { return x / (exp2_one((x * x * 0.044715f + 1.0f) * x * -2.302208198f) + 1.0f); }
 
 /* max(x, 0) less a polynomial of degree 14 in |x|, cut to 5.5; nan stays nan. */
-INLINE float gelu_erf_one(float x) {
+INLINE vf gelu_erf_lanes(vf x) {
   static const float TAIL[] = {0.03586279973387718f, -0.0397605337202549f, -0.15407727658748627f, 0.23637793958187103f,
                                0.18500642478466034f, -0.5487241148948669f, 0.1922897845506668f,   0.4612792730331421f,
                                -0.6387202739715576f, 0.26004934310913086f, 0.18024154007434845f,  -0.30864328145980835f,
                                0.1912022829055786f,  -0.0605790801346302f, 0.008194840513169765f};
-  float s = fabsf(x);
-  s = (s > 5.5f ? 5.5f : s) * (2.0f / 5.5f) - 1.0f;
-  float tail = s * TAIL[0];
+  vf s = (vf)((vi)x & 0x7fffffff), zero = set1(0);
+  vi far = (vi)(s > 5.5f), positive = (vi)(x > 0.0f);
+  s = (vf)(((vi)set1(5.5f) & far) | ((vi)s & ~far)) * (2.0f / 5.5f) - 1.0f;
+  vf tail = s * TAIL[0];
   UNROLL for (int i = 1; i < 14; i++) tail = (tail + TAIL[i]) * s;
-  return (x > 0.0f ? x : 0.0f) - (tail + TAIL[14]);
+  return (vf)(((vi)x & positive) | ((vi)zero & ~positive)) - (tail + TAIL[14]);
+}
+
+/* The compiler does not find the lanes of this one. */
+static void gelu_erf(float *restrict x, const float *restrict up, long n) {
+  for (long i = 0; i < n; i += VL) {
+    float here[VL] = {0};
+    long lanes = n - i < VL ? n - i : VL;
+    vf y = gelu_erf_lanes(lanes == VL ? load(x + i) : load(memcpy(here, x + i, (size_t)lanes * sizeof(float))));
+    store(here, y);
+    for (long j = 0; up && j < lanes; j++) here[j] *= up[i + j];
+    memcpy(x + i, here, (size_t)lanes * sizeof(float));
+  }
 }
 
 INLINE float relu2_one(float x) {
@@ -84,7 +97,6 @@ INLINE float relu2_one(float x) {
 
 ACTIVATION(silu, silu_one)
 ACTIVATION(gelu_tanh, gelu_tanh_one)
-ACTIVATION(gelu_erf, gelu_erf_one)
 ACTIVATION(relu2, relu2_one)
 
 /* x = g * sigmoid(1.702 g) * (u + 1), with g = min(x, 7) and u = up cut to [-7, 7]; nan stays nan */
