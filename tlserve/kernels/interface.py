@@ -89,7 +89,7 @@ class Pooling:
 class ModelSpec:
     """What the engine must know about a model to schedule it. `kv_bytes_per_token` is 0 for a model that stores nothing.
 
-    `numerics` is a short hash of everything that decides the bits: weights, sizes, precision and, for an encoder, library builds.
+    `numerics` is a short hash of everything that decides the bits: weights, sizes, precision, library builds where they do.
     `bidirectional`: an encoder. Every row sees its whole sequence, so a step holds whole sequences only, nothing is stored
     between steps, and there are no logits.
     """

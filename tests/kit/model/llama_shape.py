@@ -92,10 +92,11 @@ def gguf_shapes(shape: LlamaShape) -> dict[str, tuple[int, ...]]:
 
 def shape_of(decoder: Decoder) -> LlamaShape:
     """Return the sizes of a plain llama from its record."""
-    attention = decoder.attentions()[0]
+    attention, norm = decoder.attentions()[0], decoder.norm
     feed_forward = decoder.layers[0].blocks[1].mixers[0]
     assert isinstance(feed_forward, FeedForward)
     assert attention.rope is not None
+    assert norm is not None
     return LlamaShape(
         layers=len(decoder.layers),
         hidden=decoder.hidden,
@@ -107,5 +108,5 @@ def shape_of(decoder: Decoder) -> LlamaShape:
         vocabulary=decoder.vocabulary,
         context_tokens=decoder.context_tokens,
         rope_base=attention.rope.base,
-        epsilon=decoder.norm.epsilon,
+        epsilon=norm.epsilon,
     )

@@ -13,6 +13,7 @@ from tlserve.model.decoder.native.probe import random_weights
 from tlserve.model.decoder.record import (
     Activation,
     Attention,
+    Block,
     Decoder,
     ExpertRouter,
     Experts,
@@ -87,6 +88,17 @@ def _after_the_rotation() -> Decoder:
     return _decoder(attending[0], reversed_layer, attending[1], parallel(other, attrs.evolve(ffns[2], width=64), _RMS))
 
 
+def _both_sides() -> Decoder:
+    """Attention to later rows, in a window and to all, norms of sums, also before a part, and of embeddings; no last norm."""
+    attentions = [_attention(both_sides=True, window=window, qkv_bias=True, output_bias=True) for window in (3, 0)]
+    ffn = attrs.evolve(_FEED_FORWARD, activation=Activation.GELU_ERF, gated=False, bias=True)
+    layers = [
+        Layer(blocks=(Block(mixers=(a,), after=_LAYER), Block(mixers=(ffn,), pre=_RMS, after=_LAYER)))
+        for a in attentions
+    ]
+    return attrs.evolve(_decoder(*layers, embed_norm=_LAYER), norm=None)
+
+
 def _experts() -> Decoder:
     """Experts chosen by a biased softmax, clamped, with biases, beside sinks, a shared one behind a gate; scaled and normed."""
     expert = FeedForward(width=64, activation=Activation.CLAMPED_SWIGLU, bias=True)
@@ -114,6 +126,7 @@ MECHANISMS: dict[str, Decoder] = {
     "norms of whole rows after parts": _whole_rows(),
     "parallel parts, LayerNorms, biases": _parallel(),
     "norms after the rotation, temperature": _after_the_rotation(),
+    "both sides": _both_sides(),
     "experts, sinks": _experts(),
     "experts in groups": _grouped_experts(),
 }

@@ -322,23 +322,31 @@ static void open_unit(unit *u, float *scratch) {
   }
 }
 
+/* The keys [start_of, end_of) that a row sees. */
 static long start_of(const attention *a, long position) {
-  return a->window && a->window <= position ? position + 1 - a->window : 0;
+  long before = a->length ? a->window : a->window - 1;
+  return a->window && before < position ? position - before : 0;
+}
+
+static long end_of(const attention *a, long position) {
+  if (!a->length) return position + 1;
+  return a->window && a->window < a->length - position ? position + a->window + 1 : a->length;
 }
 
 /* The tile of queries from `lane` on, in the segment from position `first` on; joins what it gives. */
 static void attend_lanes(const unit *u, const segment *s, long first, long lane, int half) {
   const attention *a = u->a;
-  long part = part_floats(s->padded), last = 0;
+  long part = part_floats(s->padded), end = 0;
   queries qs = {.q = u->q + lane * s->size, .scores = u->scores, .parts = u->parts, .cap = a->cap};
   int count = (int)(u->lanes - lane < QUERIES ? u->lanes - lane : QUERIES);
   for (int m = 0; m < count; m++) {
-    last = u->position + (lane + m) / a->group;
-    qs.start[m] = start_of(a, last) - first;
-    qs.end[m] = last + 1 - first;
+    long position = u->position + (lane + m) / a->group;
+    end = end_of(a, position) - first;
+    qs.start[m] = start_of(a, position) - first;
+    qs.end[m] = end;
   }
   qs.first_tile = qs.start[0] > 0 ? qs.start[0] / KEY_TILE : 0; /* positions ascend */
-  qs.keys = last + 1 - first < SEGMENT ? last + 1 - first : SEGMENT;
+  qs.keys = end < SEGMENT ? end : SEGMENT;
   if (qs.keys <= qs.first_tile * KEY_TILE) return;
   (half ? attend_tiles_f16 : attend_tiles_f32)(&qs, s, count);
   for (int m = 0; m < count; m++) join(u->joined + (lane + m) * part, u->parts + m * part, s->padded);
@@ -364,7 +372,7 @@ static void close_unit(const unit *u) {
 static void attend(const attention *a, long row, long rows, long position, long head, float *scratch) {
   unit u = {a, row, rows, position, head, rows * a->group, 0, 0, 0, 0, 0};
   int in_place = u.lanes <= QUERIES && a->kv.block_size % KEY_TILE == 0;
-  long start = start_of(a, position), end = position + rows;
+  long start = start_of(a, position), end = end_of(a, position + rows - 1);
   open_unit(&u, scratch);
   for (long first = start / SEGMENT * SEGMENT; first < end; first += SEGMENT) {
     segment s = {.size = a->kv.head_size, .padded = a->kv.padded_size};

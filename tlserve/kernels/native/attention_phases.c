@@ -109,6 +109,7 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   activations mixed = bw->mixed;
   attention a = {.kv = bw->kv, .table = table_of(w->s, u->sequence), .q = w->q, .out = mixed.f32, .ld_q = w->ld_q,
                  .ld_out = mixed.ld, .group = group, .window = p->window, .cap = p->cap, .sinks = p->sinks};
+  if (p->both_sides) a.length = w->s->row_starts[u->sequence + 1] - w->s->row_starts[u->sequence];
   if (stores_while_attending(w, bw->live)) store_head(me, bw, u->row, a.table, head);
   finish_queries(me, p, u, head);
   m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);

@@ -12,15 +12,26 @@
 
 #include <string.h>
 
+/* Row r as it enters the model: given, or the embedding of its token, in scratch after what a norm takes. */
+static const float *embedded(worker *me, long r) {
+  const work *w = me->w;
+  long hidden = w->m->hidden;
+  float *x = me->scratch + hidden;
+  if (w->s->inputs) return w->s->inputs + r * hidden;
+  weight_row(w->m->embedding, w->s->tokens[r], x);
+  if (w->m->embed_scale != 1.0f)
+    for (long i = 0; i < hidden; i++) x[i] *= w->m->embed_scale;
+  return x;
+}
+
 static void embed_unit(worker *me, long unit, const void *argument) {
   (void)argument;
   const work *w = me->w;
   part p = part_of(unit, w->s->rows, NORM_ROWS);
   for (long r = p.row; r < p.row + p.rows; r++) {
     float *x = w->x + r * w->ld_hidden;
-    weight_row(w->m->embedding, w->s->tokens[r], x);
-    if (w->m->embed_scale != 1.0f)
-      for (long i = 0; i < w->m->hidden; i++) x[i] *= w->m->embed_scale;
+    const float *input = embedded(me, r);
+    norm_row_of(me, &w->m->embedding_norm, input, w->m->hidden, x);
   }
 }
 
@@ -122,7 +133,7 @@ static void run_phases(worker *me) {
   if (!is_plain(last)) close_rows(me, last, w->wanted.count);
   run_units(me, w->s->hidden_count, hidden_unit, NULL);
   norm_rows(me, &(norms){NULL, &m->norm, w->logit_places, logit_rows});
-  run_units(me, m->head.w->pairs * part_count(logit_rows, ROWS_PER_UNIT), logits_unit, NULL);
+  if (m->head.w) run_units(me, m->head.w->pairs * part_count(logit_rows, ROWS_PER_UNIT), logits_unit, NULL);
 }
 
 static void run_worker(void *argument, int thread) {

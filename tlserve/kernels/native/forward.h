@@ -19,9 +19,10 @@ typedef struct {
   const float *bias; /* [outputs]; NULL: none */
 } linear_part;
 
-/* Attention to earlier rows of the sequence. */
+/* Attention to earlier rows of the sequence, or to all of it. */
 typedef struct {
   long heads, kv_heads, head_size, window;
+  int both_sides;      /* to later rows as well: sequences are whole in a step, and all such layers share a place in the store */
   linear_part q, k, v, output;
   norm query_norm, key_norm;
   int norm_after_rope; /* else before */
@@ -51,9 +52,9 @@ typedef struct {
   linear_part shared_gate;   /* one column, whose sigmoid the shared one is multiplied by; w NULL: none */
 } experts_part;
 
-/* x becomes x + scale * post(sum of the parts of pre(x)). */
+/* x becomes after(x + scale * post(sum of the parts of pre(x))). */
 typedef struct {
-  norm pre, post;
+  norm pre, post, after;
   float scale;
   int has_attention, has_feed_forward, has_experts; /* experts are alone */
   attention_part attention;
@@ -62,7 +63,9 @@ typedef struct {
 } residual_block;
 
 /* Each part's product is added to the residual as it is. */
-static inline int is_plain(const residual_block *b) { return !b->post.weight && b->scale == 1.0f && !b->has_experts; }
+static inline int is_plain(const residual_block *b) {
+  return !b->post.weight && !b->after.weight && b->scale == 1.0f && !b->has_experts;
+}
 
 typedef struct {
   long hidden, vocabulary, context, count; /* count: residual blocks */
@@ -72,9 +75,10 @@ typedef struct {
   enum activation_format activations; /* for quantised weights; other weights always take f32 */
   const kernels *cpu;
   pool *threads;
-  const matrix *embedding;
+  int whole;                          /* attention is to both sides */
+  const matrix *embedding;            /* NULL: every step brings its rows, and there are no logits */
   linear_part head;
-  norm norm;
+  norm embedding_norm, norm;
   residual_block *block;
 } model;
 
@@ -86,6 +90,7 @@ typedef struct {
   void *keys, *values; /* see kv_layer */
   long blocks, block_size;
   int half;
+  const float *inputs; /* [rows][hidden] instead of embeddings; NULL: none */
   float *logits; /* [logit_count][vocabulary] */
   float *hidden; /* [hidden_count][hidden] */
 } step;

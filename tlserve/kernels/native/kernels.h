@@ -48,7 +48,8 @@ typedef struct {
   const float *q;
   float *out;
   long ld_q, ld_out, group;
-  long window; /* how many keys, its own the last, a row sees; 0: all */
+  long length; /* above 0: rows see keys on both sides, all of them below this; 0: none after their own */
+  long window; /* how many keys, its own the last, a row sees, or so many on each side and its own; 0: all */
   float cap;   /* scores become cap * tanh(score / cap); 0: they stay */
   const float *sinks; /* [query heads] one more score of each, without a value; NULL: none */
 } attention;

@@ -29,12 +29,12 @@ static PyObject *refuse(const char *what) {
 
 static int read_model(model *m, given_parts *given, int *threads, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"hidden", "vocabulary", "context", "embed_scale", "logit_scale", "logit_cap", "activations", "isa",
-                          "threads", "embedding", "head", "head_bias", "norm", "blocks", NULL};
+                          "threads", "embedding", "head", "head_bias", "embedding_norm", "norm", "blocks", NULL};
   const char *activations, *isa;
   int format;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$lllfffssiOOOOO!", names, &m->hidden, &m->vocabulary, &m->context,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$lllfffssiOOOOOO!", names, &m->hidden, &m->vocabulary, &m->context,
                                    &m->embed_scale, &m->logit_scale, &m->logit_cap, &activations, &isa, threads, &given->embedding,
-                                   &given->head, &given->head_bias, &given->norm, &PyTuple_Type, &given->blocks))
+                                   &given->head, &given->head_bias, &given->embedding_norm, &given->norm, &PyTuple_Type, &given->blocks))
     return -1;
   m->count = PyTuple_Size(given->blocks);
   if (m->hidden < 1 || m->vocabulary < 1 || m->context < 1 || m->count < 1) return refuse("a size is below 1"), -1;
@@ -92,9 +92,9 @@ static PyObject *model_forward(PyObject *object, PyObject *arguments) {
   Py_buffer views[VIEWS];
   step s = {0};
   int opened = 0, done;
-  if (!PyArg_ParseTuple(arguments, "llpOOOOOOOOOOO", &s.blocks, &s.block_size, &s.half, &given[TOKENS], &given[POSITIONS],
+  if (!PyArg_ParseTuple(arguments, "llpOOOOOOOOOOOO", &s.blocks, &s.block_size, &s.half, &given[TOKENS], &given[POSITIONS],
                         &given[ROW_STARTS], &given[TABLES], &given[TABLE_STARTS], &given[LOGIT_ROWS], &given[HIDDEN_ROWS],
-                        &given[KEYS], &given[VALUES], &given[LOGITS], &given[HIDDEN]))
+                        &given[KEYS], &given[VALUES], &given[LOGITS], &given[HIDDEN], &given[INPUTS]))
     return NULL;
   if (s.blocks < 1 || s.block_size < 1 || s.blocks > (1L << 31) / s.block_size) {
     PyErr_SetString(PyExc_ValueError, "a store has 1 to 2**31 slots");
@@ -109,7 +109,8 @@ static PyObject *model_forward(PyObject *object, PyObject *arguments) {
 static PyMethodDef MODEL_METHODS[] = {
     {"forward", model_forward, METH_VARARGS,
      "forward(blocks, block_size, half, tokens, positions, row_starts, tables, table_starts, logit_rows, hidden_rows, keys, values, "
-     "logits, hidden): run one step; see kernels.interface.StepBatch. keys, values, logits and hidden are written."},
+     "logits, hidden, inputs): run one step; see kernels.interface.StepBatch. keys, values, logits and hidden are written. inputs: "
+     "rows instead of embeddings, or no items."},
     {0}};
 
 static PyType_Slot MODEL_SLOTS[] = {

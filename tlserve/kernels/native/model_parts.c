@@ -1,6 +1,6 @@
-/* A block is a dict: pre, post, scale, and attention and feed_forward, each a dict of its own or None. A norm is None or a tuple:
+/* A block is a dict: pre, post, after, scale, and attention and feed_forward, each a dict of its own or None. A norm is None or a tuple:
    whether it is LayerNorm, epsilon, weight, bias or None. A vector that a part does not have is None. Experts are a dict with tuples of
-   matrices, and one vector of the biases of all. */
+   matrices, and one vector of the biases of all. Without an embedding every step brings its rows. */
 #include "model_parts.h"
 
 #include "matrix_object.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { BLOCK_VECTORS = 28, MODEL_VECTORS = 3 };
+enum { BLOCK_VECTORS = 30, MODEL_VECTORS = 5 };
 
 static int refuse(const char *what) {
   PyErr_SetString(PyExc_ValueError, what);
@@ -74,10 +74,10 @@ typedef struct {
 
 static int read_attention(attention_part *a, given_attention *g, PyObject *given) {
   static char *names[] = {"heads", "kv_heads", "head_size", "window", "query_scale", "cap", "norm_after_rope", "per_head",
-                          "whole_row", "q", "k", "v", "output", "q_bias", "k_bias", "v_bias", "output_bias", "q_norm", "k_norm",
+                          "whole_row", "both_sides", "q", "k", "v", "output", "q_bias", "k_bias", "v_bias", "output_bias", "q_norm", "k_norm",
                           "cos", "sin", "query_scales", "sinks", NULL};
-  if (read_dict(given, "$llllffpppOOOOOOOOOOOOOO", names, &a->heads, &a->kv_heads, &a->head_size, &a->window, &a->query_scale, &a->cap,
-                &a->norm_after_rope, &a->per_head, &a->whole_row, &g->q, &g->k, &g->v, &g->output, &g->q_bias, &g->k_bias, &g->v_bias,
+  if (read_dict(given, "$llllffppppOOOOOOOOOOOOOO", names, &a->heads, &a->kv_heads, &a->head_size, &a->window, &a->query_scale, &a->cap,
+                &a->norm_after_rope, &a->per_head, &a->whole_row, &a->both_sides, &g->q, &g->k, &g->v, &g->output, &g->q_bias, &g->k_bias, &g->v_bias,
                 &g->output_bias, &g->q_norm, &g->k_norm, &g->cos, &g->sin, &g->query_scales, &g->sinks) < 0)
     return -1;
   if (a->heads < 1 || a->kv_heads < 1 || a->heads % a->kv_heads) return refuse("heads must be a multiple of kv_heads");
@@ -105,6 +105,20 @@ static int keep_head_norm(kept_parts *kept, norm *n, PyObject *given, const atte
   return keep_norm(kept, n, given, name, a->per_head || a->whole_row ? heads * a->head_size : a->head_size);
 }
 
+/* Nothing of attention to both sides is read after its block, so all such blocks use the same numbers. */
+static int place_in_store(model *m, attention_part *a) {
+  long keys = a->kv_heads * a->head_size, values = a->kv_heads * padded_head(a->head_size);
+  int is_first = !m->key_width;
+  if (!is_first && a->both_sides != m->whole) return refuse("all attention is to both sides, or none is");
+  m->whole = a->both_sides;
+  a->keys_before = m->whole ? 0 : m->key_width;
+  a->values_before = m->whole ? 0 : m->value_width;
+  if (!is_first && m->whole && (keys != m->key_width || values != m->value_width)) return refuse("attention to both sides has heads of one size");
+  m->key_width = a->keys_before + keys;
+  m->value_width = a->values_before + values;
+  return 0;
+}
+
 static int keep_attention(model *m, kept_parts *kept, attention_part *a, PyObject *given) {
   given_attention g;
   if (read_attention(a, &g, given) < 0) return -1;
@@ -116,11 +130,7 @@ static int keep_attention(model *m, kept_parts *kept, attention_part *a, PyObjec
       keep_head_norm(kept, &a->query_norm, g.q_norm, a, "q_norm", a->heads) < 0 ||
       keep_head_norm(kept, &a->key_norm, g.k_norm, a, "k_norm", a->kv_heads) < 0 || keep_rotation(m, kept, a, &g) < 0)
     return -1;
-  a->keys_before = m->key_width;
-  a->values_before = m->value_width;
-  m->key_width += keys;
-  m->value_width += a->kv_heads * padded_head(a->head_size);
-  return 0;
+  return place_in_store(m, a);
 }
 
 /* ---- the feed-forward part ---- */
@@ -206,10 +216,11 @@ static int keep_experts(const model *m, kept_parts *kept, experts_part *e, PyObj
 /* ---- blocks ---- */
 
 static int keep_block(model *m, kept_parts *kept, residual_block *b, PyObject *given) {
-  static char *names[] = {"pre", "post", "scale", "attention", "feed_forward", "experts", NULL};
-  PyObject *pre, *post, *attention, *feed_forward, *experts;
-  if (read_dict(given, "$OOfOOO", names, &pre, &post, &b->scale, &attention, &feed_forward, &experts) < 0 ||
-      keep_norm(kept, &b->pre, pre, "pre", m->hidden) < 0 || keep_norm(kept, &b->post, post, "post", m->hidden) < 0)
+  static char *names[] = {"pre", "post", "after", "scale", "attention", "feed_forward", "experts", NULL};
+  PyObject *pre, *post, *after, *attention, *feed_forward, *experts;
+  if (read_dict(given, "$OOOfOOO", names, &pre, &post, &after, &b->scale, &attention, &feed_forward, &experts) < 0 ||
+      keep_norm(kept, &b->pre, pre, "pre", m->hidden) < 0 || keep_norm(kept, &b->post, post, "post", m->hidden) < 0 ||
+      keep_norm(kept, &b->after, after, "after", m->hidden) < 0)
     return -1;
   b->has_attention = attention != Py_None;
   b->has_feed_forward = feed_forward != Py_None;
@@ -227,8 +238,11 @@ int keep_parts(model *m, kept_parts *kept, const given_parts *given) {
   kept->views = calloc((size_t)m->count * BLOCK_VECTORS + MODEL_VECTORS, sizeof(Py_buffer));
   if (!kept->matrices) return -1;
   if (!m->block || !kept->views) return PyErr_NoMemory(), -1;
-  if (keep_matrix(kept, &m->embedding, given->embedding, "embedding", m->vocabulary, m->hidden) < 0 ||
-      keep_linear(kept, &m->head, given->head, given->head_bias, "head", m->vocabulary, m->hidden) < 0 ||
+  if (given->embedding != Py_None &&
+      (keep_matrix(kept, &m->embedding, given->embedding, "embedding", m->vocabulary, m->hidden) < 0 ||
+       keep_linear(kept, &m->head, given->head, given->head_bias, "head", m->vocabulary, m->hidden) < 0))
+    return -1;
+  if (keep_norm(kept, &m->embedding_norm, given->embedding_norm, "embedding_norm", m->hidden) < 0 ||
       keep_norm(kept, &m->norm, given->norm, "norm", m->hidden) < 0)
     return -1;
   m->last_attention = -1;

@@ -5,7 +5,7 @@
 #include "buffers.h"
 #include "forward.h"
 
-enum { TOKENS, POSITIONS, ROW_STARTS, TABLES, TABLE_STARTS, LOGIT_ROWS, HIDDEN_ROWS, KEYS, VALUES, LOGITS, HIDDEN, VIEWS };
+enum { TOKENS, POSITIONS, ROW_STARTS, TABLES, TABLE_STARTS, LOGIT_ROWS, HIDDEN_ROWS, KEYS, VALUES, LOGITS, HIDDEN, INPUTS, VIEWS };
 
 /* Open all arrays; *opened counts those that the caller must release, also after a failure. 0, or -1 with an error. */
 int open_step(const model *m, step *s, PyObject **given, Py_buffer *views, int *opened);

@@ -68,7 +68,7 @@ void norm_row_of(const worker *me, const norm *n, const float *x, long size, flo
     cpu->norm_row(x, n->weight, n->epsilon, size, out, me->scratch);
 }
 
-/* Add what a block gave to row r, normed and scaled, to the residual. */
+/* Add what a block gave to row r, normed and scaled, to the residual, and norm that. */
 static void close_row(const worker *me, const residual_block *b, long r) {
   const work *w = me->w;
   long hidden = w->m->hidden;
@@ -79,6 +79,9 @@ static void close_row(const worker *me, const residual_block *b, long r) {
   if (b->scale != 1.0f)
     for (long i = 0; i < hidden; i++) post[i] *= b->scale;
   for (long i = 0; i < hidden; i++) x[i] += post[i];
+  if (!b->after.weight) return;
+  memcpy(post, x, (size_t)hidden * sizeof(float));
+  norm_row_of(me, &b->after, post, hidden, x);
 }
 
 static void norm_unit(worker *me, long unit, const void *argument) {

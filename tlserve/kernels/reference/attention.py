@@ -42,15 +42,19 @@ def attend_in_order(
     window: int = 0,
     cap: np.float32 = _NO_CAP,
     sinks: F32 | None = None,
+    *,
+    both_sides: bool = False,
 ) -> F32:
     """Return the attention of the rows of one sequence, (R, kv_heads, group, D).
 
     q: (R, kv_heads, group, D), scaled by log2(e) / sqrt(D); keys, values: (L, kv_heads, D) at positions 0 .. L - 1, finite;
     positions: (R,), the last key that each row sees; window: how many it sees, 0: all from the first on.
     cap: above 0, a score becomes cap * tanh(score / cap); it is multiplied by log2(e) as the scores are.
+    both_sides: each row sees all keys, or `window` on each side and its own.
     sinks: (kv_heads, group), one more score of each head, without a value; multiplied by log2(e) as well.
     """
-    hidden = np.repeat(_hidden(len(keys), positions, window), q.shape[2], axis=0)
+    which = _hidden_on_both_sides if both_sides else _hidden
+    hidden = np.repeat(which(len(keys), positions, window), q.shape[2], axis=0)
     out = np.empty_like(q)
     for head in range(q.shape[1]):
         lanes = np.ascontiguousarray(q[:, head]).reshape(-1, q.shape[3])
@@ -100,6 +104,12 @@ def _hidden(length: int, positions: NDArray[np.int32], window: int) -> Hidden:
     """Return which keys no row may see, (R, L): those after it and those before its window."""
     keys, last = np.arange(length), positions[:, None]
     return (keys > last) | ((keys <= last - window) if window else False)
+
+
+def _hidden_on_both_sides(length: int, positions: NDArray[np.int32], window: int) -> Hidden:
+    """Return which keys are more than a window away from each row, (R, L); none are where `window` is 0."""
+    far: Hidden = np.abs(np.arange(length) - positions[:, None]) > (window or length)
+    return far
 
 
 def _sum(probabilities: F32) -> F32:

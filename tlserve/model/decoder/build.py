@@ -36,8 +36,13 @@ def build_decoder(decoder: Decoder, source: TensorSource, identity: str, options
     if choice.weights == "q8_0":
         source, identity = Q8Source(source), f"{identity}/q8_0"
     weights = read_weights(decoder, source, identity)
-    numerics = Numerics(_activations(choice, weights), choice.kv_precision)
-    if choice.kernels != "reference":
+    return choose_model(decoder, weights, choice.kv_precision, options)
+
+
+def choose_model(decoder: Decoder, weights: Weights, kv_precision: str, options: LoadOptions) -> DecoderModel:
+    """Make the model that `options` ask for over its weights; raises `SettingsError` for native kernels that cannot run."""
+    numerics = Numerics(_activations(options.kernels, weights), kv_precision)
+    if options.kernels.kernels != "reference":
         native = _build_native(decoder, weights, numerics, options)
         if native is not None:
             return native

@@ -106,7 +106,15 @@ class AttentionMixer:
             step.kv.write(self.number, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
         cap, sinks = np.float32(a.cap * math.log2(math.e)), self.sinks()
         mixed = [
-            attend_in_order(grouped[s.rows], *step.kv.read(self.number, s.slots), s.positions, a.window, cap, sinks)
+            attend_in_order(
+                grouped[s.rows],
+                *step.kv.read(self.number, s.slots),
+                s.positions,
+                a.window,
+                cap,
+                sinks,
+                both_sides=a.both_sides,
+            )
             for s in step.sequences
         ]
         return self.parts.linear(np.concatenate(mixed).reshape(len(x), -1), f"{self.prefix}.output")[0]

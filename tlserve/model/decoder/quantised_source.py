@@ -38,13 +38,13 @@ class Q8Source:
     def rows(self, name: str, start: int, end: int) -> F32:
         """Return rows as the blocks have them; for a vector, the elements."""
         rows = self.source.rows(name, start, end)
-        return _dequantised(_quantised(rows)) if self._changes(name) else rows
+        return _dequantised(q8_0_rows(rows)) if self._changes(name) else rows
 
     def stored(self, name: str) -> tuple[int, U8]:
         """Return Q8_0's type number and its blocks, or what the source has."""
         if not self._changes(name):
             return self.source.stored(name)
-        return Q8_0_KIND, _quantised(self.source.rows(name, 0, self.source.shapes()[name][0]))
+        return Q8_0_KIND, q8_0_rows(self.source.rows(name, 0, self.source.shapes()[name][0]))
 
     def _changes(self, name: str) -> bool:
         if name.endswith(KEPT_WIDE):
@@ -53,7 +53,8 @@ class Q8Source:
         return len(shape) == 2 and shape[1] % BLOCK == 0 and self.source.stored(name)[0] in FLOAT_KINDS
 
 
-def _quantised(rows: F32) -> U8:
+def q8_0_rows(rows: F32) -> U8:
+    """Return rows of float32 as blocks: (N, K) -> (N, K / 32 * 34)."""
     from gguf import GGMLQuantizationType  # 0.05 s
     from gguf.quants import quantize
 

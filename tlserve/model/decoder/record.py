@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import enum
 import math
+from collections.abc import Sequence
 
 import attrs
 
@@ -80,12 +81,13 @@ class Temperature:
 
 @attrs.frozen(kw_only=True)
 class Attention:
-    """A mixer: attention to earlier rows of the sequence.
+    """A mixer: attention to earlier rows of the sequence, or to all of it.
 
     `scale` multiplies the scores. `q_norm`, `k_norm`: norms of the heads, before they turn or (`norm_after_rope`) after. `rope`:
     None where nothing turns. `window`: how many keys a row sees, its own the last of them; 0: all. `cap`: scores become
     cap * tanh(score / cap); 0: they stay. `sinks`: every head has one more score, which takes a share of the attention and has no
-    value.
+    value. `both_sides`: a row sees later rows too, and `window` counts the keys on each side, its own not among them; a step then
+    has whole sequences.
     """
 
     heads: int
@@ -102,6 +104,7 @@ class Attention:
     cap: float = 0.0
     temperature: Temperature | None = None
     sinks: bool = False
+    both_sides: bool = False
 
 
 @attrs.frozen(kw_only=True)
@@ -157,16 +160,17 @@ Mixer = Attention | FeedForward | Experts
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """x becomes x + scale * post(sum of mixers(pre(x))); a norm that is None is left out."""
+    """x becomes after(x + scale * post(sum of mixers(pre(x)))); a norm that is None is left out."""
 
     mixers: tuple[Mixer, ...]
     pre: Norm | None = None
     post: Norm | None = None
+    after: Norm | None = None
     scale: float = 1.0
 
     def is_plain(self) -> bool:
         """Return whether each mixer's product is added as it is, so that its bias can be added after it."""
-        return self.post is None and self.scale == 1.0
+        return self.post is None and self.after is None and self.scale == 1.0
 
 
 @attrs.frozen(kw_only=True)
@@ -185,9 +189,10 @@ class Decoder:
     hidden: int
     context_tokens: int
     layers: tuple[Layer, ...]
-    norm: Norm
+    norm: Norm | None
     tied: bool
     embed_scale: float = 1.0
+    embed_norm: Norm | None = None
     head_bias: bool = False
     logit_scale: float = 1.0
     logit_cap: float = 0.0
@@ -205,6 +210,11 @@ class Decoder:
     def ropes(self) -> tuple[Rope, ...]:
         """Return the different ropes of the layers, each once."""
         return tuple(dict.fromkeys(a.rope for a in self.attentions() if a.rope is not None))
+
+
+def kept_attentions(attentions: Sequence[Attention]) -> Sequence[Attention]:
+    """Return those whose keys a store has apart: of attention to both sides, of which no keys are kept, only the first."""
+    return attentions[:1] if attentions and attentions[0].both_sides else attentions
 
 
 MAX_ROPE_ANGLES = 1 << 26  # of the whole context: the tables take 8 bytes for each

@@ -19,7 +19,7 @@ from tlserve.model.decoder.kv_precision import PositionStore
 from tlserve.model.decoder.mixers import AttentionMixer, FeedForwardMixer, Step, apply_norm
 from tlserve.model.decoder.numerics import Numerics, decoder_spec, rotation_tables
 from tlserve.model.decoder.parts import Parts
-from tlserve.model.decoder.record import Attention, Block, Decoder, Experts, Mixer
+from tlserve.model.decoder.record import Attention, Block, Decoder, Experts, Mixer, kept_attentions
 from tlserve.model.decoder.slots import mixer_name
 from tlserve.model.decoder.weights import Weights
 
@@ -52,20 +52,24 @@ class ReferenceModel:
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
         """Reserve memory for `blocks` blocks of keys and values."""
-        heads = [(a.kv_heads, a.head_size) for a in self._decoder.attentions()]
+        heads = [(a.kv_heads, a.head_size) for a in kept_attentions(self._decoder.attentions())]
         return PositionStore(heads, blocks=blocks, block_size=block_size, precision=self._numerics.kv_precision)
 
-    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
-        """Run all rows of `batch` through all layers; see `kernels.interface.Model.forward`."""
+    def forward(self, batch: StepBatch, kv: KvStore, inputs: F32 | None = None) -> StepOutput:
+        """Run all rows of `batch` through all layers; see `kernels.interface.Model.forward`.
+
+        `inputs` (T, F): rows instead of the embeddings of the tokens.
+        """
         store = own_store(kv, PositionStore)
         with np.errstate(all="ignore"):  # an overflow is part of a row's answer, not a warning
-            return self._forward(batch, store)
+            return self._forward(batch, store, inputs)
 
-    def _forward(self, batch: StepBatch, kv: PositionStore) -> StepOutput:
+    def _forward(self, batch: StepBatch, kv: PositionStore, inputs: F32 | None) -> StepOutput:
         step = Step.of(batch, kv, self._ropes)
-        x = self._parts.matrix("embedding").rows(batch.tokens)
-        if self._decoder.embed_scale != 1.0:
-            x = x * np.float32(self._decoder.embed_scale)
+        x = apply_norm(
+            self._embedded(batch) if inputs is None else inputs, self._decoder.embed_norm, "embedding_norm", self._parts
+        )
+        x = x.copy() if x is inputs else x
         for prefix, block, mixers in self._blocks:
             self._add_block(prefix, block, mixers, x, step)
         last, hidden = (
@@ -73,6 +77,10 @@ class ReferenceModel:
             for rows in (batch.logit_rows, batch.hidden_rows)
         )
         return StepOutput(logits=self._logits(last), hidden=hidden)
+
+    def _embedded(self, batch: StepBatch) -> F32:
+        x = self._parts.matrix("embedding").rows(batch.tokens)
+        return x * np.float32(self._decoder.embed_scale) if self._decoder.embed_scale != 1.0 else x
 
     def _add_block(self, prefix: str, block: Block, mixers: tuple[BoundMixer, ...], x: F32, step: Step) -> None:
         """Add to the residual `x` (T, F) what a block computes from it.
@@ -93,9 +101,13 @@ class ReferenceModel:
             if block.scale != 1.0:
                 total *= np.float32(block.scale)
             x += total
+            if block.after is not None:
+                x[:] = apply_norm(x, block.after, f"{prefix}.after", self._parts)
 
     def _logits(self, rows: F32) -> F32:
         """Return the logits of normed rows."""
+        if not len(rows):
+            return np.empty((0, self._decoder.vocabulary), np.float32)
         logits = self._parts.linear(rows, "head")[0]
         bias = self._parts.vector("head.bias")
         if bias is not None:
@@ -118,7 +130,7 @@ class ReferenceModel:
 
     def _bound(self, mixer: Mixer, prefix: str, number: int) -> BoundMixer:
         if isinstance(mixer, Attention):
-            return AttentionMixer(mixer, prefix, self._parts, number)
+            return AttentionMixer(mixer, prefix, self._parts, 0 if mixer.both_sides else number)
         if isinstance(mixer, Experts):
             return ExpertsMixer(mixer, prefix, self._parts)
         return FeedForwardMixer(mixer, prefix, self._parts)

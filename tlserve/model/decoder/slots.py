@@ -1,8 +1,9 @@
 """The tensors that a decoder needs: a slot for each, with its shape and its role.
 
 A slot of a layer is `<layer>.<mixer>.<part>`: `3.attention.q`, `3.ffn.down`; `.bias` follows the name of what it is added to. The
-norms of a block have the name of its first mixer: `3.attention.pre`, `3.ffn.post`. An expert has its number before its parts:
-`3.ffn.experts.17.down`. The others are `embedding`, `norm` and `head`.
+norms of a block have the name of its first mixer: `3.attention.pre`, `3.ffn.after`. An expert has its number before its parts:
+`3.ffn.experts.17.down`. The others are `embedding`, `embedding_norm`,
+`norm` and `head`.
 Knows nothing of files.
 """
 
@@ -44,9 +45,8 @@ def mixer_name(mixer: Mixer) -> str:
 
 def slots(decoder: Decoder) -> dict[str, TensorSlot]:
     """Return every slot of `decoder`; a tied one has no slot `head`."""
-    found = {"embedding": TensorSlot((decoder.vocabulary, decoder.hidden))} | _norm(
-        "norm", decoder.norm, decoder.hidden
-    )
+    found = {"embedding": TensorSlot((decoder.vocabulary, decoder.hidden))}
+    found |= _norm("embedding_norm", decoder.embed_norm, decoder.hidden) | _norm("norm", decoder.norm, decoder.hidden)
     if not decoder.tied:
         found["head"] = TensorSlot((decoder.vocabulary, decoder.hidden))
     if decoder.head_bias:
@@ -59,7 +59,7 @@ def slots(decoder: Decoder) -> dict[str, TensorSlot]:
 
 def _block_slots(block: Block, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
     first = mixer_name(block.mixers[0])
-    for name, norm in (("pre", block.pre), ("post", block.post)):
+    for name, norm in (("pre", block.pre), ("post", block.post), ("after", block.after)):
         yield from _norm(f"{first}.{name}", norm, hidden).items()
     for mixer in block.mixers:
         yield from ((f"{mixer_name(mixer)}.{name}", slot) for name, slot in _mixer_slots(mixer, hidden))

@@ -88,9 +88,10 @@ class NativeParts:
             "embed_scale": d.embed_scale,
             "logit_scale": d.logit_scale,
             "logit_cap": d.logit_cap,
-            "embedding": matrices["embedding"],
-            "head": matrices.get("head", matrices["embedding"]),
+            "embedding": matrices.get("embedding"),
+            "head": matrices.get("head", matrices.get("embedding")),
             "head_bias": self.vectors.get("head.bias"),
+            "embedding_norm": self._norm("embedding_norm", d.embed_norm),
             "norm": self._norm("norm", d.norm),
             "blocks": self.blocks(),
         }
@@ -107,6 +108,7 @@ class NativeParts:
         return {
             "pre": self._norm(f"{first}.pre", block.pre),
             "post": self._norm(f"{first}.post", block.post),
+            "after": self._norm(f"{first}.after", block.after),
             "scale": block.scale,
             "attention": self._attention(f"{index}.attention", attention) if isinstance(attention, Attention) else None,
             "feed_forward": self._ffn(f"{index}.ffn", feed_forward) if isinstance(feed_forward, FeedForward) else None,
@@ -128,6 +130,7 @@ class NativeParts:
             "norm_after_rope": a.norm_after_rope,
             "per_head": bool(norm and norm.per_head),
             "whole_row": bool(norm and norm.whole_row),
+            "both_sides": a.both_sides,
             "q_norm": self._norm(f"{prefix}.q_norm", a.q_norm),
             "k_norm": self._norm(f"{prefix}.k_norm", a.k_norm),
             "cos": table.cos if table else None,

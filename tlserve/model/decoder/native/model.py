@@ -19,11 +19,12 @@ from tlserve.kernels.thread_pool import ThreadPool, Unit
 from tlserve.model.decoder.kv_precision import PRECISIONS, Stored
 from tlserve.model.decoder.native.form import NativeParts, missing_mechanism
 from tlserve.model.decoder.numerics import Numerics, decoder_spec, rotation_tables
-from tlserve.model.decoder.record import Attention, Decoder
+from tlserve.model.decoder.record import Attention, Decoder, kept_attentions
 from tlserve.model.decoder.weights import StoredMatrix, Weights
 
 Ints = NDArray[np.int32]
 _KEY_TILE = 16
+_NO_ROWS = np.zeros(0, np.float32)
 
 
 class NativeKvStore:
@@ -37,8 +38,9 @@ class NativeKvStore:
     def __init__(self, attentions: Sequence[Attention], blocks: int, block_size: int, precision: str) -> None:
         self._blocks = blocks
         self._block_size = block_size
-        key_width = sum(a.kv_heads * a.head_size for a in attentions)
-        value_width = sum(a.kv_heads * -(-a.head_size // _KEY_TILE) * _KEY_TILE for a in attentions)
+        kept = kept_attentions(attentions)
+        key_width = sum(a.kv_heads * a.head_size for a in kept)
+        value_width = sum(a.kv_heads * -(-a.head_size // _KEY_TILE) * _KEY_TILE for a in kept)
         self.keys: Stored = np.zeros((blocks, key_width * block_size), PRECISIONS[precision])
         self.values: Stored = np.zeros((blocks, value_width * block_size), PRECISIONS[precision])
 
@@ -114,9 +116,10 @@ class NativeModel:
         """Reserve memory for `blocks` blocks of keys and values."""
         return NativeKvStore(self._attentions, blocks, block_size, self._numerics.kv_precision)
 
-    def forward(self, batch: StepBatch, kv: KvStore) -> StepOutput:
+    def forward(self, batch: StepBatch, kv: KvStore, inputs: NDArray[np.float32] = _NO_ROWS) -> StepOutput:
         """Run all rows of `batch` in one native call; see `kernels.interface.Model.forward`.
 
+        `inputs` (T, hidden): rows instead of the embeddings of the tokens.
         Raises TypeError or ValueError for arrays of a wrong type, shape or content, before anything is written.
         """
         store = own_store(kv, NativeKvStore)
@@ -140,6 +143,7 @@ class NativeModel:
             store.values.view(np.uint16) if half else store.values,
             logits,
             hidden,
+            inputs,
         )
         return StepOutput(logits=logits, hidden=hidden)
 

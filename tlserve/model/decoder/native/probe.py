@@ -57,7 +57,7 @@ def disagreement(native: ModuleType, decoder: Decoder, weights: Weights, numeric
 
 def _different(weights: Weights) -> Iterable[StoredMatrix]:
     """Return one matrix for each kind and depth, cut to a few columns."""
-    multiplied = [weights.head, *(m for name, m in weights.matrices.items() if name != "embedding")]
+    multiplied = [m for name, m in weights.matrices.items() if name != "embedding" or "head" not in weights.matrices]
     found = {(matrix.kind, matrix.inputs): matrix for matrix in multiplied}
     return [
         attrs.evolve(m, outputs=min(m.outputs, _COLUMNS), rows=np.ascontiguousarray(m.rows[:_COLUMNS]))
