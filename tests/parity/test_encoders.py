@@ -8,16 +8,19 @@ import pytest
 
 from tests.kit.model.encoders import encoder_and_weights, encoder_cases, whole_hidden, write_encoder, write_encoder_gguf
 from tlserve.engine.pooling import HiddenSum
-from tlserve.errors import ModelRefused
+from tlserve.errors import ModelRefused, SettingsError
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import PooledActivation, PooledRows, Pooling
 from tlserve.model.decoder.record import Activation, Rope
 from tlserve.model.encoder.architectures.registry import ENCODERS
+from tlserve.model.encoder.as_decoder import has_decoder
+from tlserve.model.encoder.build import build_encoder
 from tlserve.model.encoder.forward import EncoderModel
 from tlserve.model.encoder.kinds import ENCODER_TYPES
 from tlserve.model.encoder.record import Distance, WholeAttention
 from tlserve.model.encoder.weights import EncoderWeights
 from tlserve.model.load import load_front, load_model
+from tlserve.model.loaded_model import LoadOptions
 
 CASES = encoder_cases()
 BOUND = 1e-4  # of a hidden state or a logit; transformers adds in another order
@@ -70,6 +73,21 @@ def test_hidden_states_and_scores_are_those_of_transformers(tmp_path, name):
     found = outcome(load(tmp_path, case).model, case)
     assert np.abs(found - case.expected).max() < BOUND
     assert cosine(found.astype(np.float64), case.expected.astype(np.float64)) >= LEAST_COSINE
+
+
+@pytest.mark.spec("MOD-32", "MOD-38")
+@pytest.mark.parametrize("name", [name for name in CASES if name not in DECODERS])
+def test_a_sequence_has_the_same_bits_on_the_native_kernels_and_in_numpy_beside_others_and_alone(tmp_path, name):
+    encoder, weights = encoder_and_weights(tmp_path, CASES[name])
+    if not has_decoder(encoder):
+        with pytest.raises(SettingsError, match="no attention by distances"):
+            build_encoder(encoder, weights, Pooling(), LoadOptions(kernels=KernelChoice(kernels="native")))
+        return
+    options = [LoadOptions(threads=2, kernels=KernelChoice(kernels=kernels)) for kernels in ("native", "reference")]
+    native, numpy = (build_encoder(encoder, weights, Pooling(), option) for option in options)
+    sequences = [CASES[name].ids, CASES[name].ids[:5], [1], CASES[name].ids[::-1]]
+    for tokens, together in zip(sequences, whole_hidden(native, *sequences), strict=True):
+        assert together.tobytes() == whole_hidden(numpy, tokens)[0].tobytes()
 
 
 def test_every_encoder_has_a_case_and_is_found_by_its_name():
@@ -212,14 +230,6 @@ def test_a_sequence_has_the_same_bits_whatever_its_neighbours_and_threads(tmp_pa
     alone = load_model(path, threads=1).model
     for tokens, hidden in zip(sequences, together, strict=True):
         assert hidden.tobytes() == whole_hidden(alone, tokens)[0].tobytes()
-
-
-def test_bert_has_the_same_bits_through_its_record(tmp_path):
-    case = CASES["bert"]
-    encoder, weights = encoder_and_weights(tmp_path / "record", case)
-    record = EncoderModel(encoder, weights, Pooling(), threads=1)
-    whole = load(tmp_path / "whole", case).model
-    assert whole_hidden(record, case.ids)[0].tobytes() == whole_hidden(whole, case.ids)[0].tobytes()
 
 
 # --- refusals ----------------------------------------------------------------------------------------------------------------

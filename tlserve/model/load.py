@@ -94,8 +94,6 @@ def _find(path: Path) -> tuple[Reader, Path]:
         return _bigram_reader(), path
     if any(path.glob("*.gguf")):
         return _gguf_reader(), _one_gguf(path)
-    if config.get("model_type") == "bert" and config.get("architectures") in (None, ["BertModel"]):
-        return _bert_reader(), path
     if is_encoder(str(config.get("model_type")), both_sides=config.get("use_bidirectional_attention") is True):
         return _encoder_reader(), path
     if config:
@@ -131,15 +129,8 @@ def _hf_reader() -> Reader:
     return Reader(read_hf_model, read_hf_front)
 
 
-def _bert_reader() -> Reader:
-    """Return the reader of BERT sentence encoders."""
-    from tlserve.model.bert.model import read_bert_front, read_bert_model
-
-    return Reader(read_bert_model, read_bert_front)
-
-
 def _encoder_reader() -> Reader:
-    """Return the reader of all other encoders."""
+    """Return the reader of encoders."""
     from tlserve.model.encoder.model import read_encoder_front, read_encoder_model
 
     return Reader(read_encoder_model, read_encoder_front)

@@ -1,6 +1,6 @@
 """A tiny random BERT sentence encoder: its tensors, its directory as sentence-transformers saves one, and its naive forward.
 
-The naive forward is the truth for `tlserve.model.bert.encoder`: float64, one sequence, a loop over heads, `math.erf`; it
+The naive forward is the truth for `tlserve.model.encoder.ordered`: float64, one sequence, a loop over heads, `math.erf`; it
 shares no code with the package.
 """
 
@@ -8,17 +8,23 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import safetensors.numpy
 
+from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.interface import Pooling
-from tlserve.model.bert.config import bert_shape
-from tlserve.model.bert.encoder import BertModel
-from tlserve.model.bert.weights import bert_weights, expected_shapes
+from tlserve.model.encoder.architectures.berts import BERT_NAMES, bert
+from tlserve.model.encoder.architectures.facts import EncoderFacts
+from tlserve.model.encoder.ordered import OrderedEncoder
+from tlserve.model.encoder.record import Encoder
+from tlserve.model.encoder.slots import encoder_slots
+from tlserve.model.encoder.weights import EncoderWeights
+from tlserve.model.fields import Fields
+from tlserve.model.loaded_model import LoadOptions
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
@@ -95,17 +101,34 @@ def tiny_bert_tensors(seed: int = 0, **changes: Any) -> dict[str, np.ndarray]:
             return random.uniform(0.5, 1.5, size) - name.endswith("bias")
         return random.standard_normal(size) / math.sqrt(size[-1] if "embeddings" not in name else 1)
 
-    shapes = expected_shapes(bert_shape({**CONFIG, **changes}))
-    return {name: draw(name, size).astype(np.float32) for name, size in shapes.items()}
+    slots = encoder_slots(tiny_bert_record(**changes))
+    return {tensor: draw(tensor, slots[slot].shape).astype(np.float32) for slot, tensor in _tensor_names(slots).items()}
+
+
+def tiny_bert_record(**changes: Any) -> Encoder:
+    """Return what the tiny BERT computes."""
+    return bert(EncoderFacts(Fields({**CONFIG, **changes}, ""), MAX_SEQ_LENGTH))
+
+
+def _tensor_names(slots: Iterable[str]) -> dict[str, str]:
+    """Return the name in the file of every slot."""
+    names = {}
+    for slot in slots:
+        layer, part = slot.split(".", 1) if slot[0].isdigit() else ("", slot)
+        kind = "bias" if part.endswith(".bias") else "weight"
+        names[slot] = f"{BERT_NAMES[part.removesuffix('.bias')].format(layer)}.{kind}"
+    return names
 
 
 def tiny_bert(
-    tensors: Mapping[str, np.ndarray] | None = None, threads: int = 1, *, lanes: int = 0, **changes: Any
-) -> BertModel:
+    tensors: Mapping[str, np.ndarray] | None = None, threads: int = 1, *, kernels: str = "auto", **changes: Any
+) -> OrderedEncoder:
     """Return the tiny BERT in memory."""
-    shape = bert_shape({**CONFIG, **changes}, MAX_SEQ_LENGTH)
-    weights = bert_weights(shape, tensors or tiny_bert_tensors(**changes), "tiny")
-    return BertModel(shape, weights, Pooling(), threads, lanes=lanes)
+    record = tiny_bert_record(**changes)
+    tensors = tensors or tiny_bert_tensors(**changes)
+    arrays = {slot: tensors[name] for slot, name in _tensor_names(encoder_slots(record)).items()}
+    options = LoadOptions(threads=threads, kernels=KernelChoice(kernels=kernels))
+    return OrderedEncoder(record, EncoderWeights(arrays, "tiny"), Pooling(), options)
 
 
 def write_tiny_bert(directory: Path, tensors: Mapping[str, np.ndarray] | None = None, **changes: Any) -> Path:

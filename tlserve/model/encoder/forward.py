@@ -1,4 +1,4 @@
-"""The forward pass of an encoder in numpy: it follows the record block by block.
+"""The forward pass of an encoder in numpy, for records that `ordered` cannot run: it follows the record block by block.
 
 Arrays are float32 in the layout of `kernels.reference.lanes`: (tiles, features, lanes), a row per token of the step. The bits of
 a sequence depend on nothing else in the step. Knows nothing of files and of architectures.
@@ -31,6 +31,7 @@ from tlserve.kernels.reference.whole_attention import LengthGroup, attend_whole,
 from tlserve.kernels.thread_pool import ThreadPool
 from tlserve.model.decoder.record import Norm, NormKind
 from tlserve.model.encoder.distances import score_bias
+from tlserve.model.encoder.embeddings import Embeddings
 from tlserve.model.encoder.record import Encoder, EncoderFeedForward, WholeAttention
 from tlserve.model.encoder.slots import block_prefix
 from tlserve.model.encoder.weights import EncoderWeights
@@ -63,13 +64,18 @@ class EncoderModel:
             )
             for rope in encoder.ropes()
         }
-        self._placed = _placed_vectors(encoder, self._arrays)
+        self._embeddings = Embeddings(encoder, weights)
         self._spec = _spec(encoder, weights, pooling, self._lanes.count)
 
     @property
     def spec(self) -> ModelSpec:
         """What the engine must know of the model."""
         return self._spec
+
+    @property
+    def weights_bytes(self) -> int:
+        """Return the memory of the weights."""
+        return sum(array.nbytes for array in self._arrays.values())
 
     def new_kv_store(self, blocks: int, block_size: int) -> KvStore:
         """Return a store that holds no memory: nothing is kept between steps."""
@@ -86,7 +92,7 @@ class EncoderModel:
     def _hidden(self, batch: StepBatch) -> F32:
         """Return the hidden states of all rows, (R, F)."""
         encoder, groups = self._encoder, plan_whole(batch.row_starts)
-        x = self._norm(to_lanes(self._embedded(batch), self._lanes.count), encoder.embed_norm, "embedding_norm")
+        x = self._norm(to_lanes(self._embeddings.rows(batch), self._lanes.count), encoder.embed_norm, "embedding_norm")
         for index, block in enumerate(encoder.blocks):
             prefix = block_prefix(index, block)
             normed = self._norm(x, block.pre, f"{prefix}.pre")
@@ -96,20 +102,6 @@ class EncoderModel:
                 mixed = self._feed_forward(block.mixer, normed, prefix)
             x = self._norm(x + self._norm(mixed, block.post, f"{prefix}.post"), block.after, f"{prefix}.after")
         return from_lanes(self._norm(x, encoder.norm, "norm"), len(batch.tokens))
-
-    def _embedded(self, batch: StepBatch) -> F32:
-        """Return the vectors of tokens, positions and token types, (R, F)."""
-        rows: F32 = self._arrays["embedding"][batch.tokens]
-        if self._encoder.embed_scale != 1.0:
-            rows = rows * np.float32(self._encoder.embed_scale)
-        if not self._placed:
-            return rows
-        places = batch.positions if self._encoder.positions else np.zeros_like(batch.positions)
-        rows = rows + self._placed[0][places]
-        if self._encoder.second_after is not None and len(self._placed) > 1:
-            second = _second_rows(batch, self._encoder.second_after)
-            rows[second] = self._arrays["embedding"][batch.tokens[second]] + self._placed[1][places[second]]
-        return rows
 
     def _attention(
         self, a: WholeAttention, x: F32, prefix: str, batch: StepBatch, groups: tuple[LengthGroup, ...]
@@ -184,25 +176,6 @@ def _joined(encoder: Encoder, weights: EncoderWeights) -> dict[str, F32]:
             if f"{prefix}.{part}" in arrays:
                 arrays.setdefault(f"{prefix}.{part}.bias", np.zeros(len(arrays[f"{prefix}.{part}"]), np.float32))
     return arrays
-
-
-def _placed_vectors(encoder: Encoder, arrays: dict[str, F32]) -> list[F32]:
-    """Return what is added to embeddings by position (one row where there are none), for each token type that is used."""
-    positions = arrays["positions"][encoder.first_position :] if encoder.positions else None
-    types = arrays.get("types")
-    if types is None:
-        return [] if positions is None else [positions]
-    return [row[None] if positions is None else positions + row for row in types[:2]]
-
-
-def _second_rows(batch: StepBatch, separator: int) -> NDArray[np.intp]:
-    """Return the rows that come after the first `separator` of their sequence."""
-    found = []
-    for start, end in zip(batch.row_starts[:-1], batch.row_starts[1:], strict=True):
-        places = np.flatnonzero(batch.tokens[start:end] == separator)
-        if len(places):
-            found.append(np.arange(start + places[0] + 1, end))
-    return np.concatenate(found) if found else np.zeros(0, np.intp)
 
 
 def _spec(encoder: Encoder, weights: EncoderWeights, pooling: Pooling, lanes: int) -> ModelSpec:

@@ -11,16 +11,16 @@ from pathlib import Path
 import attrs
 
 from tlserve.config.model_id import served_model_id
-from tlserve.errors import ModelRefused, SettingsError
+from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import Pooling
-from tlserve.model.bert.sentence_files import SentenceFiles, longest_text, read_sentence_files, with_dense_layers
 from tlserve.model.decoder.storage import Storage
 from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.encoder.architectures.facts import EncoderFacts, EncoderForm
 from tlserve.model.encoder.architectures.registry import encoder_form
-from tlserve.model.encoder.forward import EncoderModel
+from tlserve.model.encoder.build import build_encoder
 from tlserve.model.encoder.heads import head_names, least_dimensions, read_head, read_scores
 from tlserve.model.encoder.record import Encoder
+from tlserve.model.encoder.sentence_files import SentenceFiles, longest_text, read_sentence_files, with_dense_layers
 from tlserve.model.encoder.weights import name_prefix, read_encoder_weights
 from tlserve.model.fields import Fields
 from tlserve.model.hugging_face.facts import CONFIG
@@ -43,11 +43,7 @@ class _Described:
 
 
 def read_encoder_model(path: Path, options: LoadOptions) -> LoadedModel:
-    """Read the directory `path`; raises `ModelRefused`, and `SettingsError` for native kernels, which have no encoder."""
-    if options.kernels.kernels == "native":
-        named = options.kernels.named
-        reason = f'engine.kernels = "{named}": the native kernels have no encoder of this kind; give this model "auto"'
-        raise SettingsError((reason,))
+    """Read the directory `path`; raises `ModelRefused`, and `SettingsError` for native kernels that cannot run."""
     found = _describe(path, options)
     with ExitStack() as stack:
         source = open_weights(path, stack)
@@ -63,9 +59,9 @@ def read_encoder_model(path: Path, options: LoadOptions) -> LoadedModel:
             pooling, dense = with_dense_layers(path, found.files, found.encoder.hidden)
             weights = attrs.evolve(weights, identity=weights.identity + dense)
     parameters = weights.parameters + _pooled_parameters(pooling)
-    model = EncoderModel(found.encoder, weights, pooling, options.threads)
+    model = build_encoder(found.encoder, weights, pooling, options)
     front = attrs.evolve(found.front, description=_about(found, f", {parameters / 1e6:.3g}M parameters"))
-    return LoadedModel.of(front, model, 4 * parameters)
+    return LoadedModel.of(front, model, model.weights_bytes)
 
 
 def read_encoder_front(path: Path, options: LoadOptions) -> ModelFront:

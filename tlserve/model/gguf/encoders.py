@@ -11,12 +11,12 @@ from pathlib import Path
 
 import attrs
 
-from tlserve.errors import ModelRefused, SettingsError
+from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import PooledRows, Pooling
 from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.architectures.berts import bert
 from tlserve.model.encoder.architectures.facts import EncoderFacts
-from tlserve.model.encoder.forward import EncoderModel
+from tlserve.model.encoder.build import build_encoder
 from tlserve.model.encoder.record import Encoder
 from tlserve.model.encoder.weights import read_encoder_weights
 from tlserve.model.fields import Fields
@@ -45,16 +45,12 @@ _ROWS = {1: PooledRows.MEAN, 2: PooledRows.FIRST, 3: PooledRows.LAST}
 
 
 def read_gguf_encoder(file: GgufFile, path: Path, options: LoadOptions) -> LoadedModel:
-    """Read an encoder from an open file; raises `ModelRefused`, and `SettingsError` for native kernels."""
-    if options.kernels.kernels == "native":
-        named = options.kernels.named
-        reason = f'engine.kernels = "{named}": the native kernels have no encoder of this kind; give this model "auto"'
-        raise SettingsError((reason,))
+    """Read an encoder from an open file; raises `ModelRefused`, and `SettingsError` for native kernels that cannot run."""
     encoder, pooling = _record(file, options)
     weights = read_encoder_weights(encoder, file, _STORAGE, file.digest())
-    model = EncoderModel(encoder, weights, pooling, options.threads)
+    model = build_encoder(encoder, weights, pooling, options)
     front = _front(file, path, encoder, f", {weights.parameters / 1e6:.3g}M parameters")
-    return LoadedModel.of(front, model, 4 * weights.parameters)
+    return LoadedModel.of(front, model, model.weights_bytes)
 
 
 def read_gguf_encoder_front(file: GgufFile, path: Path, options: LoadOptions) -> ModelFront:

@@ -17,7 +17,9 @@ import numpy as np
 from tlserve.errors import ModelRefused
 from tlserve.kernels.interface import KvStore, Model, ModelSpec, PooledLayer, PooledRows, Pooling, StepBatch, StepOutput
 from tlserve.model.architectures.registry import HF
-from tlserve.model.bert.sentence_files import (
+from tlserve.model.decoder.weights import TensorSource
+from tlserve.model.encoder.heads import read_layer, read_scores
+from tlserve.model.encoder.sentence_files import (
     MODULES,
     SentenceFiles,
     module_kinds,
@@ -25,8 +27,6 @@ from tlserve.model.bert.sentence_files import (
     read_sentence_files,
     with_dense_layers,
 )
-from tlserve.model.decoder.weights import TensorSource
-from tlserve.model.encoder.heads import read_layer, read_scores
 from tlserve.model.fields import Fields
 from tlserve.model.loaded_model import Scores
 

@@ -1,1 +1,0 @@
-"""BERT encoders for embeddings."""
