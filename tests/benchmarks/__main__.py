@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from tests.benchmarks.attention import command as attention
+from tests.benchmarks.embeddings import command as embeddings
 from tests.benchmarks.engine import command as engine
 from tests.benchmarks.fleet import command as fleet
 from tests.benchmarks.hostile import command as hostile
@@ -25,6 +26,7 @@ from tlserve.telemetry.logs import set_up_logs
 BENCHMARKS: dict[str, tuple[ModuleType, str]] = {
     "engine": (engine, "time the steps of the engine without HTTP"),
     "attention": (attention, "measure attention's share of the f32 peak and of the memory bandwidth"),
+    "embeddings": (embeddings, "time an encoder beside torch, ONNX Runtime and OpenVINO"),
     "http": (http, "count events per second through HTTP without an engine"),
     "table": (table, "compare tlserve with the servers and programs of --peers: the table of performance"),
     "fleet": (fleet, "measure heads and nodes on this machine"),

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from tests.benchmarks.__main__ import main
+from tests.kit.model.tiny_bert import write_tiny_bert
 from tests.kit.source_tree import CHECKOUT
 
 ENGINE = "engine --model succ --prefill-tokens 8 --rows 1 --context-tokens 8 --steps 2 --repeat 1"
@@ -48,6 +49,21 @@ def test_types_of_activations_are_compared_on_request(capsys):
     assert [cost["over_first"]["median"] for cost in costs[::2]] == [1, 1]
     assert main([*ENGINE.split(), "--activations", "f32,int12"]) == 0
     assert "over the first" in capsys.readouterr().out
+
+
+def test_an_encoder_is_timed_in_both_precisions(capsys, tmp_path):
+    model = write_tiny_bert(tmp_path)
+    report = measure(capsys, f"embeddings --model {model} --words 4,8 --batch 2 --rounds 1 --calls 1")
+    assert [(f["program"], f["words"], f["batch"]) for f in report["figures"]] == [
+        (program, words, 2) for words in (4, 8) for program in ("tlserve", "tlserve q8_0")
+    ]
+    assert all(f["sentences_per_s"] == pytest.approx(2000 / f["ms"]) and f["cosine"] > 0.99 for f in report["figures"])
+
+
+def test_a_peer_whose_packages_are_missing_is_named(capsys, tmp_path):
+    arguments = f"embeddings --model {write_tiny_bert(tmp_path)} --peers none --python /bin/true".split()
+    assert main(arguments) != 0
+    assert "the peer none ended: /bin/true must have its packages" in capsys.readouterr().err
 
 
 def test_the_http_layer_is_measured_alone(capsys):
