@@ -30,7 +30,7 @@ from tlserve.kernels.native import native_isas
 NATIVE = Path("tlserve") / "kernels" / "native"
 PROGRAM = Path(__file__).with_name("attention_speed.c")
 PARTS = (
-    *("forward", "attention_phases", "units", "step_work"),
+    *("forward", "attention_phases", "units", "step_work", "experts", "routing"),
     *("pack", "super_blocks", "weight_row", "threads", "find_kernels"),
 )
 CASES = ("prefill:512", "prefill:4096", "prefill:8192", "decode:4096:1", "decode:4096:8")
@@ -115,7 +115,12 @@ def build(tree: Path, folder: Path) -> Path:
     settings = tomli.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
     (extension,) = settings["tool"]["setuptools"]["ext-modules"]
     compiler = [os.environ.get("CC", "gcc"), *extension["extra-compile-args"], f"-I{native}"]
-    sources = [PROGRAM, *(native / f"{part}.c" for part in PARTS), *sorted(native.glob("isa_*.c"))]
+    parts = [native / f"{part}.c" for part in PARTS]
+    sources = [
+        PROGRAM,
+        *filter(Path.exists, parts),
+        *sorted(native.glob("isa_*.c")),
+    ]  # an older checkout may lack a part
     objects = [folder / f"{source.stem}.o" for source in sources]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         list(
