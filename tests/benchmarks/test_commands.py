@@ -124,6 +124,7 @@ def test_hostile_schemas_and_their_streams_are_measured(capsys):
     report = measure(capsys, "hostile --model succ --count 3 --streams 1 --warm-s 0.5")
     assert report["schema"] == "tlserve.bench.hostile/1"
     assert [sent["kind"] for sent in report["sent"]] == ["optional", "counted", "multiple"]
-    assert {sent["status"] for sent in report["sent"]} <= {200, 400}
+    # Schemas are compiled at the lowest priority: while other tests use the cores, a schema may not get its turn.
+    assert {sent["status"] for sent in report["sent"]} <= {200, 400, 429}
     assert report["worst_cpu_s"] >= 0  # in ticks of the kernel: nothing where the machine is fast
     assert report["p99_ratio"] == pytest.approx(report["hostile_p99_ms"] / report["quiet_p99_ms"])
