@@ -77,7 +77,7 @@ def test_hidden_states_and_scores_are_those_of_transformers(tmp_path, name):
 
 @pytest.mark.spec("MOD-32", "MOD-38")
 @pytest.mark.parametrize("name", [name for name in CASES if name not in DECODERS])
-def test_a_sequence_has_the_same_bits_on_the_native_kernels_and_in_numpy_beside_others_and_alone(tmp_path, name):
+def test_a_sequence_has_the_bits_of_numpy_beside_others_and_alone(tmp_path, name):
     encoder, weights = encoder_and_weights(tmp_path, CASES[name])
     if not has_decoder(encoder):
         with pytest.raises(SettingsError, match="no attention by distances"):
