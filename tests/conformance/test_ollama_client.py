@@ -70,7 +70,7 @@ def test_models_are_listed_and_shown(client: ollama.Client) -> None:
     [
         ({"model": "nothing"}, 404, "nothing"),
         ({"options": {"temperature": 9}}, 400, "options.temperature"),
-        ({"options": {"mirostat": 1}}, 422, "options.mirostat"),
+        ({"options": {"mirostat": 3}}, 400, "options.mirostat"),
         ({"messages": [{"role": "user", "content": "a", "images": [b"x"]}]}, 422, "messages[0].images"),
         ({"think": True}, 422, "think"),
         ({"keep_alive": 0}, 422, "keep_alive"),

@@ -28,6 +28,12 @@ TENANT = "key a"
 PATIENCE_S = 120.0
 
 
+@pytest.fixture(autouse=True)
+def _patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give checks more wall time: the program runs at the lowest priority, after all other tests. Processor time still counts."""
+    monkeypatch.setattr("tlserve.worker.grammars._WALL_FREE_S", PATIENCE_S)
+
+
 def grammar_of(schema: dict[str, Any]) -> Grammar:
     grammar = answer_grammar(schema_format(schema, "schema", "response_format"), None, PLAIN, FROM_NOTHING, {})
     assert grammar is not None
@@ -116,11 +122,7 @@ LARGE = [
 
 @pytest.mark.spec("API-148")
 @pytest.mark.parametrize(("schema", "beginning"), LARGE)
-async def test_large_schemas_are_served_within_the_default_limits(
-    schema: dict[str, Any], beginning: bytes, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    # The program runs at the lowest priority, so its wall time is that of the other tests; processor time and memory count here.
-    monkeypatch.setattr("tlserve.worker.grammars._WALL_FREE_S", PATIENCE_S)
+async def test_large_schemas_are_served_within_the_default_limits(schema: dict[str, Any], beginning: bytes) -> None:
     async with checked() as grammars:
         constraint = await grammars.start(grammar_of(schema), STOPS, TENANT)
         for byte in beginning:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 
 import attrs
@@ -89,11 +89,20 @@ class Template:
         return self._prints(("user", "Hi"), ("assistant", "Hello"), ("tool", _PROBE))
 
     def _prints(self, *turns: tuple[str, str]) -> bool:
-        messages = [{"role": role, "content": text} for role, text in turns]
+        """Return whether the turn that says `_PROBE` is printed; yes for a template that fails without that turn as well."""
         try:
-            return _PROBE in self.render({"messages": messages, "add_generation_prompt": True, **_PROBE_FRAME})
+            return _PROBE in self._rendered(turns)
         except ClientError:
-            return False
+            pass
+        try:
+            self._rendered([turn for turn in turns if turn[1] != _PROBE])
+        except ClientError:  # it needs a variable that the request gives
+            return True
+        return False
+
+    def _rendered(self, turns: Sequence[tuple[str, str]]) -> str:
+        messages = [{"role": role, "content": text} for role, text in turns]
+        return self.render({"messages": messages, "add_generation_prompt": True, **_PROBE_FRAME})
 
     def render(self, variables: Mapping[str, object], *, clock: Clock = local_time) -> str:
         """Return the text for `variables`, with the letters of `tlserve.chat.templates.origin`.

@@ -102,12 +102,15 @@ class _Making:
         self.writer.end()
 
     async def _end(self) -> None:
-        """Keep the end of a response that had begun, and give back its permit."""
+        """Give back the permit of a response, and keep its end if it had begun.
+
+        The permit comes first: a client that sees the end can send its next request at once.
+        """
+        self.entry.leave(self.figures.used_tokens, trio.current_time())
         if self.live.begun.is_set():
             with trio.move_on_after(LAST_PUT_S, shield=True):
                 await self.form.keep()
             self._log()
-        self.entry.leave(self.figures.used_tokens, trio.current_time())
 
     def _fail(self, error: Exception) -> None:
         if not self.live.begun.is_set():
