@@ -170,7 +170,7 @@ def use_gguf_shards(given: tuple[bytes, bytes]) -> None:
     paths = [folder() / f"x-0000{number}-of-00002.gguf" for number in (1, 2)]
     for path, data in zip(paths, given, strict=True):
         path.write_bytes(data)
-    with GgufFile(paths[0]) as file:
+    with GgufFile(paths[0], hashed=True) as file:
         for name, shape in file.shapes().items():
             file.rows(name, 0, shape[0])
         file.digest()
