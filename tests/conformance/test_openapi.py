@@ -148,8 +148,9 @@ def run(live: Any, operation: Any, mode: GenerationMode, checks: list[str]) -> s
     return seen
 
 
-MOSTLY_REFUSED = {"/v1/tokenize", "/tokenize", "/v1/messages", "/v1/responses"}
-"""Most random bodies have none or two of the inputs of which the first two take one, or are too long for the context."""
+MOSTLY_REFUSED = {"/v1/tokenize", "/tokenize", "/v1/messages", "/v1/responses", "/v1/rerank", "/v2/rerank", "/rerank"}
+"""Most random bodies have none or two of the inputs of which the first two take one, or are too long for the context; the model
+of this server does not rerank."""
 
 
 @pytest.mark.slow

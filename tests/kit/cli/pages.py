@@ -81,7 +81,7 @@ class Reader:
                 self._said = self._run("bash", "-euo", "pipefail", "-c", block.text)
             case "python", "":
                 self._said = self._run(sys.executable, "-c", block.text)
-            case (("python" | "toml" | "yaml" | "ini" | "dockerfile"), file) if file:
+            case (("python" | "toml" | "yaml" | "ini" | "dockerfile" | "jinja"), file) if file:
                 self._write(file, block.text)
             case "text", "":
                 assert self._said == block.text
