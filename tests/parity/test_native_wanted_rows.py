@@ -16,7 +16,9 @@ from tlserve.model.decoder.reference import ReferenceModel
 RECORDS = {
     "one layer": block_shape(layers=1).record(),
     "three layers": block_shape(layers=3).record(),
-    **{name: record for name, record in MECHANISMS.items() if name != "both sides"},  # no prefix has rows of its own there
+    **{
+        name: record for name, record in MECHANISMS.items() if name != "both sides"
+    },  # no prefix has rows of its own there
 }
 
 

@@ -104,7 +104,7 @@ def pieces_of(text: str | list[str]) -> tuple[str, ...]:
     return tuple(re.findall(r"\s*\S+\s*\Z|\s*\S+|\s+", text)) if isinstance(text, str) else tuple(text)
 
 
-_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*?)`(?: - at `\$\.?(?P<path>.*)`)?\Z", re.DOTALL)
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>[^`]*+)`(?: - at `\$\.?(?P<path>[^`]*+)`)?\Z")
 _PLACES: dict[str, type[Struct]] = {
     "": Script,
     "talk": Talk,

@@ -15,7 +15,7 @@ from tlserve.errors import ClientError
 
 _UNITS = {"ns": 1e-9, "us": 1e-6, "\u00b5s": 1e-6, "\u03bcs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NUMBER = r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})"
-_PART = re.compile(rf"({_NUMBER})(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
+_DURATION_PART = re.compile(rf"({_NUMBER})(ns|us|\u00b5s|\u03bcs|ms|s|m|h)")
 _DURATION = re.compile(rf"[-+]?(?:0|(?:{_NUMBER}(?:ns|us|\u00b5s|\u03bcs|ms|s|m|h)){{1,16}})")
 
 KEEP_ALIVE_SCHEMA = {
@@ -41,5 +41,5 @@ def _seconds(text: str) -> float:
             f'keep_alive is {text[:40]!r}; send seconds, or a duration such as "5m", "1h30m" or "-1m"',
             param="keep_alive",
         )
-    total = sum(float(number) * _UNITS[unit] for number, unit in _PART.findall(text))
+    total = sum(float(number) * _UNITS[unit] for number, unit in _DURATION_PART.findall(text))
     return -total if text.startswith("-") else total

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 OTHER = "other"
-_NAME = re.compile(r"\{[A-Za-z_]++(\+?+)\}")
+_ROUTE_NAME = re.compile(r"\{[A-Za-z_]++(\+?+)\}")
 _NAMED = {"": "[^/]++", "+": "(?s:.++)"}
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
@@ -40,6 +40,6 @@ class RequestCounts:
 
 
 def _pattern(route: str) -> re.Pattern[str]:
-    pieces = _NAME.split(route)
+    pieces = _ROUTE_NAME.split(route)
     patterns = [re.escape(piece) if place % 2 == 0 else _NAMED[piece] for place, piece in enumerate(pieces)]
     return re.compile("".join(patterns))
