@@ -120,6 +120,8 @@ class RealRun(RandomRun):
 
     def _continued(self, rng: random.Random, request: GenerationRequest) -> GenerationRequest:
         tokens = [event.token for event in super()._alone(request)]
+        if request.sampling.mirostat:  # its continuation needs the mu of the last token, which is tested on its own
+            return request
         return attrs.evolve(request, emitted=tuple(tokens[: rng.randrange(len(tokens))]), request_id=CONTINUED)
 
     def _alone(self, request: GenerationRequest) -> list[TokenEvent]:
