@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests.kit.cli.processes import server_process
 from tests.kit.http.gated_server import parse_metrics
 from tests.kit.http.http_calls import chat, get, post
 from tests.kit.model.tiny_models import tiny_shape, write_tiny_gguf
@@ -210,8 +211,8 @@ def test_the_model_of_a_fleet_is_always_loaded(role) -> None:
         pass
 
 
-def anonymous_mib() -> float:
-    for line in Path("/proc/self/status").read_text().splitlines():
+def anonymous_mib(pid: int) -> float:
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) / 1024
     raise AssertionError
@@ -220,17 +221,18 @@ def anonymous_mib() -> float:
 @pytest.mark.slow
 @pytest.mark.spec("RES-9")
 def test_memory_returns_after_every_unload(tmp_path) -> None:
-    shape = tiny_shape(layers=6, hidden=512, intermediate=2048)
-    path = write_tiny_gguf(tmp_path / "big.gguf", shape=shape)
-    models = [{"model_dir": str(path), "load": "first_use"}]
-    with serve_in_thread("succ", models=models) as server:
+    path = write_tiny_gguf(tmp_path / "big.gguf", shape=tiny_shape(layers=6, hidden=512, intermediate=2048))
+    config = tmp_path / "runtime.toml"
+    config.write_text(f'[engine]\nmodel_dir = "succ"\n[[models]]\nmodel_dir = "{path}"\nload = "first_use"\n')
+    # A process of its own: in this one other tests leave free pages.
+    with server_process("--config", str(config)) as server:
         loaded, left = [], []
         for _ in range(20):
             assert answer(server, "big").status == 200
-            loaded.append(anonymous_mib())
+            loaded.append(anonymous_mib(server.process.pid))
             post(server.address, LOAD, {"model": "big", "keep_alive": 0})
             wait_for(server, big="unloaded")
-            left.append(anonymous_mib())
+            left.append(anonymous_mib(server.process.pid))
     size = path.stat().st_size / (1 << 20)
-    assert min(loaded) - max(left) > size / 2
-    assert max(left[1:]) - left[0] < size / 4
+    assert min(loaded) - max(left) > size / 2, (size, loaded, left)
+    assert max(left[1:]) - left[0] < size / 4, (size, loaded, left)
