@@ -14,7 +14,11 @@ from tlserve.lifecycle.signals import watch_stop_signals
 @pytest.fixture(autouse=True)
 def _usual_effects() -> Iterator[None]:
     """Give the signals their usual effects: `nohup` and a script start the tests with some ignored. Restore them afterwards."""
-    usual: dict[int, Any] = {signal.SIGHUP: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    usual: dict[int, Any] = {
+        signal.SIGHUP: signal.SIG_DFL,
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+    }
     before = {number: signal.signal(number, effect) for number, effect in usual.items()}
     yield
     for number, effect in before.items():
@@ -45,14 +49,25 @@ async def test_the_first_signal_drains_and_the_second_cuts(first: int, second: i
             await calls.cut.wait()
 
 
-async def test_the_signals_do_what_they_did_before_once_the_watch_is_over() -> None:
+async def test_the_signals_do_what_they_did_before_after_the_second() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)]
     calls = Calls()
-    async with trio.open_nursery() as inner:
-        await inner.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
         assert signal.getsignal(signal.SIGTERM) != before[0]
-        inner.cancel_scope.cancel()
+        signal.raise_signal(signal.SIGTERM)
+        signal.raise_signal(signal.SIGINT)
     assert [signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)] == before
+
+
+@pytest.mark.spec("LIFE-19")
+async def test_a_signal_after_the_end_changes_nothing() -> None:
+    calls = Calls()
+    async with trio.open_nursery() as nursery:
+        await nursery.start(watch_stop_signals, calls.drained.set, calls.cut.set)
+        signal.raise_signal(signal.SIGTERM)  # not read before the watch ends
+        nursery.cancel_scope.cancel()
+    assert {signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)} == {signal.SIG_IGN}
 
 
 @pytest.mark.spec("LIFE-1")
