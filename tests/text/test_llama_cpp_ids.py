@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from docs.make.tokenizers_page import OWN, VOCABULARIES, kind_rows, pre_rows
-from tests.kit.linear_time import cpu_s
+from tests.kit.linear_time import Rate, growth_fault
 from tests.kit.model.tiny_tokenizers import gpt2_metadata
+from tests.kit.pattern_texts import Hostile
 from tlserve.errors import ModelRefused
 from tlserve.text.kinds.pre_tokenizers import PRE_TOKENIZERS
 from tlserve.text.tokenizer import build_tokenizer, framed, with_bos
@@ -57,7 +58,8 @@ def test_a_name_that_is_not_served_is_refused_by_name(name, caplog):
 @pytest.mark.parametrize("text", ["1", " ", "a", "\u0301", "a ", "1a", "!", "\n ", "'", "漢", "1111111a"])
 def test_every_pre_tokenizer_takes_linear_time(pre, text):
     tokenizer = build_tokenizer(gpt2_metadata(pre=pre, merges=[]))
-    assert cpu_s(tokenizer.encode, text * (20_000 // len(text)) + "x", 5.0) < 1.0
+    texts = [Hostile("", text, "x").text]
+    assert growth_fault(tokenizer.encode, texts, Rate(free_s=0.02, per_char_s=3e-4), largest=20_000) is None
 
 
 @pytest.mark.spec("TEXT-10")
@@ -112,8 +114,8 @@ def test_a_damaged_table_is_refused_or_replaces_something_else(changes, text):
 
 def test_replacements_take_linear_time():
     tokenizer = built("t5", precompiled_charsmap=TABLE)
-    for text in ("a\u0308", "-", "\uff76", "a", "\u200b"):
-        assert cpu_s(tokenizer.encode, text * (50_000 // len(text)), 5.0) < 2.0
+    texts = [Hostile("", text, "").text for text in ("a\u0308", "-", "\uff76", "a", "\u200b")]
+    assert growth_fault(tokenizer.encode, texts, Rate(free_s=0.02, per_char_s=3e-4), largest=50_000) is None
 
 
 CHARSMAP = np.frombuffer(b"\x04\0\0\0" + bytes(4) + b"a\0", np.uint8)
