@@ -9,13 +9,17 @@ from tests.kit.source_tree import CHECKOUT
 
 CASES, LEFT = cases()
 WRONG = wrong_cases()
+APPLICABLE, RIGHT, OTHERWISE = 417, 400, 17
+"""What was reached: the first two may only grow, the last one only fall."""
 
 
 def test_the_answers_of_llama_cpp_are_read_in_the_same_way(capsys):
     right = len(CASES) - len(WRONG)
     with capsys.disabled():
         print(f"\n{right} of {len(CASES)} answers are read as llama.cpp reads them; {sum(LEFT.values())} do not apply")
-    assert right / len(CASES) > 0.95
+    assert len(CASES) >= APPLICABLE
+    assert right >= RIGHT
+    assert len(WRONG) <= OTHERWISE
     assert {case.template for case, _ in WRONG} == set(REASONS)
     assert (CHECKOUT / "docs/reference/dialects.md").read_text("utf-8") == dialects_page()
 

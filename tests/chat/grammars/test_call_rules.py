@@ -13,7 +13,7 @@ from tlserve.chat.dialects import named_calls
 from tlserve.chat.dialects.described import DescribedDialect
 from tlserve.chat.dialects.registry import BY_NAME, DIALECTS
 from tlserve.chat.grammars.answers import answer_grammar
-from tlserve.chat.grammars.formats import choice_format
+from tlserve.chat.grammars.formats import choice_format, schema_format
 from tlserve.chat.output.deltas import fold
 from tlserve.chat.output.output_reader import OutputReader
 from tlserve.chat.regions.form_regions import spellings_of
@@ -138,6 +138,37 @@ def test_one_call_at_a_time_is_exactly_one(name, special) -> None:
     assert [len(answer.calls) for answer in answers] == [1] * len(answers)
 
 
+@pytest.mark.spec("CHAT-79")
+@EVERY
+def test_a_named_tool_is_the_only_one_that_is_called(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    assert TOOLS.enforced is not None
+    enforced = {"get_weather": TOOLS.enforced["get_weather"]}
+    tools = attrs.evolve(REQUIRED, enforced=enforced, parallel=False, named=True)
+    answers = [read(name, tokenizer, tokens, tools) for tokens in walks(name, tokenizer, tools, count=3)]
+    assert answers
+    for answer in answers:
+        assert [call.name for call in answer.calls] == ["get_weather"]
+        assert_calls_are_right(answer)
+
+
+@pytest.mark.spec("CHAT-79")
+@EVERY
+def test_an_answer_by_a_schema_is_content(name, special) -> None:
+    tokenizer = walk_tokenizer(user_defined=special)
+    wanted = schema_format(WEATHER, "response_format.schema", "response_format")
+    grammar = grammar_of(name, tokenizer, None, wanted=wanted)
+    said = '{"city":"Paris","unit":"C"}'
+    text = f"{begin_of_content(name)}{said}{end_of_content(name)}"
+    constraint = grammar.start()
+    assert take_text(constraint, tokenizer, text)
+    assert stops_of(tokenizer) <= set(allowed(constraint))
+    answer = read(name, tokenizer, tokenizer.encode_with_specials(text), None)
+    assert (answer.content, answer.calls, answer.reasoning) == (said, (), "")
+    for other in ('{"city":5', '{"unit":"K', "Paris"):
+        assert not take_text(grammar.start(), tokenizer, begin_of_content(name) + other)
+
+
 @pytest.mark.spec("CHAT-51")
 @EVERY
 def test_several_calls_are_possible_where_they_are_allowed(name, special) -> None:
@@ -212,6 +243,8 @@ def test_reasoning_is_free_and_what_follows_is_held(name, special) -> None:
         after = set(allowed(constraint))
         assert stop in after
         assert all(end_of_content(name).startswith(spell(tokenizer, [token]).decode()) for token in after - {stop})
+        assert take_text(constraint, tokenizer, end_of_content(name))
+        assert set(allowed(constraint)) == {stop}
         answer = read(name, tokenizer, tokenizer.encode_with_specials(text + "no"), None, opening)
         assert (answer.reasoning, answer.content) == ("Maybe {no}, or <b>yes</b>?", "no")
 
