@@ -165,9 +165,9 @@ class UnknownPattern:
 
 
 def patterns_of(
-    module: Module, names: Mapping[str, Any], uses: Mapping[str, set[str]]
+    module: Module, names: Mapping[str, Any], uses: Mapping[tuple[str, str], set[str]]
 ) -> Iterator[FoundPattern | UnknownPattern]:
-    """Yield every pattern of `module`; `names` are its globals, `uses` the methods called on a name in the whole package."""
+    """Yield every pattern of `module`; `names` are its globals, `uses` what `uses_of` returns."""
     named = {
         id(node.value): node.targets[0].id
         for node in ast.walk(module.tree)
@@ -180,7 +180,7 @@ def patterns_of(
         keyword = next((part.value for part in node.keywords if part.arg == "pattern"), None)
         method = _method_of_re(node)
         if method == "compile":
-            methods = frozenset(uses.get(named.get(id(node), ""), ())) or frozenset(METHODS)
+            methods = frozenset(uses.get((module.name, named.get(id(node), "")), ())) or frozenset(METHODS)
             yield _found(place, node.args, node.keywords, names, methods)
         elif method:
             yield _found(place, node.args[:1], node.keywords, names, frozenset({method}))
@@ -216,11 +216,20 @@ def _value(expression: ast.expr, names: Mapping[str, Any]) -> Any:
     return eval(compile(ast.Expression(expression), "<pattern>", "eval"), dict(names))
 
 
-def uses_of(modules: Iterable[Module]) -> dict[str, set[str]]:
-    """Return the methods of patterns that the sources call on each name, whichever module it is in."""
-    uses: dict[str, set[str]] = {}
+def uses_of(modules: Iterable[Module]) -> dict[tuple[str, str], set[str]]:
+    """Return the methods of patterns that the sources call on each (module, name), also where another module imports it."""
+    uses: dict[tuple[str, str], set[str]] = {}
     for module in modules:
+        origins = dict(_imported(module))
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and node.attr in METHODS and isinstance(node.value, ast.Name):
-                uses.setdefault(node.value.id, set()).add(node.attr)
+                name = node.value.id
+                uses.setdefault(origins.get(name, (module.name, name)), set()).add(node.attr)
     return uses
+
+
+def _imported(module: Module) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield each name that `module` imports from another one, with that module and the name there."""
+    for node in ast.walk(module.tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            yield from ((alias.asname or alias.name, (node.module, alias.name)) for alias in node.names)

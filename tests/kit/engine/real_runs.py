@@ -119,15 +119,15 @@ class RealRun(RandomRun):
         )
 
     def _continued(self, rng: random.Random, request: GenerationRequest) -> GenerationRequest:
-        tokens = [event.token for event in super()._alone(request)]
-        if request.sampling.mirostat:  # its continuation needs the mu of the last token, which is tested on its own
-            return request
-        return attrs.evolve(request, emitted=tuple(tokens[: rng.randrange(len(tokens))]), request_id=CONTINUED)
+        events = super()._alone(request)
+        cut = rng.randrange(len(events))
+        emitted = tuple(event.token for event in events[:cut])
+        return attrs.evolve(request, emitted=emitted, mu=events[cut - 1].mu if cut else None, request_id=CONTINUED)
 
     def _alone(self, request: GenerationRequest) -> list[TokenEvent]:
         if request.request_id != CONTINUED:
             return super()._alone(request)
-        return super()._alone(attrs.evolve(request, emitted=()))[len(request.emitted) :]
+        return super()._alone(attrs.evolve(request, emitted=(), mu=None))[len(request.emitted) :]
 
 
 def play(models: Models, seed: int) -> EngineStatistics:
