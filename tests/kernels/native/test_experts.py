@@ -13,6 +13,7 @@ from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.numerics import Numerics, rotation_tables
 from tlserve.model.decoder.reference import ReferenceModel
 
+ROW_NORM = (False, 1e-5, np.ones(32, np.float32), None)
 EXPERTS = [name for name, decoder in MECHANISMS.items() if decoder.mixtures()]
 INT12 = Numerics("int12", "f32")
 
@@ -100,13 +101,17 @@ def test_a_router_with_numbers_that_are_not_finite_has_the_bits_of_numpy(value):
         assert ((native.view(np.int32) == numpy.view(np.int32)) | (np.isnan(native) & np.isnan(numpy))).all()
 
 
-def experts_part():
-    """Return a model's arguments and the dict of its first experts."""
-    decoder = MECHANISMS[EXPERTS[0]]
+def model_arguments(decoder):
+    """Return the arguments of a model."""
     weights, module = mechanism_weights(decoder), built_native()
     matrices = {n: module.Matrix(m.kind, m.outputs, m.inputs, m.rows) for n, m in weights.matrices.items()}
     parts = NativeParts(decoder=decoder, matrices=matrices, vectors=weights.vectors, tables=rotation_tables(decoder))
-    arguments = parts.model()
+    return parts.model()
+
+
+def experts_part():
+    """Return a model's arguments and the dict of its first experts."""
+    arguments = model_arguments(MECHANISMS[EXPERTS[0]])
     return arguments, next(block["experts"] for block in arguments["blocks"] if block["experts"])
 
 
@@ -124,10 +129,47 @@ def experts_part():
         ({"activation": 4, "gate": ()}, "a clamped swiglu has a gate"),
         ({"router": None}, "router must be a Matrix"),
         ({"choice_bias": np.zeros(3, np.float32)}, "choice_bias"),
+        ({"own_scales": np.zeros(3, np.float32)}, "own_scales"),
+        ({"pre": (False, 1e-5, np.ones(64, np.float32), None)}, "all norms and a shared expert, or none"),
     ],
 )
 def test_experts_whose_parts_do_not_fit_are_refused(changes, reason):
     arguments, experts = experts_part()
     experts.update(changes)
     with pytest.raises((TypeError, ValueError), match=reason):
+        built_native().Model(**arguments, activations="int12", isa=ISAS[0], threads=1)
+
+
+@pytest.mark.parametrize(
+    ("block", "part", "changes", "reason"),
+    [
+        (0, "attention", {"kv_from": 0}, "keys are of an earlier block"),
+        (9, "attention", {"kv_from": 1}, "keys are of a block that stores some"),
+        (9, "attention", {"kv_from": 3}, "keys of another block have its sizes"),
+        (
+            0,
+            "attention",
+            {"v": None, "whole_row": True, "q_norm": None, "k_norm": ROW_NORM},
+            "values from keys that are normed",
+        ),
+        (0, "attention", {"v_norm": (False, 1e-5, np.ones(3, np.float32), None)}, "v_norm"),
+        (2, "feed_forward", {"input_from": 129}, "the input of a layer is gated, and one of the inputs of all layers"),
+        (2, "feed_forward", {"gate": None}, "the input of a layer is gated"),
+        (2, None, {"out_scale": np.ones(2, np.float32)}, "out_scale"),
+    ],
+)
+def test_keys_and_inputs_of_layers_that_do_not_fit_are_refused(block, part, changes, reason):
+    arguments = model_arguments(MECHANISMS["keys of other layers, inputs of layers"])
+    blocks = [dict(given) for given in arguments["blocks"]]
+    changed = blocks[block] if part is None else blocks[block][part]
+    changed.update(changes)
+    with pytest.raises((TypeError, ValueError), match=reason):
+        built_native().Model(**arguments | {"blocks": tuple(blocks)}, activations="int12", isa=ISAS[0], threads=1)
+
+
+@pytest.mark.parametrize("width", [0, 1 << 30])
+def test_inputs_of_layers_of_odd_sizes_are_refused(width):
+    arguments = model_arguments(MECHANISMS["keys of other layers, inputs of layers"])
+    arguments["inputs"]["width"] = width
+    with pytest.raises(ValueError, match=r"inputs of layers have 1 to 2\*\*24 numbers"):
         built_native().Model(**arguments, activations="int12", isa=ISAS[0], threads=1)

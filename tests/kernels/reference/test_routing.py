@@ -9,7 +9,7 @@ USUAL = {"chosen": 3, "sigmoid": False, "groups": 1, "kept_groups": 1, "divided"
 
 
 def routing(**changes):
-    return Routing(**({"choice_bias": None} | USUAL | changes))
+    return Routing(**({"choice_bias": None, "own_scales": None} | USUAL | changes))
 
 
 def defined(logits, how):
@@ -22,7 +22,8 @@ def defined(logits, how):
     kept = sorted(best, key=lambda g: (-best[g], g))[: how.kept_groups]
     chosen = sorted(sorted((e for e in ranks if e // size in kept), key=lambda e: (-ranks[e], e))[: how.chosen])
     weights = scores[chosen]
-    return chosen, weights / (weights.sum() if how.divided else 1) * float(how.scale)
+    own = 1 if how.own_scales is None else how.own_scales[chosen]
+    return chosen, weights / (weights.sum() if how.divided else 1) * float(how.scale) * own
 
 
 @pytest.mark.spec("KER-41")
@@ -33,6 +34,7 @@ def defined(logits, how):
         routing(divided=False, scale=np.float32(2.5)),
         routing(sigmoid=True, groups=4, kept_groups=2, choice_bias=np.linspace(0.5, -0.5, 12, dtype=np.float32)),
         routing(groups=12, kept_groups=3),
+        routing(own_scales=np.linspace(0.5, 2, 12, dtype=np.float32)),
     ],
 )
 def test_experts_and_weights_are_those_of_the_definition(how):

@@ -15,10 +15,13 @@ from tlserve.model.decoder.record import (
     Attention,
     Block,
     Decoder,
+    ExpertNorms,
     ExpertRouter,
     Experts,
     FeedForward,
     Layer,
+    LayerInput,
+    LayerInputs,
     Norm,
     NormKind,
     Score,
@@ -121,6 +124,35 @@ def _grouped_experts() -> Decoder:
     return _decoder(sequential(_attention(), _FEED_FORWARD, _RMS), layer, layer)
 
 
+def _shared_keys() -> Decoder:
+    """Values from keys and normed, keys of earlier layers in windows and not, inputs of layers, scaled layers."""
+    values_norm = attrs.evolve(_RMS, weightless=True)
+    local = _attention(q_norm=_RMS, k_norm=_RMS, v_norm=values_norm, window=9, scale=1.0)
+    full = attrs.evolve(
+        local, window=0, heads=2, kv_heads=1, head_size=24, rope=scaled_rope(1e4, 24, 64), v_from_k=True
+    )
+    gelu = attrs.evolve(_FEED_FORWARD, activation=Activation.GELU_TANH)
+    own_input = Block(mixers=(LayerInput(width=32, activation=Activation.GELU_TANH),), post=_RMS, out_scaled=True)
+    layers = [
+        Layer(blocks=(*sandwich(attrs.evolve(a, kv_from=source), gelu, _RMS).blocks, own_input))
+        for a, source in ((local, None), (full, None), (local, None), (local, 2), (full, 1))
+    ]
+    return _decoder(*layers, embed_scale=8.0, layer_inputs=LayerInputs(width=32, norm=_RMS))
+
+
+def _experts_beside() -> Decoder:
+    """Experts with norms and scales of their own beside a dense part, the last layer with the keys of the first."""
+    norms = ExpertNorms(router=_RMS, pre=_RMS, post=_RMS, shared=_RMS)
+    expert = FeedForward(width=64, activation=Activation.GELU_TANH)
+    router = ExpertRouter(count=6, chosen=2, own_scales=True)
+    mixture = Experts(router=router, expert=expert, shared=FeedForward(width=96), norms=norms)
+    layers = [
+        sandwich(_attention(kv_from=source), mixer, _RMS)
+        for source, mixer in ((None, mixture), (None, _FEED_FORWARD), (0, mixture))
+    ]
+    return _decoder(*layers)
+
+
 MECHANISMS: dict[str, Decoder] = {
     "caps, two ropes": _caps_and_two_ropes(),
     "norms of whole rows after parts": _whole_rows(),
@@ -129,6 +161,8 @@ MECHANISMS: dict[str, Decoder] = {
     "both sides": _both_sides(),
     "experts, sinks": _experts(),
     "experts in groups": _grouped_experts(),
+    "keys of other layers, inputs of layers": _shared_keys(),
+    "experts beside a dense part": _experts_beside(),
 }
 
 

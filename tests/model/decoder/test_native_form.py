@@ -16,6 +16,7 @@ from tlserve.model.decoder.stored_slots import StoredSlots
 from tlserve.model.loaded_model import LoadOptions
 
 LLAMA = tiny_shape().record(tied=False)
+SHARED = MECHANISMS["keys of other layers, inputs of layers"]
 
 
 def with_attention(**changes):
@@ -38,6 +39,13 @@ MISSING = [
     (with_attention(head_size=1026), "heads of more than 1024 components"),
     (with_attention(q_norm=HEAD_NORM, k_norm=attrs.evolve(HEAD_NORM, per_head=True)), "norms of different kinds"),
     (with_attention(q_norm=attrs.evolve(HEAD_NORM, whole_row=True), norm_after_rope=True), "norms of whole rows after"),
+    (with_attention(v_norm=HEAD_NORM), "norms of values with a weight"),
+    (
+        with_attention(k_norm=attrs.evolve(HEAD_NORM, whole_row=True), v_from_k=True),
+        "values from keys that are normed as whole",
+    ),
+    (with_attention(kv_from=0, both_sides=True), "attention to both sides with the keys of another layer"),
+    (attrs.evolve(SHARED, embed_norm=HEAD_NORM), "inputs of layers beside a norm of embeddings"),
     (attrs.evolve(LLAMA, layers=(Layer(blocks=(LLAMA.layers[0].blocks[1],)),)), "models without attention"),
     (
         attrs.evolve(LLAMA, layers=(Layer(blocks=(Block(mixers=LLAMA.layers[0].blocks[0].mixers * 2),)),)),

@@ -1,4 +1,4 @@
-"""Sizes of experts that do not fit each other are refused before any tensor is read."""
+"""Sizes that do not fit each other are refused before any tensor is read."""
 
 import attrs
 import pytest
@@ -8,6 +8,7 @@ from tlserve.errors import ModelRefused
 from tlserve.model.decoder.record import Layer, checked
 
 DECODER = MECHANISMS["experts in groups"]
+SHARED = MECHANISMS["keys of other layers, inputs of layers"]
 
 
 def with_router(**changes):
@@ -42,3 +43,20 @@ def test_more_experts_in_all_layers_than_are_served_are_refused():
     many = attrs.evolve(decoder, layers=decoder.layers[1:] * 33)
     with pytest.raises(ModelRefused, match="33792 experts in all layers are not served; served: up to 32768"):
         checked(many)
+
+
+@pytest.mark.spec("MOD-25")
+@pytest.mark.parametrize("changes", [{"kv_from": 3}, {"kv_from": 1}, {"head_size": 8}])
+def test_keys_of_another_layer_that_has_none_or_others_are_refused(changes):
+    *before, last = SHARED.layers[:4]
+    attention = attrs.evolve(last.blocks[0].mixers[0], **changes)
+    layer = Layer(blocks=(attrs.evolve(last.blocks[0], mixers=(attention,)), *last.blocks[1:]))
+    with pytest.raises(ModelRefused, match="cannot use the keys of another one"):
+        checked(attrs.evolve(SHARED, layers=(*before, layer)))
+
+
+@pytest.mark.spec("MOD-25")
+def test_more_inputs_of_layers_than_are_served_are_refused():
+    wide = attrs.evolve(SHARED, layer_inputs=attrs.evolve(SHARED.layer_inputs, width=1 << 18))
+    with pytest.raises(ModelRefused, match="1310720 inputs of all layers are not served; served: up to 1048576"):
+        checked(wide)

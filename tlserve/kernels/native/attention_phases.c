@@ -16,13 +16,6 @@ kv_layer kv_of(const step *s, const model *m, const attention_part *a) {
 
 /* ---- heads ---- */
 
-/* Norm a row of numbers in its place. */
-static void norm_in_place(const worker *me, const norm *n, float *x, long size) {
-  float *before = me->scratch + size; /* after what a norm takes */
-  memcpy(before, x, (size_t)size * sizeof(float));
-  norm_row_of(me, n, before, size, x);
-}
-
 /* Norm each of `count` heads, of which the first is number `first` of its row. */
 static void norm_heads(const worker *me, const attention_part *a, const norm *n, float *x, long first, long count) {
   norm own = *n;
@@ -45,11 +38,23 @@ static void finish_heads(const worker *me, const attention_part *a, const norm *
   cpu->rotate(x, count, a->head_size, 0, NULL, NULL, scale);
 }
 
+/* The value that is the product for the key: the first components of all pairs, then the second ones. */
+static void value_from_key(const attention_part *a, const float *key, float *value) {
+  long half = (a->rotated ? a->rotated : a->head_size) / 2;
+  for (long i = 0; i < half; i++) {
+    value[i] = key[2 * i];
+    value[half + i] = key[2 * i + 1];
+  }
+  memcpy(value + 2 * half, key + 2 * half, (size_t)(a->head_size - 2 * half) * sizeof(float));
+}
+
 /* Finish the key of one key head of a row of the step, and store key and value. */
 static void store_head(const worker *me, const block_work *bw, long r, const int32_t *table, long head) {
   const work *w = me->w;
   const attention_part *a = &bw->b->attention;
   long position = w->s->positions[r], at = r * w->ld_kv + head * a->head_size;
+  if (!a->v.w) value_from_key(a, w->k + at, w->v + at);
+  if (a->value_norm.weight) norm_in_place(me, &a->value_norm, w->v + at, a->head_size);
   finish_heads(me, a, &a->key_norm, w->k + at, head, 1, position, 1.0f);
   w->m->cpu->write_kv(&bw->kv, table[position / w->s->block_size], position % w->s->block_size, head, w->k + at, w->v + at);
 }
@@ -94,7 +99,9 @@ static void store_row(worker *me, long r, const void *argument) {
 }
 
 /* Where every sequence has one row, no other unit needs its new keys: the unit that attends stores them. */
-static int stores_while_attending(const work *w, const selection *live) { return w->s->rows == w->s->sequences && !live->rows; }
+static int stores_while_attending(const work *w, const attention_part *a, const selection *live) {
+  return a->k.w && w->s->rows == w->s->sequences && !live->rows;
+}
 
 /* A key head's share of a row is whole blocks: then the unit that made it can quantise it. */
 static int share_is_blocks(const attention_part *a) { return a->heads / a->kv_heads * a->head_size % BLOCK == 0; }
@@ -110,7 +117,7 @@ static void attend_unit(worker *me, long unit, const void *argument) {
   attention a = {.kv = bw->kv, .table = table_of(w->s, u->sequence), .q = w->q, .out = mixed.f32, .ld_q = w->ld_q,
                  .ld_out = mixed.ld, .group = group, .window = p->window, .cap = p->cap, .sinks = p->sinks};
   if (p->both_sides) a.length = w->s->row_starts[u->sequence + 1] - w->s->row_starts[u->sequence];
-  if (stores_while_attending(w, bw->live)) store_head(me, bw, u->row, a.table, head);
+  if (stores_while_attending(w, p, bw->live)) store_head(me, bw, u->row, a.table, head);
   finish_queries(me, p, u, head);
   m->cpu->attend(&a, u->row, u->rows, u->position, head, me->scratch);
   if (m->activations && share_is_blocks(p))
@@ -132,20 +139,30 @@ static void gather_unit(worker *me, long unit, const void *argument) {
       memcpy(w->x + i * w->ld_hidden, w->x + live->rows[i] * w->ld_hidden, (size_t)w->ld_hidden * sizeof(float));
 }
 
+/* The queries of a block that has no keys of its own. */
+static void queries_alone(worker *me, const block_work *bw) {
+  const attention_part *a = &bw->b->attention;
+  work *w = me->w;
+  linear(me, &w->normed, bw->live->count, &(target){&a->q, w->q, w->ld_q}, 1, 0);
+  norm_whole_rows(me, a, &(whole_rows){&a->query_norm, w->q, w->ld_q, a->heads * a->head_size}, bw->live->count);
+}
+
 /* The first products; afterwards all keys and values are stored, or attention does it. */
 static void queries_keys_values(worker *me, const block_work *bw) {
   work *w = me->w;
   const attention_part *a = &bw->b->attention;
   const selection *live = bw->live;
   long rows = w->s->rows;
-  const target targets[] = {{&a->k, w->k, w->ld_kv}, {&a->v, w->v, w->ld_kv}, {&a->q, w->q, w->ld_q}};
-  linear(me, &w->normed, rows, targets, live->rows ? 2 : 3, 0);
+  const target q = {&a->q, w->q, w->ld_q}, k = {&a->k, w->k, w->ld_kv}, v = {&a->v, w->v, w->ld_kv};
+  const target targets[] = {k, a->v.w ? v : q, q};
+  int first = a->v.w ? 2 : 1;
+  linear(me, &w->normed, rows, targets, live->rows ? first : first + 1, 0);
   norm_whole_rows(me, a, &(whole_rows){&a->key_norm, w->k, w->ld_kv, a->kv_heads * a->head_size}, rows);
-  if (!stores_while_attending(w, live)) run_units(me, rows, store_row, bw);
+  if (!stores_while_attending(w, a, live)) run_units(me, rows, store_row, bw);
   if (live->rows) {
     run_units(me, 1, gather_unit, live);
     norm_rows(me, &(norms){NULL, &bw->b->pre, NULL, live->count});
-    linear(me, &w->normed, live->count, targets + 2, 1, 0);
+    linear(me, &w->normed, live->count, &q, 1, 0);
   }
   norm_whole_rows(me, a, &(whole_rows){&a->query_norm, w->q, w->ld_q, a->heads * a->head_size}, live->count);
 }
@@ -153,7 +170,7 @@ static void queries_keys_values(worker *me, const block_work *bw) {
 void attend_rows(worker *me, const block_work *bw, float *out, int add) {
   const attention_part *a = &bw->b->attention;
   const selection *live = bw->live;
-  queries_keys_values(me, bw);
+  (a->k.w ? queries_keys_values : queries_alone)(me, bw);
   run_units(me, live->unit_count * a->kv_heads, attend_unit, bw);
   if (is_taken_quantised(me->w->m, a->output.w) && !share_is_blocks(a)) run_units(me, live->count, quantise_mixed, bw);
   linear(me, &bw->mixed, live->count, &(target){&a->output, out, me->w->ld_hidden}, 1, add);

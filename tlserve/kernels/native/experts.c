@@ -9,6 +9,16 @@
 
 /* ---- gate, up, activation ---- */
 
+/* The input of a layer, in the place of a product. */
+static void copy_inputs(const work *w, const activation_rows *a, float *to) {
+  long from = a->pair * PAIR, left = a->part->down.w->inputs - from, columns = left < PAIR ? left : PAIR;
+  memset(to, 0, (size_t)(a->rows * PAIR) * sizeof(float));
+  for (long r = 0; r < a->rows; r++) {
+    long row = a->sources ? a->sources[a->row + r] : a->row + r;
+    memcpy(to + r * PAIR, w->inputs + row * w->ld_inputs + a->part->input_from + from, (size_t)columns * sizeof(float));
+  }
+}
+
 void activate_rows(worker *me, const activation_rows *a, activations gated) {
   const model *m = me->w->m;
   const feed_forward_part *f = a->part;
@@ -17,7 +27,10 @@ void activate_rows(worker *me, const activation_rows *a, activations gated) {
   float *out = quantised ? here : gated.f32 + a->to * gated.ld + a->pair * PAIR;
   long ld = quantised ? PAIR : gated.ld;
   product(me, f->gate.w ? &f->gate : &f->up, a->pair, a->x, a->row, a->rows, out, ld, 0);
-  if (f->gate.w) product(me, &f->up, a->pair, a->x, a->row, a->rows, up, PAIR, 0);
+  if (!f->up.w)
+    copy_inputs(me->w, a, up);
+  else if (f->gate.w)
+    product(me, &f->up, a->pair, a->x, a->row, a->rows, up, PAIR, 0);
   for (long r = 0; r < a->rows; r++) {
     m->cpu->activate[f->activation](out + r * ld, f->gate.w ? up + r * PAIR : NULL, PAIR);
     if (quantised) m->cpu->quantise[m->activations](out + r * PAIR, &gated.quantised, a->to + r, a->pair, 1);
@@ -105,21 +118,26 @@ static long most_groups(const routing *r, long rows) {
   return (r->count < all ? r->count : all) + all / ROWS_PER_UNIT;
 }
 
+static void shared_activate_unit(worker *me, long unit, const void *argument) {
+  const block_work *bw = argument;
+  long rows = bw->live->count, parts = part_count(rows, ROWS_PER_UNIT);
+  part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
+  activate_rows(me, &(activation_rows){&bw->b->experts.shared, &me->w->normed, p.row, p.rows, p.row, unit / parts, NULL}, bw->gated);
+}
+
 static void expert_activate_unit(worker *me, long unit, const void *argument) {
   const block_work *bw = argument;
   const experts_part *e = &bw->b->experts;
   const work *w = me->w;
-  long rows = bw->live->count, pairs = e->each->up.w->pairs, groups = most_groups(&e->routing, rows), parts = part_count(rows, ROWS_PER_UNIT);
+  long pairs = e->each->up.w->pairs, groups = most_groups(&e->routing, bw->live->count);
   if (unit >= groups * pairs) {
-    unit -= groups * pairs;
-    part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
-    activate_rows(me, &(activation_rows){&e->shared, &w->normed, p.row, p.rows, p.row, unit / parts}, bw->gated);
+    shared_activate_unit(me, unit - groups * pairs, bw);
     return;
   }
   if (unit / pairs >= w->mixture.group_count) return;
   const expert_group *g = &w->mixture.groups[unit / pairs];
   int alone = g->rows == 1;
-  activation_rows a = {&e->each[g->expert], alone ? &w->normed : &w->mixture.gathered, alone ? g->source : g->first, g->rows, g->first, unit % pairs};
+  activation_rows a = {&e->each[g->expert], alone ? &w->normed : &w->mixture.gathered, alone ? g->source : g->first, g->rows, g->first, unit % pairs, NULL};
   activate_rows(me, &a, bw->expert_gated);
 }
 
@@ -141,11 +159,21 @@ static void expert_down_unit(worker *me, long unit, const void *argument) {
   product(me, &e->each[g->expert].down, pair, &bw->expert_gated, g->first, g->rows, w->mixture.results + g->first * ld + pair * PAIR, ld, 0);
 }
 
+/* A mixture with norms of its own: the shared expert of the rows that are there, and then other rows for the router. */
+static void shared_alone(worker *me, const block_work *bw) {
+  const experts_part *e = &bw->b->experts;
+  long rows = bw->live->count;
+  run_units(me, e->shared.up.w->pairs * part_count(rows, ROWS_PER_UNIT), shared_activate_unit, bw);
+  linear(me, &bw->gated, rows, &(target){&e->shared.down, me->w->mixture.shared, me->w->ld_hidden}, 1, 0);
+  norm_rows(me, &(norms){NULL, &e->router_norm, NULL, rows});
+}
+
 void compute_experts(worker *me, const block_work *bw) {
   const experts_part *e = &bw->b->experts;
   const mixture *mix = &me->w->mixture;
   long rows = bw->live->count, groups = most_groups(&e->routing, rows);
-  long shared = e->shared.up.w ? part_count(rows, ROWS_PER_UNIT) : 0, shared_pairs = shared ? e->shared.up.w->pairs : 0;
+  long shared = e->shared.up.w && !e->pre.weight ? part_count(rows, ROWS_PER_UNIT) : 0, shared_pairs = shared ? e->shared.up.w->pairs : 0;
+  if (e->pre.weight) shared_alone(me, bw);
   const target targets[] = {{&e->router, mix->logits, mix->ld_logits}, {&e->shared_gate, mix->shared_gate, PAIR}};
   linear(me, &me->w->normed, rows, targets, e->shared_gate.w ? 2 : 1, 0);
   if (rows <= NORM_ROWS) {
@@ -154,6 +182,7 @@ void compute_experts(worker *me, const block_work *bw) {
     run_units(me, part_count(rows, NORM_ROWS), route_unit, bw);
     run_units(me, 1, sort_unit, bw);
   }
+  if (e->pre.weight) norm_rows(me, &(norms){NULL, &e->pre, NULL, rows});
   if (rows > 1) run_units(me, groups, gather_rows, bw);
   run_units(me, groups * e->each->up.w->pairs + shared * shared_pairs, expert_activate_unit, bw);
   run_units(me, (groups + shared) * e->each->down.w->pairs, expert_down_unit, bw);
@@ -170,7 +199,9 @@ void mixture_row(const worker *me, const residual_block *b, long r, float *out) 
     const float *result = mix->results + mix->places[j] * w->ld_hidden;
     for (long i = 0; i < hidden; i++) out[i] += mix->weights[j] * result[i];
   }
+  if (b->experts.post.weight) norm_in_place(me, &b->experts.post, out, hidden);
   if (!b->experts.shared.up.w) return;
+  if (b->experts.shared_post.weight) norm_in_place(me, &b->experts.shared_post, mix->shared + r * w->ld_hidden, hidden);
   const float *shared = mix->shared + r * w->ld_hidden;
   float gate = b->experts.shared_gate.w ? mix->shared_gate[r * PAIR] : 1.0f;
   for (long i = 0; i < hidden; i++) out[i] += shared[i] * gate;

@@ -9,7 +9,11 @@ typedef struct {
   const feed_forward_part *part;
   const activations *x;
   long row, rows, to, pair;
+  const int32_t *sources; /* rows of the step, for the input of a layer; NULL: the same */
 } activation_rows;
+
+/* The product that has as many pairs of panels as the numbers between the products. */
+static inline const matrix *first_matrix(const feed_forward_part *f) { return f->gate.w ? f->gate.w : f->up.w; }
 
 void activate_rows(worker *me, const activation_rows *a, activations gated);
 

@@ -35,19 +35,44 @@ static void embed_unit(worker *me, long unit, const void *argument) {
   }
 }
 
+/* What all layers take of the token of row r: the product of the row, normed, and a row of the table. */
+static void layer_inputs_unit(worker *me, long unit, const void *argument) {
+  (void)argument;
+  const work *w = me->w;
+  const layer_inputs *in = &w->m->inputs;
+  part p = part_of(unit, w->s->rows, NORM_ROWS);
+  float *token = me->scratch + 2 * in->width; /* after what a norm in its place takes */
+  for (long r = p.row; r < p.row + p.rows; r++) {
+    float *row = w->inputs + r * w->ld_inputs;
+    weight_row(in->table, w->s->tokens[r], token);
+    for (long i = 0; i < in->width * in->layers; i++) row[i] *= in->of_rows;
+    for (long i = 0; i < in->layers; i++) norm_in_place(me, &in->norm, row + i * in->width, in->width);
+    for (long i = 0; i < in->width * in->layers; i++) row[i] = (row[i] + token[i] * in->of_tokens) * in->of_sum;
+  }
+}
+
+static void take_layer_inputs(worker *me) {
+  static const norm none = {0};
+  work *w = me->w;
+  long rows = w->s->rows;
+  norm_rows(me, &(norms){NULL, &none, NULL, rows});
+  linear(me, &w->normed, rows, &(target){&w->m->inputs.projection, w->inputs, w->ld_inputs}, 1, 0);
+  run_units(me, part_count(rows, NORM_ROWS), layer_inputs_unit, NULL);
+}
+
 /* ---- the feed-forward part ---- */
 
 static void activate_unit(worker *me, long unit, const void *argument) {
   const block_work *bw = argument;
   long rows = bw->live->count, parts = part_count(rows, ROWS_PER_UNIT);
   part p = part_of(unit % parts, rows, ROWS_PER_UNIT);
-  activate_rows(me, &(activation_rows){&bw->b->feed_forward, &me->w->normed, p.row, p.rows, p.row, unit / parts}, bw->gated);
+  activate_rows(me, &(activation_rows){&bw->b->feed_forward, &me->w->normed, p.row, p.rows, p.row, unit / parts, bw->live->rows}, bw->gated);
 }
 
 static void feed_forward(worker *me, const block_work *bw, float *out, int add) {
   const feed_forward_part *f = &bw->b->feed_forward;
   long rows = bw->live->count;
-  run_units(me, f->up.w->pairs * part_count(rows, ROWS_PER_UNIT), activate_unit, bw);
+  run_units(me, first_matrix(f)->pairs * part_count(rows, ROWS_PER_UNIT), activate_unit, bw);
   linear(me, &bw->gated, rows, &(target){&f->down, out, me->w->ld_hidden}, 1, add);
 }
 
@@ -79,7 +104,7 @@ static void run_block(worker *me, long index) {
   block_work bw = block_work_of(w, index);
   int plain = is_plain(b);
   float *out = plain ? w->x : w->sum;
-  long entering = b->has_attention ? w->s->rows : bw.live->count;
+  long entering = b->has_attention && b->attention.k.w ? w->s->rows : bw.live->count;
   norm_rows(me, &(norms){before && !is_plain(before) ? before : NULL, &b->pre, NULL, entering});
   if (b->has_attention) attend_rows(me, &bw, out, plain);
   if (b->has_feed_forward) feed_forward(me, &bw, out, plain || b->has_attention);
@@ -129,6 +154,7 @@ static void run_phases(worker *me) {
   const residual_block *last = &m->block[m->count - 1];
   long logit_rows = w->s->logit_count;
   run_units(me, part_count(w->s->rows, NORM_ROWS), embed_unit, NULL);
+  if (m->inputs.width) take_layer_inputs(me);
   for (long index = 0; index < m->count; index++) run_block(me, index);
   if (!is_plain(last)) close_rows(me, last, w->wanted.count);
   run_units(me, w->s->hidden_count, hidden_unit, NULL);

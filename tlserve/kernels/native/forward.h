@@ -23,8 +23,9 @@ typedef struct {
 typedef struct {
   long heads, kv_heads, head_size, window;
   int both_sides;      /* to later rows as well: sequences are whole in a step, and all such layers share a place in the store */
-  linear_part q, k, v, output;
-  norm query_norm, key_norm;
+  linear_part q, k, v, output; /* k.w NULL: keys and values are those of the block `kv_from`. v.w NULL: values are the product of k */
+  norm query_norm, key_norm, value_norm;
+  long kv_from;        /* below 0: none */
   int norm_after_rope; /* else before */
   int per_head;        /* every head has a weight of its own: [heads][head_size] */
   int whole_row;       /* all heads of a row are normed together, before they turn */
@@ -36,11 +37,21 @@ typedef struct {
   long keys_before, values_before; /* numbers for each position that a block of the store has for earlier attention */
 } attention_part;
 
-/* down(activation(gate x) * up x), or down(activation(up x)) where there is no gate. */
+/* down(activation(gate x) * up x), or down(activation(up x)) where there is no gate. Instead of up x it can take the input of a layer. */
 typedef struct {
-  linear_part gate, up, down; /* gate.w NULL: none */
+  linear_part gate, up, down; /* gate.w NULL: none. up.w NULL: the numbers of a row's layer inputs from `input_from` on */
   enum activation activation;
+  long input_from;
 } feed_forward_part;
+
+/* What every layer takes of the tokens besides the rows; see record.LayerInputs. */
+typedef struct {
+  long width, layers; /* width 0: nothing */
+  const matrix *table;
+  linear_part projection;
+  norm norm;
+  float of_rows, of_tokens, of_sum; /* factors */
+} layer_inputs;
 
 /* The sum of the chosen experts, each times its weight, and of a shared one. */
 typedef struct {
@@ -50,12 +61,14 @@ typedef struct {
   int takes_f32;             /* some expert has a matrix that is not quantised */
   feed_forward_part shared;  /* up.w NULL: none */
   linear_part shared_gate;   /* one column, whose sigmoid the shared one is multiplied by; w NULL: none */
+  norm router_norm, pre, post, shared_post; /* all or none: see record.ExpertNorms */
 } experts_part;
 
-/* x becomes after(x + scale * post(sum of the parts of pre(x))). */
+/* x becomes after(x + scale * post(sum of the parts of pre(x))), and that times out_scale. */
 typedef struct {
   norm pre, post, after;
   float scale;
+  const float *out_scale; /* one number; NULL: none */
   int has_attention, has_feed_forward, has_experts; /* experts are alone */
   attention_part attention;
   feed_forward_part feed_forward;
@@ -64,12 +77,12 @@ typedef struct {
 
 /* Each part's product is added to the residual as it is. */
 static inline int is_plain(const residual_block *b) {
-  return !b->post.weight && !b->after.weight && b->scale == 1.0f && !b->has_experts;
+  return !b->post.weight && !b->after.weight && b->scale == 1.0f && !b->out_scale && !b->has_experts;
 }
 
 typedef struct {
   long hidden, vocabulary, context, count; /* count: residual blocks */
-  long last_attention;                     /* the number of the last block with attention */
+  long last_attention;                     /* the number of the last block that stores keys and values */
   long key_width, value_width;             /* numbers in the store for each position */
   float embed_scale, logit_scale, logit_cap;
   enum activation_format activations; /* for quantised weights; other weights always take f32 */
@@ -78,6 +91,7 @@ typedef struct {
   int whole;                          /* attention is to both sides */
   const matrix *embedding;            /* NULL: every step brings its rows, and there are no logits */
   linear_part head;
+  layer_inputs inputs;
   norm embedding_norm, norm;
   residual_block *block;
 } model;

@@ -29,12 +29,13 @@ static PyObject *refuse(const char *what) {
 
 static int read_model(model *m, given_parts *given, int *threads, PyObject *arguments, PyObject *keywords) {
   static char *names[] = {"hidden", "vocabulary", "context", "embed_scale", "logit_scale", "logit_cap", "activations", "isa",
-                          "threads", "embedding", "head", "head_bias", "embedding_norm", "norm", "blocks", NULL};
+                          "threads", "embedding", "head", "head_bias", "embedding_norm", "norm", "inputs", "blocks", NULL};
   const char *activations, *isa;
   int format;
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$lllfffssiOOOOOO!", names, &m->hidden, &m->vocabulary, &m->context,
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "$lllfffssiOOOOOOO!", names, &m->hidden, &m->vocabulary, &m->context,
                                    &m->embed_scale, &m->logit_scale, &m->logit_cap, &activations, &isa, threads, &given->embedding,
-                                   &given->head, &given->head_bias, &given->embedding_norm, &given->norm, &PyTuple_Type, &given->blocks))
+                                   &given->head, &given->head_bias, &given->embedding_norm, &given->norm, &given->inputs,
+                                   &PyTuple_Type, &given->blocks))
     return -1;
   m->count = PyTuple_Size(given->blocks);
   if (m->hidden < 1 || m->vocabulary < 1 || m->context < 1 || m->count < 1) return refuse("a size is below 1"), -1;

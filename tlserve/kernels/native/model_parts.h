@@ -14,7 +14,7 @@ typedef struct {
 
 /* What Python hands over besides sizes; borrowed references. */
 typedef struct {
-  PyObject *embedding, *head, *head_bias, *embedding_norm, *norm, *blocks;
+  PyObject *embedding, *head, *head_bias, *embedding_norm, *norm, *inputs, *blocks;
 } given_parts;
 
 /* Fill in all weights and blocks of `m`, whose sizes are there. 0, or -1 with an error; what was kept must be released either way. */

@@ -38,12 +38,13 @@ static void leave_groups_out(const routing *r, float *ranks) {
     if (!kept[i / size]) ranks[i] = -INFINITY;
 }
 
-static void weigh(const routing *r, float *weights) {
+static void weigh(const routing *r, const int32_t *chosen, float *weights) {
   float total = weights[0];
   for (long i = 1; i < r->chosen; i++) total += weights[i];
   total = total < 1e-20f ? 1e-20f : total;
   for (long i = 0; r->divided && i < r->chosen; i++) weights[i] /= total;
   for (long i = 0; r->scale != 1.0f && i < r->chosen; i++) weights[i] *= r->scale;
+  for (long i = 0; r->own_scales && i < r->chosen; i++) weights[i] *= r->own_scales[chosen[i]];
 }
 
 void route_row(const kernels *cpu, const routing *r, float *logits, int32_t *chosen, float *weights, float *scratch) {
@@ -61,5 +62,5 @@ void route_row(const kernels *cpu, const routing *r, float *logits, int32_t *cho
       chosen[n] = (int32_t)i;
       weights[n++] = scores[i];
     }
-  weigh(r, weights);
+  weigh(r, chosen, weights);
 }

@@ -9,7 +9,7 @@ enum { MOST_EXPERTS = 1024 };
 /* See kernels/reference/routing.py. */
 typedef struct {
   long count, chosen, groups, kept_groups;
-  const float *choice_bias; /* [count]; NULL: none */
+  const float *choice_bias, *own_scales; /* [count]; NULL: none */
   int sigmoid, divided;
   float scale;
 } routing;

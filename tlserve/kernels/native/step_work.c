@@ -111,6 +111,8 @@ static void lay_out(work *w, arena *a) {
   w->q = reserve(a, rows * (size_t)w->ld_q * sizeof(float));
   w->k = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
   w->v = reserve(a, rows * (size_t)w->ld_kv * sizeof(float));
+  w->ld_inputs = pad(m->inputs.width * m->inputs.layers);
+  w->inputs = reserve(a, rows * (size_t)w->ld_inputs * sizeof(float));
   w->normed = reserve_rows(a, m, w->s->rows, m->hidden);
   w->mixed = reserve_rows(a, m, w->s->rows, widest.queries);
   w->gated = reserve_rows(a, m, w->s->rows, widest.gated);
@@ -123,6 +125,7 @@ static void lay_out(work *w, arena *a) {
   w->hidden_places = reserve(a, (size_t)w->s->hidden_count * sizeof(int32_t));
   w->scratch_floats = most(PAIR * most(most(m->hidden, widest.gated), most(widest.queries, most(widest.expert_gated, widest.experts))),
                            attend_scratch(w->attention_rows * widest.group, widest.padded));
+  w->scratch_floats = most(w->scratch_floats, m->inputs.width * (m->inputs.layers + 2));
   w->scratch_floats = (w->scratch_floats + 15) / 16 * 16;
   w->scratch = reserve(a, threads * (size_t)w->scratch_floats * sizeof(float));
 }

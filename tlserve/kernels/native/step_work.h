@@ -51,7 +51,8 @@ typedef struct {
   activations normed, mixed, gated;
   mixture mixture;              /* of the block that is computed */
   float *q, *k, *v;             /* [R][ld_q], [R][ld_kv] */
-  long ld_hidden, ld_q, ld_kv;
+  float *inputs;                /* [R][ld_inputs] what all layers take of the tokens */
+  long ld_hidden, ld_q, ld_kv, ld_inputs;
   selection all, wanted;
   int32_t attention_rows; /* the most of one unit */
   int32_t *wanted_rows, *logit_places, *hidden_places; /* the last two: places of rows after the last layer */

@@ -68,6 +68,12 @@ void norm_row_of(const worker *me, const norm *n, const float *x, long size, flo
     cpu->norm_row(x, n->weight, n->epsilon, size, out, me->scratch);
 }
 
+void norm_in_place(const worker *me, const norm *n, float *x, long size) {
+  float *before = me->scratch + size; /* after what a norm takes */
+  memcpy(before, x, (size_t)size * sizeof(float));
+  norm_row_of(me, n, before, size, x);
+}
+
 /* Add what a block gave to row r, normed and scaled, to the residual, and norm that. */
 static void close_row(const worker *me, const residual_block *b, long r) {
   const work *w = me->w;
@@ -79,9 +85,8 @@ static void close_row(const worker *me, const residual_block *b, long r) {
   if (b->scale != 1.0f)
     for (long i = 0; i < hidden; i++) post[i] *= b->scale;
   for (long i = 0; i < hidden; i++) x[i] += post[i];
-  if (!b->after.weight) return;
-  memcpy(post, x, (size_t)hidden * sizeof(float));
-  norm_row_of(me, &b->after, post, hidden, x);
+  if (b->after.weight) norm_in_place(me, &b->after, x, hidden);
+  for (long i = 0; b->out_scale && i < hidden; i++) x[i] *= *b->out_scale;
 }
 
 static void norm_unit(worker *me, long unit, const void *argument) {

@@ -62,6 +62,9 @@ static inline void quantise_part(const model *m, activations *x, long row, long 
 /* The norm of n numbers, or a copy where there is none. */
 void norm_row_of(const worker *me, const norm *n, const float *x, long size, float *out);
 
+/* Norm n numbers in their place. */
+void norm_in_place(const worker *me, const norm *n, float *x, long size);
+
 /* A phase: norm rows of the residual into `normed`, and quantise them; rows[i] (all rows where NULL) becomes row i. `closed` (NULL:
    none) is a block whose sum is added to the residual first. */
 typedef struct {

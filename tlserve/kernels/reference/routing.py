@@ -21,7 +21,7 @@ _LEAST_SUM = np.float32(1e-20)
 
 @attrs.frozen(eq=False, kw_only=True)
 class Routing:
-    """How rows are routed; see `model.decoder.record.ExpertRouter`. choice_bias: (experts,), None: nothing is added."""
+    """How rows are routed; see `model.decoder.record.ExpertRouter`. choice_bias, own_scales: (experts,), or None."""
 
     chosen: int
     sigmoid: bool
@@ -30,6 +30,7 @@ class Routing:
     divided: bool
     scale: np.float32
     choice_bias: F32 | None
+    own_scales: F32 | None
 
 
 def route(logits: F32, how: Routing) -> tuple[Chosen, F32]:
@@ -46,6 +47,8 @@ def route(logits: F32, how: Routing) -> tuple[Chosen, F32]:
         weights /= np.maximum(_sum(weights), _LEAST_SUM)[:, None]
     if how.scale != 1:
         weights *= how.scale
+    if how.own_scales is not None:
+        weights *= how.own_scales[chosen]
     return chosen, weights
 
 

@@ -20,7 +20,7 @@ from tlserve.kernels.reference.elementwise import activate, clamped_swiglu, laye
 from tlserve.kernels.reference.rope import RopeTables, rotate
 from tlserve.model.decoder.kv_precision import PositionStore
 from tlserve.model.decoder.parts import Parts
-from tlserve.model.decoder.record import Activation, Attention, FeedForward, Norm, NormKind, Rope
+from tlserve.model.decoder.record import Activation, Attention, FeedForward, LayerInput, Norm, NormKind, Rope
 
 F32 = NDArray[np.float32]
 
@@ -36,15 +36,19 @@ class SequencePlaces:
 
 @attrs.frozen(eq=False)
 class Step:
-    """One step, as its mixers need it. `ropes`: the rows of the tables at the positions of the step."""
+    """One step, as its mixers need it. `ropes`: the rows of the tables at the positions of the step.
+
+    `inputs`: what every layer takes of the tokens besides the rows, (T, layers, width); of a model that has none, empty.
+    """
 
     positions: NDArray[np.int32]
     sequences: tuple[SequencePlaces, ...]
     ropes: Mapping[Rope, RopeTables]
     kv: PositionStore
+    inputs: F32
 
     @classmethod
-    def of(cls, batch: StepBatch, kv: PositionStore, tables: Mapping[Rope, RopeTables]) -> Step:
+    def of(cls, batch: StepBatch, kv: PositionStore, tables: Mapping[Rope, RopeTables], inputs: F32) -> Step:
         """Find the rows and the slots of every sequence."""
         found = []
         for index, table in enumerate(batch.block_tables):
@@ -54,7 +58,7 @@ class Step:
             slots = table[keys // kv.block_size].astype(np.int64) * kv.block_size + keys % kv.block_size
             found.append(SequencePlaces(rows, positions, slots))
         ropes = {rope: RopeTables(t.cos[batch.positions], t.sin[batch.positions]) for rope, t in tables.items()}
-        return cls(batch.positions, tuple(found), ropes, kv)
+        return cls(batch.positions, tuple(found), ropes, kv, inputs)
 
 
 def apply_norm(x: F32, norm: Norm | None, slot: str, parts: Parts) -> F32:
@@ -62,6 +66,8 @@ def apply_norm(x: F32, norm: Norm | None, slot: str, parts: Parts) -> F32:
     if norm is None:
         return x
     weight, epsilon = parts.vector(slot), np.float32(norm.epsilon)
+    if norm.weightless:
+        return rms_norm(x, np.float32(1), epsilon)
     assert weight is not None
     if norm.kind is NormKind.RMS:
         return rms_norm(x, weight, epsilon)
@@ -89,7 +95,7 @@ def _head_norm(heads: F32, norm: Norm | None, slot: str, parts: Parts) -> F32:
 
 @attrs.frozen(eq=False)
 class AttentionMixer:
-    """`record.Attention` with its weights; `number` names its keys in a store."""
+    """`record.Attention` with its weights; `number` names its keys in a store, its own or those of earlier attention."""
 
     record: Attention
     prefix: str
@@ -99,11 +105,12 @@ class AttentionMixer:
     def run(self, x: F32, step: Step) -> F32:
         """Return the attention of normed rows; stores their keys and values. (T, F) -> (T, F)."""
         a = self.record
-        q, k, v = self._turned(x, step)
+        q, *own = self._products(x)
+        q = self._finished(q, a.q_norm, "q_norm", step)
         q *= query_scale(a, step.positions)
         grouped = q.reshape(len(x), a.kv_heads, -1, a.head_size)
-        for sequence in step.sequences:
-            step.kv.write(self.number, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
+        if own:
+            self._store(own[0], in_halves(own[0], a.turned) if a.v_from_k else own[1], step)
         cap, sinks = np.float32(a.cap * math.log2(math.e)), self.sinks()
         mixed = [
             attend_in_order(
@@ -128,27 +135,35 @@ class AttentionMixer:
         sinks = self.parts.vector(f"{self.prefix}.sinks") if self.record.sinks else None
         return None if sinks is None else scaled_sinks(sinks).reshape(self.record.kv_heads, -1)
 
-    def _turned(self, x: F32, step: Step) -> tuple[F32, F32, F32]:
-        """Return (T, H or h, D) each: products, biases, then norms and rotation of queries and keys in their order."""
-        q, k, v = self._products(x)
-        if not self.record.norm_after_rope:
-            q, k = self._normed(q, k)
-        if self.record.rope is not None:
-            tables = step.ropes[self.record.rope]
-            rotate(q, tables.cos, tables.sin)
-            rotate(k, tables.cos, tables.sin)
-        return (*self._normed(q, k), v) if self.record.norm_after_rope else (q, k, v)
+    def _products(self, x: F32) -> list[F32]:
+        """Return the products of queries, of keys and of values, as far as there are any, (T, H or h, D) each."""
+        a = self.record
+        parts = "q" if a.kv_from is not None else "qk" if a.v_from_k else "qkv"
+        products = self.parts.biased(x, *(f"{self.prefix}.{part}" for part in parts))
+        return [product.reshape(len(x), -1, a.head_size) for product in products]
 
-    def _products(self, x: F32) -> tuple[F32, F32, F32]:
-        products = self.parts.biased(x, *(f"{self.prefix}.{part}" for part in "qkv"))
-        q, k, v = (product.reshape(len(x), -1, self.record.head_size) for product in products)
-        return q, k, v
+    def _store(self, k: F32, v: F32, step: Step) -> None:
+        """Finish and store keys and values, (T, h, D) each."""
+        a = self.record
+        v = _head_norm(v, a.v_norm, f"{self.prefix}.v_norm", self.parts)
+        k = self._finished(k, a.k_norm, "k_norm", step)
+        for sequence in step.sequences:
+            step.kv.write(self.number, sequence.slots[sequence.positions], k[sequence.rows], v[sequence.rows])
 
-    def _normed(self, q: F32, k: F32) -> tuple[F32, F32]:
-        return (
-            _head_norm(q, self.record.q_norm, f"{self.prefix}.q_norm", self.parts),
-            _head_norm(k, self.record.k_norm, f"{self.prefix}.k_norm", self.parts),
-        )
+    def _finished(self, heads: F32, norm: Norm | None, slot: str, step: Step) -> F32:
+        """Return queries or keys after their norm and rotation, in their order."""
+        a = self.record
+        if not a.norm_after_rope:
+            heads = _head_norm(heads, norm, f"{self.prefix}.{slot}", self.parts)
+        if a.rope is not None:
+            tables = step.ropes[a.rope]
+            rotate(heads, tables.cos, tables.sin)
+        return _head_norm(heads, norm, f"{self.prefix}.{slot}", self.parts) if a.norm_after_rope else heads
+
+
+def in_halves(heads: F32, turned: int) -> F32:
+    """Return heads with the first components of all pairs that turn before the second ones; a copy. (T, h, D)."""
+    return np.concatenate([heads[..., 0:turned:2], heads[..., 1:turned:2], heads[..., turned:]], axis=-1)
 
 
 def query_scale(attention: Attention, positions: NDArray[np.int32]) -> F32 | np.float32:
@@ -201,3 +216,24 @@ class FeedForwardMixer:
 
     def _products(self, x: F32, *names: str) -> list[F32]:
         return self.parts.biased(x, *(f"{self.prefix}.{name}" for name in names))
+
+
+@attrs.frozen(eq=False)
+class LayerInputMixer:
+    """`record.LayerInput` with its weights, in layer `layer`."""
+
+    record: LayerInput
+    prefix: str
+    parts: Parts
+    layer: int
+
+    def run(self, x: F32, step: Step) -> F32:
+        """Return what the layer's input adds to the rows. (T, F) -> (T, F)."""
+        gate = self.parts.linear(x, f"{self.prefix}.gate")[0]
+        activate(gate, self.record.activation.value)
+        gate *= step.inputs[:, self.layer]
+        return self.parts.linear(gate, f"{self.prefix}.down")[0]
+
+    def output_bias(self) -> F32 | None:
+        """Return what is added to the result: nothing."""
+        return None

@@ -61,7 +61,7 @@ def decoder_spec(
         vocabulary_size=decoder.vocabulary,
         hidden_size=decoder.hidden,
         context_tokens=decoder.context_tokens,
-        kv_bytes_per_token=sum(2 * width * a.kv_heads * a.head_size for a in decoder.attentions()),
+        kv_bytes_per_token=sum(2 * width * a.kv_heads * a.head_size for a in decoder.stored_attentions()),
         kernels=kernels,
         numerics=decides.hexdigest(),
     )

@@ -43,21 +43,26 @@ class Score(enum.Enum):
 
 @attrs.frozen(kw_only=True)
 class Norm:
-    """A norm and its weight. `per_head`: every head has a weight of its own. `whole_row`: heads are normed together."""
+    """A norm and its weight.
+
+    `per_head`: every head has a weight of its own. `whole_row`: heads are normed together. `weightless`: there is no weight.
+    """
 
     kind: NormKind = NormKind.RMS
     epsilon: float
     bias: bool = False
     per_head: bool = False
     whole_row: bool = False
+    weightless: bool = False
 
 
 @attrs.frozen(kw_only=True)
 class Rope:
     """How heads turn with the position: the first `turned` components, pair i by position * frequency i.
 
-    Frequency i is base**(-2 i / turned) / divisors[i]; positions are divided by `linear_factor`; cosines and sines are
-    multiplied by `amplitude`. Scaling of every kind is only these numbers, see `rope_scaling`.
+    Frequency i is base**(-2 i / turned) / divisors[i], and 0 where the divisor is infinite: the pair stays. Positions are
+    divided by `linear_factor`; cosines and sines are multiplied by `amplitude`. Scaling of every kind is only these numbers,
+    see `rope_scaling`.
     """
 
     base: float
@@ -87,7 +92,9 @@ class Attention:
     None where nothing turns. `window`: how many keys a row sees, its own the last of them; 0: all. `cap`: scores become
     cap * tanh(score / cap); 0: they stay. `sinks`: every head has one more score, which takes a share of the attention and has no
     value. `both_sides`: a row sees later rows too, and `window` counts the keys on each side, its own not among them; a step then
-    has whole sequences.
+    has whole sequences. `v_norm`: a norm of the heads of values. `v_from_k`: values are the products for keys, before their norm
+    and rotation, with the first components of all pairs before the second ones. `kv_from`: the number (in
+    `Decoder.stored_attentions`) of earlier attention whose keys and values are used; None: it has its own.
     """
 
     heads: int
@@ -105,6 +112,14 @@ class Attention:
     temperature: Temperature | None = None
     sinks: bool = False
     both_sides: bool = False
+    v_norm: Norm | None = None
+    v_from_k: bool = False
+    kv_from: int | None = None
+
+    @property
+    def turned(self) -> int:
+        """Return how many components of a head are in pairs."""
+        return self.head_size if self.rope is None else self.rope.turned
 
 
 @attrs.frozen(kw_only=True)
@@ -122,13 +137,33 @@ class FeedForward:
 
 
 @attrs.frozen(kw_only=True)
+class LayerInput:
+    """A mixer: down(activation(gate x) * input), where input is the part of `Decoder.layer_inputs` for this layer."""
+
+    width: int
+    activation: Activation
+
+
+@attrs.frozen(kw_only=True)
+class LayerInputs:
+    """What every layer takes of the tokens besides the rows: `width` numbers for each layer.
+
+    (norm(projection(embedding * hidden**-0.5)) + table[token] * width**0.5) * 2**-0.5, where embedding is the row as it enters
+    the first layer, and the norm is of each layer's part.
+    """
+
+    width: int
+    norm: Norm
+
+
+@attrs.frozen(kw_only=True)
 class ExpertRouter:
     """Chooses `chosen` of `count` experts for a row, and weighs them.
 
     The experts with the greatest `score` are chosen, with `choice_bias` those with the greatest sum of score and a bias, which
     weighs nothing. With `groups` above 1 they are chosen from the `kept_groups` groups whose two greatest add up to most.
-    A weight is the score, `divided` by the sum of the chosen scores, times `scale`. `bias`: of the product that scores follow
-    from. Of equals, the lower number is chosen.
+    A weight is the score, `divided` by the sum of the chosen scores, times `scale`, and with `own_scales` times a number that
+    each expert has. `bias`: of the product that scores follow from. Of equals, the lower number is chosen.
     """
 
     count: int
@@ -140,37 +175,57 @@ class ExpertRouter:
     kept_groups: int = 1
     divided: bool = True
     scale: float = 1.0
+    own_scales: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ExpertNorms:
+    """Norms of a mixture whose parts do not take the normed rows of their block, but the residual, each with a norm of its own.
+
+    `router`: what the router takes, times hidden**-0.5. `pre`: what the experts take. `post`: of their sum. `shared`: of what the
+    shared one gives, which takes the normed rows of the block.
+    """
+
+    router: Norm
+    pre: Norm
+    post: Norm
+    shared: Norm
 
 
 @attrs.frozen(kw_only=True)
 class Experts:
     """A mixer: the weighted sum of the chosen experts, ascending by number, and then of a `shared` one.
 
-    `shared_gate`: the shared one is multiplied by the sigmoid of a product with one row.
+    `shared_gate`: the shared one is multiplied by the sigmoid of a product with one row. `norms`: see `ExpertNorms`.
     """
 
     router: ExpertRouter
     expert: FeedForward
     shared: FeedForward | None = None
     shared_gate: bool = False
+    norms: ExpertNorms | None = None
 
 
-Mixer = Attention | FeedForward | Experts
+Mixer = Attention | FeedForward | LayerInput | Experts
 
 
 @attrs.frozen(kw_only=True)
 class Block:
-    """x becomes after(x + scale * post(sum of mixers(pre(x)))); a norm that is None is left out."""
+    """x becomes after(x + scale * post(sum of mixers(pre(x)))); a norm that is None is left out.
+
+    `out_scaled`: x is then multiplied by a number that the file has.
+    """
 
     mixers: tuple[Mixer, ...]
     pre: Norm | None = None
     post: Norm | None = None
     after: Norm | None = None
     scale: float = 1.0
+    out_scaled: bool = False
 
     def is_plain(self) -> bool:
         """Return whether each mixer's product is added as it is, so that its bias can be added after it."""
-        return self.post is None and self.after is None and self.scale == 1.0
+        return self.post is None and self.after is None and self.scale == 1.0 and not self.out_scaled
 
 
 @attrs.frozen(kw_only=True)
@@ -196,11 +251,16 @@ class Decoder:
     head_bias: bool = False
     logit_scale: float = 1.0
     logit_cap: float = 0.0
+    layer_inputs: LayerInputs | None = None
 
     def attentions(self) -> tuple[Attention, ...]:
-        """Return the attention mixers in order; the place in this list is the number of their keys in a store."""
+        """Return the attention mixers in order."""
         mixers = (mixer for layer in self.layers for block in layer.blocks for mixer in block.mixers)
         return tuple(mixer for mixer in mixers if isinstance(mixer, Attention))
+
+    def stored_attentions(self) -> tuple[Attention, ...]:
+        """Return those that have keys and values of their own; the place in this list is the number of these in a store."""
+        return tuple(attention for attention in self.attentions() if attention.kv_from is None)
 
     def mixtures(self) -> tuple[Experts, ...]:
         """Return the mixers that are experts, in order."""
@@ -225,6 +285,10 @@ def checked(decoder: Decoder) -> Decoder:
     for attention in decoder.attentions():
         if attention.heads % attention.kv_heads:
             raise ModelRefused(f"{attention.heads} query heads cannot share {attention.kv_heads} key heads evenly")
+    _check_shared_keys(decoder.attentions())
+    width = 0 if decoder.layer_inputs is None else decoder.layer_inputs.width * len(decoder.layers)
+    if width > MOST_LAYER_INPUTS:
+        raise ModelRefused(f"{width} inputs of all layers are not served; served: up to {MOST_LAYER_INPUTS}")
     for experts in set(decoder.mixtures()):
         _check_router(experts.router)
     in_all = sum(experts.router.count for experts in decoder.mixtures())
@@ -240,7 +304,22 @@ def checked(decoder: Decoder) -> Decoder:
 
 
 MOST_EXPERTS = 1024
+MOST_LAYER_INPUTS = 1 << 20
 MOST_EXPERTS_IN_ALL = 1 << 15  # each has matrices of its own, which take memory before a file is read
+
+
+def _check_shared_keys(attentions: Sequence[Attention]) -> None:
+    """Refuse keys that are not there yet, or of another size."""
+    stored: list[Attention] = []
+    for attention in attentions:
+        if attention.kv_from is None:
+            stored.append(attention)
+            continue
+        sizes = [(a.kv_heads, a.head_size) for a in stored[attention.kv_from : attention.kv_from + 1]]
+        if sizes != [(attention.kv_heads, attention.head_size)]:
+            raise ModelRefused(
+                "a layer cannot use the keys of another one that does not come before it with heads of its size"
+            )
 
 
 def _check_router(router: ExpertRouter) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 import attrs
 
 from tlserve.errors import ModelRefused
-from tlserve.model.decoder.record import Decoder
+from tlserve.model.decoder.record import Attention, Decoder
 from tlserve.model.decoder.slots import TensorSlot, slots
 
 Shape = tuple[int, ...]
@@ -108,6 +108,21 @@ def homes(decoder: Decoder, storage: Storage, found: Collection[str]) -> dict[st
     """Return where every slot is, for a file with tensors of the names `found`."""
     finder = _Finder(decoder.architecture, storage, slots(decoder), found)
     return {name: finder.home(name) for name in finder.slots}
+
+
+def unused_keys(decoder: Decoder, storage: Storage) -> frozenset[str]:
+    """Return the tensors of keys and values that files have in layers which use those of another one."""
+    parts = [
+        storage.names[f"attention.{part}"] for part in ("k", "v", "k_norm") if f"attention.{part}" in storage.names
+    ]
+    return frozenset(
+        f"{part.format(index)}.weight"
+        for index, layer in enumerate(decoder.layers)
+        for block in layer.blocks
+        for mixer in block.mixers
+        if isinstance(mixer, Attention) and mixer.kv_from is not None
+        for part in parts
+    )
 
 
 class _Finder:

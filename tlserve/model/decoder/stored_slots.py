@@ -20,7 +20,7 @@ from tlserve.errors import ModelRefused
 from tlserve.kernels.reference.blocks import FLOAT_KINDS
 from tlserve.model.decoder.record import Decoder
 from tlserve.model.decoder.slots import TensorRole, TensorSlot
-from tlserve.model.decoder.storage import Home, Shape, Storage, homes
+from tlserve.model.decoder.storage import Home, Shape, Storage, homes, unused_keys
 from tlserve.model.decoder.weights import TensorSource
 from tlserve.model.tensor_shapes import check_shapes
 
@@ -40,7 +40,8 @@ class StoredSlots:
         self._shapes = {name: _own_shape(home.slot) for name, home in self._homes.items()}
         expected = {home.name: _as_found(home.shape, found.get(home.name)) for home in self._homes.values()}
         check_shapes(expected, found)
-        for name in sorted(found.keys() - expected.keys()):
+        unused = unused_keys(decoder, storage)
+        for name in sorted(found.keys() - expected.keys() - unused):
             if not storage.is_ignored(name, len(decoder.layers)):  # a forward pass without it would be another model
                 raise ModelRefused(
                     f"the tensor {name[:100]!r} is not part of the architecture {decoder.architecture} as served here"

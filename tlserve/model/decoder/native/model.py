@@ -98,7 +98,7 @@ class NativeModel:
         matrices = _pack(native, weights, pool)
         parts = NativeParts(decoder=decoder, matrices=matrices, vectors=weights.vectors, tables=tables)
         self._hidden = decoder.hidden
-        self._attentions = decoder.attentions()
+        self._attentions = decoder.stored_attentions()
         self._numerics = numerics
         self.weights_bytes = weights.vector_bytes() + sum(packed.nbytes for packed in matrices.values())
         self._logits = _ReusedRows(decoder.vocabulary)

@@ -6,7 +6,7 @@ model's layers and heads, over random weights of those kinds. They take some mil
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import ModuleType
 
 import attrs
@@ -29,7 +29,7 @@ from tlserve.kernels.reference.linear import LINEAR, QUANTISE, linear_f32
 from tlserve.kernels.reference.super_blocks import SUPER_FORMATS, SUPER_VALUES
 from tlserve.model.decoder.native.model import NativeModel
 from tlserve.model.decoder.numerics import Numerics
-from tlserve.model.decoder.record import Block, Decoder, Experts, FeedForward, Layer, Mixer
+from tlserve.model.decoder.record import Attention, Block, Decoder, Experts, FeedForward, Layer, LayerInput, Mixer
 from tlserve.model.decoder.reference import ReferenceModel
 from tlserve.model.decoder.slots import TensorRole, slots
 from tlserve.model.decoder.weights import StoredMatrix, Weights
@@ -105,7 +105,7 @@ def _small(decoder: Decoder, hidden: int, width: int) -> Decoder:
     layers = list(dict.fromkeys(_small_layer(layer, width) for layer in decoder.layers))
     return attrs.evolve(
         decoder,
-        layers=tuple((layers * 2)[: max(2, len(layers))]),
+        layers=_with_sources((layers * 2)[: max(2, len(layers))]),
         hidden=hidden,
         vocabulary=40,
         context_tokens=min(decoder.context_tokens, 64),
@@ -119,6 +119,8 @@ def _small_layer(layer: Layer, width: int) -> Layer:
             return attrs.evolve(mixer, width=width)
         if isinstance(mixer, Experts):
             return _small_experts(mixer, width)
+        if isinstance(mixer, LayerInput):
+            return mixer
         kv_heads = min(mixer.kv_heads, 2)
         heads = mixer.heads // mixer.kv_heads * kv_heads
         return attrs.evolve(mixer, heads=heads, kv_heads=kv_heads, window=_WINDOW if mixer.window else 0)
@@ -127,6 +129,24 @@ def _small_layer(layer: Layer, width: int) -> Layer:
         return attrs.evolve(block, mixers=tuple(small_mixer(mixer) for mixer in block.mixers))
 
     return Layer(blocks=tuple(small_block(block) for block in layer.blocks))
+
+
+def _with_sources(layers: Sequence[Layer]) -> tuple[Layer, ...]:
+    """Return `layers`, in which attention without keys of its own takes those of the first one with heads of its sizes."""
+    stored: list[tuple[int, int]] = []
+
+    def with_source(mixer: Mixer) -> Mixer:
+        if not isinstance(mixer, Attention):
+            return mixer
+        if mixer.kv_from is not None:
+            return attrs.evolve(mixer, kv_from=stored.index((mixer.kv_heads, mixer.head_size)))
+        stored.append((mixer.kv_heads, mixer.head_size))
+        return mixer
+
+    return tuple(
+        Layer(blocks=tuple(attrs.evolve(b, mixers=tuple(map(with_source, b.mixers))) for b in layer.blocks))
+        for layer in layers
+    )
 
 
 def _small_experts(mixer: Experts, width: int) -> Experts:
