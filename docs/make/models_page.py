@@ -25,8 +25,9 @@ log says so when such a model is loaded, and names the mechanism that the native
 
 Where transformers and llama.cpp compute different things, tlserve follows transformers. Each row is compared with transformers
 on tiny random checkpoints (`tests/parity/test_described.py`, `tests/parity/test_kin.py`): log-probabilities in float32 differ by
-less than 0.0001, and each mechanism of an architecture, switched off, changes them. Mixtures of experts are also compared with
-llama.cpp on the same weights, converted by its own program: the difference is below 0.0001 but where the last column says so.
+less than 0.0001, and each mechanism of an architecture, switched off, changes them. Mixtures of experts and Gemma 4 are also
+compared with llama.cpp on the same weights, converted by its own program: the difference is below 0.0001 but where the last
+column says so.
 
 | config.json | GGUF | kernels | known models | what differs |
 |---|---|---|---|---|

@@ -65,6 +65,19 @@ GPT_OSS_YARN = YARN | {
     "original_max_position_embeddings": 64,
 }  # rounding its range changes frequencies
 
+GEMMA4 = {
+    "head_dim": 16,
+    "global_head_dim": 32,
+    "num_hidden_layers": 4,
+    "sliding_window": 8,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "vocab_size_per_layer_input": VOCABULARY,
+    "hidden_size_per_layer_input": 0,
+    "final_logit_softcapping": 3.0,
+    "tie_word_embeddings": True,
+}
+ONE_GLOBAL_HEAD = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
+
 CASES = {
     "granite": ("GraniteConfig", GRANITE),
     "seed_oss": ("SeedOssConfig", {"head_dim": 24}),
@@ -90,6 +103,17 @@ CASES = {
                 "sliding_attention": {"rope_type": "default", "rope_theta": 1e4},
             },
         },
+    ),
+    "gemma4_text": (
+        "Gemma4TextConfig",
+        GEMMA4 | {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8, "use_double_wide_mlp": True},
+    ),
+    "gemma4_text, values from keys": ("Gemma4TextConfig", GEMMA4 | ONE_GLOBAL_HEAD),
+    "gemma4_text, mixture": (
+        "Gemma4TextConfig",
+        GEMMA4
+        | ONE_GLOBAL_HEAD
+        | {"enable_moe_block": True, "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 48},
     ),
     "phi": ("PhiConfig", PARTIAL | {"intermediate_size": 96}),
     "phi3": ("Phi3Config", {"original_max_position_embeddings": 256}),

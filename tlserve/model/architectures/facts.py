@@ -80,6 +80,14 @@ class ModelFacts(ABC):
         """Return a truth value; `default` where config.json does not have it, `in_gguf` where GGUF does not."""
 
     @abstractmethod
+    def layer_widths(self) -> tuple[int, ...]:
+        """Return the width of the feed-forward part of every layer, as far as the file says that they differ."""
+
+    @abstractmethod
+    def layer_heads(self, local: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+        """Return the key heads and the head size of every layer; `local` says which have a window, and heads of another size."""
+
+    @abstractmethod
     def numbers(self, hf: str) -> tuple[int, ...]:
         """Return the list of whole numbers of config.json, () where there is none; () for GGUF."""
 
@@ -107,8 +115,8 @@ class ModelFacts(ABC):
     def has_tensor(self, name: str, layer: int = 0) -> bool:
         """Return whether a GGUF file has the tensor `name` in a layer; False for config.json, which names none."""
 
-    def lacks_tensor(self, name: str) -> bool:  # noqa: ARG002 - for GGUF
-        """Return whether a GGUF file lacks the tensor `name` in layer 0; False for config.json."""
+    def lacks_tensor(self, name: str, layer: int = 0) -> bool:  # noqa: ARG002 - for GGUF
+        """Return whether a GGUF file lacks the tensor `name` in a layer; False for config.json."""
         return False
 
     @abstractmethod
@@ -120,8 +128,8 @@ class ModelFacts(ABC):
         """Return the layers without rotation."""
 
     @abstractmethod
-    def rope(self, kind: str = "full_attention") -> Rope:
-        """Return how heads turn in layers of a kind, which differ only in some architectures."""
+    def rope(self, kind: str = "full_attention", head_size: int = 0) -> Rope:
+        """Return how heads turn in layers of a kind, which differ only in some architectures; 0: all heads are of one size."""
 
     @abstractmethod
     def temperature(self) -> Temperature | None:

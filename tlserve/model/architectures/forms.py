@@ -83,7 +83,7 @@ class HfForm:
     `tied`, `head_size`, `rope_base` and `epsilon` (of the RMS norms) apply where a field is missing. `partial`: the share of a
     head that turns can be less than all, and is this where a field is missing. `activations`: values of `hidden_act` that are
     served. `local_rope_base`: above 0, layers with windows turn in their own way, and this is its base where a field is missing.
-    `rope_fields`: further fields of `rope_parameters` that the description reads.
+    `rope_fields`: further fields of `rope_parameters` that the description reads, or kinds of rotation that few models have.
     """
 
     model_type: str
@@ -126,16 +126,18 @@ class HfForm:
 class GgufForm:
     """One `general.architecture` of GGUF. `half_split`: the rows of queries and keys are stored half by half.
 
-    `local_windows`: layers differ in their windows. `experts`: files can be of mixtures. `whole_yarn`: the range of yarn
-    is not rounded to whole pairs. `local_rope_base`: see `HfForm`.
+    `local_windows`: layers differ in their windows. `varied`: also in the numbers of key heads and in the width. `experts`:
+    files can be of mixtures. `whole_yarn`: the range of yarn is not rounded to whole pairs. `local_rope_base`: see `HfForm`.
     """
 
     name: str
     names: Mapping[str, str] = {}
+    exact: Mapping[str, str] = {}
     fused: Mapping[str, tuple[str, ...]] = {}
     half_split: bool = False
     unrotated_every: int = 0
     local_windows: bool = False
+    varied: bool = False
     experts: bool = False
     whole_yarn: bool = False
     local_rope_base: float = 0.0
@@ -144,7 +146,7 @@ class GgufForm:
         """Return how a file stores the tensors."""
         return Storage(
             names=_with_layer(_GGUF_NAMES | dict(self.names), GGUF_LAYER),
-            exact=_with_layer(_GGUF_EXACT, GGUF_LAYER),
+            exact=_with_layer(_GGUF_EXACT | dict(self.exact), GGUF_LAYER),
             fused={GGUF_LAYER + stem: parts for stem, parts in self.fused.items()},
             stacks={GGUF_LAYER + name: stack for name, stack in _GGUF_STACKS.items()},
             half_split=self.half_split,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tlserve.model.architectures.forms import Architecture, GgufForm, HfForm
+from tlserve.model.architectures.gemma4 import GEMMAS_4
 from tlserve.model.architectures.gemmas import GEMMAS
 from tlserve.model.architectures.layer_normed import LAYER_NORMED
 from tlserve.model.architectures.llamas import LLAMAS
@@ -14,6 +15,7 @@ ARCHITECTURES: tuple[Architecture, ...] = (
     *LLAMAS,
     *MULTIPLIERS,
     *GEMMAS,
+    *GEMMAS_4,
     *REORDERED,
     *LAYER_NORMED,
     *MIXTURES,

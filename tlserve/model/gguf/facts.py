@@ -7,7 +7,7 @@ others say whether a model has biases, which the metadata do not say. Source: th
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,7 +53,7 @@ class GgufFacts(ModelFacts):
         self._form = form
         self._tensors = tensors
         self._rope_factors = rope_factors
-        hidden = fields.integer("embedding_length", 1, 1 << 16)
+        layers, hidden = _layers(fields), fields.integer("embedding_length", 1, 1 << 16)
         heads = fields.integer("attention.head_count", 1, 1024)
         head_size = fields.integer("attention.key_length", 2, 1024, default=hidden // heads)
         if head_size < 2:
@@ -65,11 +65,11 @@ class GgufFacts(ModelFacts):
             fields.refuse_unless("attention.sliding_window_pattern", (), "one window for all layers")
         self.sizes = Sizes(
             architecture=form.name,
-            layers=_layers(fields),
+            layers=layers,
             hidden=hidden,
-            width=fields.integer("feed_forward_length", 1, 1 << 18),
+            width=_greatest(fields, "feed_forward_length", 1 << 18, layers, varied=form.varied),
             heads=heads,
-            kv_heads=fields.integer("attention.head_count_kv", 1, heads, default=heads),
+            kv_heads=_greatest(fields, "attention.head_count_kv", heads, layers, heads, varied=form.varied),
             head_size=head_size,
             vocabulary=vocabulary,
             context_tokens=_context(fields, context_tokens),
@@ -91,6 +91,22 @@ class GgufFacts(ModelFacts):
     def switch(self, hf: str, gguf: str, *, default: bool, in_gguf: bool) -> bool:  # noqa: ARG002
         """See `ModelFacts`."""
         return self._fields.flag(gguf, default=in_gguf)
+
+    def layer_widths(self) -> tuple[int, ...]:
+        """See `ModelFacts`."""
+        return self._fields.integers("feed_forward_length", self.sizes.layers, 1, 1 << 18)
+
+    def layer_heads(self, local: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+        """See `ModelFacts`."""
+        fields, sizes = self._fields, self.sizes
+        local_size = fields.integer("attention.key_length_swa", 2, 1024, default=sizes.head_size)
+        if fields.integer("attention.value_length_swa", 1, 1024, default=local_size) != local_size:
+            raise fields.refusal("attention.value_length_swa", f"must be attention.key_length_swa ({local_size})")
+        kv_heads = fields.integers("attention.head_count_kv", sizes.layers, 1, sizes.heads, default=sizes.heads)
+        return tuple(
+            (heads, local_size if has_window else sizes.head_size)
+            for heads, has_window in zip(kv_heads, local, strict=True)
+        )
 
     def numbers(self, hf: str) -> tuple[int, ...]:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -117,9 +133,9 @@ class GgufFacts(ModelFacts):
         """See `ModelFacts`."""
         return GGUF_LAYER.format(layer) + name in self._tensors
 
-    def lacks_tensor(self, name: str) -> bool:
+    def lacks_tensor(self, name: str, layer: int = 0) -> bool:
         """See `ModelFacts`."""
-        return not self.has_tensor(name)
+        return not self.has_tensor(name, layer)
 
     def windows(self, hf: WindowsReader, gguf: WindowsReader, unrotated: tuple[int, ...] = ()) -> Windows:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -130,13 +146,14 @@ class GgufFacts(ModelFacts):
         every = self._form.unrotated_every
         return tuple(range(every - 1, self.sizes.layers, every)) if every else ()
 
-    def rope(self, kind: str = "full_attention") -> Rope:
+    def rope(self, kind: str = "full_attention", head_size: int = 0) -> Rope:
         """See `ModelFacts`: layers with windows have their own base, or the same one, and no scaling."""
-        fields, head_size = self._fields, self.sizes.head_size
+        fields, head_size = self._fields, head_size or self.sizes.head_size
         if kind != "full_attention":
             base = fields.positive("rope.freq_base", 10000.0)
             own = fields.positive("rope.freq_base_swa", self._form.local_rope_base or base)
-            return scaled_rope(own, head_size, self.sizes.context_tokens)
+            turned = fields.integer("rope.dimension_count_swa", 2, head_size, default=head_size)
+            return scaled_rope(own, turned, self.sizes.context_tokens)
         turned = fields.integer("rope.dimension_count", 2, head_size, default=head_size)
         return scaled_rope(
             fields.positive("rope.freq_base", 10000.0),
@@ -194,6 +211,11 @@ def _refuse_what_is_not_served(fields: Fields, head_size: int, vocabulary: int, 
     fields.refuse_unless("attention.causal", (True,), "attention to earlier tokens only")
     if fields.integer("vocab_size", 1, 1 << 30, default=vocabulary) != vocabulary:
         raise fields.refusal("vocab_size", f"differs from the embedding's {vocabulary} rows")
+
+
+def _greatest(fields: Fields, name: str, high: int, layers: int, default: int | None = None, *, varied: bool) -> int:
+    """Return a number of all layers, the greatest of them where they can differ."""
+    return max(fields.integers(name, layers, 1, high, default)) if varied else fields.integer(name, 1, high, default)
 
 
 def _layers(fields: Fields) -> int:

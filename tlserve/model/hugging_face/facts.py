@@ -8,7 +8,7 @@ files of transformers 5.24.
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import attrs
 
@@ -98,6 +98,22 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         return self._config.flag(hf, default=default)
 
+    def layer_widths(self) -> tuple[int, ...]:
+        """See `ModelFacts`: config.json has one number."""
+        return (self.sizes.width,) * self.sizes.layers
+
+    def layer_heads(self, local: Sequence[bool]) -> tuple[tuple[int, int], ...]:
+        """See `ModelFacts`: `per_layer_config`, or fields for the layers without windows (gemma4)."""
+        config, usual = self._config, (self.sizes.kv_heads, self.sizes.head_size)
+        given = config.get("per_layer_config")
+        if given is not None:
+            return tuple(_heads_of_layer(config, given, layer, usual) for layer in self.layers)
+        head_size = config.integer("global_head_dim", 2, 1024, default=512)
+        kv_heads = usual[0]
+        if config.flag("attention_k_eq_v", default=False):
+            kv_heads = config.integer("num_global_key_value_heads", 1, 1024, default=kv_heads)
+        return tuple(usual if has_window else (kv_heads, head_size) for has_window in local)
+
     def numbers(self, hf: str) -> tuple[int, ...]:
         """See `ModelFacts`."""
         given = self._config.get(hf)
@@ -142,10 +158,10 @@ class HfFacts(ModelFacts):
         """See `ModelFacts`."""
         return unrotated_layers(self._config, self.sizes.layers)
 
-    def rope(self, kind: str = "full_attention") -> Rope:
+    def rope(self, kind: str = "full_attention", head_size: int = 0) -> Rope:
         """See `ModelFacts`."""
         rope = self._rope if kind == "full_attention" else self._read_rope(kind)
-        return rope.record(self.sizes.head_size, self.sizes.context_tokens)
+        return rope.record(head_size or self.sizes.head_size, self.sizes.context_tokens)
 
     def temperature(self) -> Temperature | None:
         """See `ModelFacts`."""
@@ -169,7 +185,7 @@ class HfFacts(ModelFacts):
             theta = config.get("rope_local_base_freq")
             own = {"rope_parameters": None, "rope_scaling": None, "rope_theta": theta}
         base = form.rope_base if kind == "full_attention" else form.local_rope_base
-        return read_rope(Fields(ChainMap(own, config.values), config.prefix), base, form.partial)  # type: ignore[arg-type]
+        return read_rope(Fields(ChainMap(own, config.values), config.prefix), base, form.partial, form.rope_fields)  # type: ignore[arg-type]
 
     def epsilon(self, hf: str = "rms_norm_eps", gguf: str = "attention.layer_norm_rms_epsilon") -> float:  # noqa: ARG002
         """See `ModelFacts`."""
@@ -200,6 +216,19 @@ def hf_architecture(config: Fields) -> tuple[Architecture, HfForm]:
     if classes is not None and classes != [form.model_class]:
         raise config.refusal("architectures", f"{classes!r:.80} is not served; served: {form.model_class}")
     return architecture, form
+
+
+def _heads_of_layer(config: Fields, given: object, layer: int, usual: tuple[int, int]) -> tuple[int, int]:
+    """Return the key heads and the head size that `per_layer_config` has for a layer, `usual` where it has none."""
+    own = given.get(str(layer), {}) if isinstance(given, Mapping) else None
+    if not isinstance(own, Mapping):
+        raise config.refusal("per_layer_config", "must be an object with an object for each layer that differs")
+    if own.keys() - {"num_key_value_heads", "head_dim"}:
+        raise config.refusal(
+            "per_layer_config", f"has {sorted(own)!r:.80} for a layer; served: head_dim, num_key_value_heads"
+        )
+    fields = Fields(own, f"{config.prefix}per_layer_config.{layer}.")
+    return fields.integer("num_key_value_heads", 1, 1024, usual[0]), fields.integer("head_dim", 2, 1024, usual[1])
 
 
 def _divided(config: Fields, hidden: int, heads: int) -> int:

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Mapping
 
 import attrs
+import numpy as np
 
 from tlserve.model.architectures.facts import MAX_CONTEXT_TOKENS
 from tlserve.model.decoder.record import Rope
@@ -28,7 +29,10 @@ from tlserve.model.fields import LEAST, MOST, Fields
 
 @attrs.frozen(kw_only=True)
 class HfRope:
-    """`trained`: the context to serve by default, `longest`: the longest that can be requested. `share`: of a head that turns."""
+    """`trained`: the context to serve by default, `longest`: the longest that can be requested. `share`: of a head that turns.
+
+    `proportional`: the pairs are those of the whole head, of which the first share turns.
+    """
 
     base: float
     linear_factor: float = 1.0
@@ -37,12 +41,21 @@ class HfRope:
     longest: int
     share: float = 1.0
     alpha: float = 1.0
+    proportional: bool = False
 
     def record(self, head_size: int, context_tokens: int) -> Rope:
         """Return the rope of heads of `head_size` for the served context."""
+        if self.proportional:
+            return _proportional_rope(self, head_size, context_tokens)
         turned = int(head_size * self.share)
         base = self.base if self.alpha == 1.0 else self.base * self.alpha ** (turned / max(turned - 2, 1))
         return scaled_rope(base, turned, context_tokens, self.scaling, self.linear_factor)
+
+
+def _proportional_rope(rope: HfRope, head_size: int, context_tokens: int) -> Rope:
+    divisors = np.full(head_size // 2, np.inf)
+    divisors[: int(rope.share * head_size // 2)] = 1.0
+    return scaled_rope(rope.base, head_size, context_tokens, None, rope.linear_factor, divisors)
 
 
 @attrs.frozen
@@ -56,17 +69,20 @@ class _Kind:
 def read_rope(config: Fields, default_base: float, partial: float | None = None, also: tuple[str, ...] = ()) -> HfRope:
     """Return what `config` says; raises `ModelRefused`.
 
-    `partial`: see `HfForm`. `also`: further fields that `rope_parameters` can have.
+    `partial`: see `HfForm`. `also`: further fields that `rope_parameters` can have, or a kind that few architectures have.
     """
     context = config.integer("max_position_embeddings", 1, MAX_CONTEXT_TOKENS)
     numbers = rope_numbers(config)
     base = numbers.positive("rope_theta", config.positive("rope_theta", default_base))
     name = numbers.get("rope_type") or numbers.get("type") or "default"
-    if not isinstance(name, str) or name not in _KINDS:
-        raise numbers.refusal("rope_type", f"{name!r:.60} is not served; served: {', '.join(_KINDS)}")
+    kinds = [kind for kind in _KINDS if kind != _PROPORTIONAL or _PROPORTIONAL in also]
+    if not isinstance(name, str) or name not in kinds:
+        raise numbers.refusal("rope_type", f"{name!r:.60} is not served; served: {', '.join(kinds)}")
     for key in numbers.values:
         if key not in _COMMON and key not in _KINDS[name].knows.split() and key not in also:
             raise numbers.refusal(key, f"{numbers.get(key)!r:.60} is not served for the kind {name}")
+    if partial is None and name == _PROPORTIONAL:
+        return _KINDS[name].read(numbers, base, context)
     if partial is None:
         numbers.refuse_unless("partial_rotary_factor", (1, 1.0), "whole heads rotated")
         return _KINDS[name].read(numbers, base, context)
@@ -101,6 +117,14 @@ def _default(_: Fields, base: float, context: int) -> HfRope:
 def _linear(numbers: Fields, base: float, context: int) -> HfRope:
     factor = numbers.positive("factor")
     return HfRope(base=base, linear_factor=factor, trained=context, longest=_stretched(context, factor))
+
+
+def _proportional(numbers: Fields, base: float, context: int) -> HfRope:
+    share, factor = numbers.positive("partial_rotary_factor", 1.0), numbers.positive("factor", 1.0)
+    if share > 1:
+        raise numbers.refusal("partial_rotary_factor", f"must be at most 1, not {share:g}")
+    longest = _stretched(context, factor)
+    return HfRope(base=base, linear_factor=factor, trained=context, longest=longest, share=share, proportional=True)
 
 
 def _dynamic(numbers: Fields, base: float, context: int) -> HfRope:
@@ -179,11 +203,13 @@ def _stretched(tokens: int, factor: float) -> int:
     return max(1, min(int(tokens * min(factor, float(MAX_CONTEXT_TOKENS))), MAX_CONTEXT_TOKENS))
 
 
+_PROPORTIONAL = "proportional"
 _COMMON = frozenset({"rope_type", "type", "rope_theta", "partial_rotary_factor"})
 _ORIGINAL = "original_max_position_embeddings"
 _KINDS = {
     "default": _Kind("", _default),
     "linear": _Kind("factor", _linear),
+    _PROPORTIONAL: _Kind("factor", _proportional),
     "dynamic": _Kind(f"factor {_ORIGINAL}", _dynamic),
     "longrope": _Kind(f"factor short_factor long_factor attention_factor {_ORIGINAL}", _longrope),
     "llama3": _Kind(f"factor low_freq_factor high_freq_factor {_ORIGINAL}", _llama3),
