@@ -1,0 +1,1 @@
+"""The endpoints that describe the server itself: its health, its version, its load."""
