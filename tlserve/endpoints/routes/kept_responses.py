@@ -5,16 +5,13 @@ A response of another key is not found, as one that was never made.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from urllib.parse import parse_qsl
-
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange
+from tlserve.endpoints.query import read_number, read_query
 from tlserve.endpoints.responses.background import relay_events
 from tlserve.endpoints.responses.kept import KeptResponses, not_found
 from tlserve.errors import ClientError
 from tlserve.http import sse
-from tlserve.http.messages import Request
 from tlserve.responses.context import earlier_items
 from tlserve.responses.documents import deleted_document, encode, page_document
 from tlserve.responses.items import Item
@@ -29,13 +26,13 @@ USUAL_PAGE = 20
 async def show_response(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with a response, or with the events of its stream."""
     kept, name, owner = _named(api, exchange)
-    given = _query(exchange, _RETRIEVING)
+    given = read_query(exchange, _RETRIEVING, _NO_EFFECT)
     live = kept.live(name, owner)
     if given.get("stream", "false") not in ("true", "1"):
         document = (await kept.get(name, owner)).document if live is None else live.events.response
         await exchange.send(encode(document))
         return
-    after = _number(given, "starting_after", -1, most=1 << 40)
+    after = read_number(given, "starting_after", -1, most=1 << 40)
     stored = await kept.get(name, owner)
     if stored.events is None:
         raise ClientError(f"the response {name!r} was not made with stream true; leave stream out", param="stream")
@@ -67,11 +64,11 @@ async def cancel_response(api: ApiContext, exchange: ApiExchange) -> None:
 async def list_input_items(api: ApiContext, exchange: ApiExchange) -> None:
     """Answer with a page of the items that a response was made from, also those of the responses before it."""
     kept, name, owner = _named(api, exchange)
-    given = _query(exchange, _LISTING)
+    given = read_query(exchange, _LISTING, _NO_EFFECT)
     order = given.get("order", "desc")
     if order not in ("asc", "desc"):
         raise ClientError(f'order is {order[:20]!r}; send "asc" or "desc"', param="order")
-    limit = _number(given, "limit", USUAL_PAGE, least=1, most=MAX_PAGE)
+    limit = read_number(given, "limit", USUAL_PAGE, least=1, most=MAX_PAGE)
     stored = await kept.get(name, owner)
     earlier = await kept.find(lambda find: earlier_items(stored.previous, find), owner)
     items = (*earlier, *stored.items)
@@ -103,26 +100,3 @@ def _named(api: ApiContext, exchange: ApiExchange) -> tuple[KeptResponses, str, 
     if api.kept is None:
         raise not_found(name)
     return api.kept, name, exchange.entry.key_name or ""
-
-
-def _query(exchange: ApiExchange, names: tuple[str, ...]) -> Mapping[str, str]:
-    """Return the parameters of the query; those that are not `names` are ignored, and named in the answer."""
-    given = dict(_pairs(exchange.request))
-    exchange.ignored = tuple(name for name in given if name not in (*names, *_NO_EFFECT))
-    return given
-
-
-def _pairs(request: Request) -> list[tuple[str, str]]:
-    try:
-        return parse_qsl(request.query, keep_blank_values=True, max_num_fields=100)
-    except ValueError:
-        raise ClientError("the query has more than 100 parameters; send fewer") from None
-
-
-def _number(given: Mapping[str, str], name: str, usual: int, *, least: int = 0, most: int) -> int:
-    text = given.get(name)
-    if text is None:
-        return usual
-    if not (text.isascii() and text.isdigit() and len(text) < 16 and least <= int(text) <= most):
-        raise ClientError(f"{name} is {text[:20]!r}; send a number from {least} to {most}", param=name)
-    return int(text)
