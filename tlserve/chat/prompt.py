@@ -21,7 +21,7 @@ from tlserve.chat.templates.origin import origin_of, plain_text, template_text, 
 from tlserve.chat.templates.template import Clock, Template, local_time
 from tlserve.chat.tool_prompt import Tools, with_calls_as_text, with_results_as_text, with_tools_described
 from tlserve.errors import ClientError
-from tlserve.text.tokenizer import Tokenizer, with_bos
+from tlserve.text.tokenizer import Tokenizer, spelling_of, with_bos
 
 _OPENING_CHARS = 256
 _FINAL = "f"
@@ -60,19 +60,23 @@ class Rendering:
 USUAL_RENDERING = Rendering()
 
 
-def encode_chat(
+@attrs.frozen
+class RenderedChat:
+    """A conversation as text, with the letters of `tlserve.chat.templates.origin`, and the text that the answer continues."""
+
+    text: str
+    opening: Opening = FROM_NOTHING
+
+
+def render_chat(
     template: Template,
     tokenizer: Tokenizer,
     turns: Sequence[Turn],
     rendering: Rendering = USUAL_RENDERING,
     *,
     clock: Clock = local_time,
-    check_characters: Callable[[int], None] = lambda _: None,
-) -> Prompt:
-    """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails.
-
-    `check_characters` gets the number of characters before they are encoded, and can raise ClientError.
-    """
+) -> RenderedChat:
+    """Render `turns`. Raises ClientError if the template refuses the turns or fails."""
     template = template.for_tools if rendering.tools else template
     turns, tools = _placed(template, turns, rendering)
     turns = [_formed(turn, rendering.form) for turn in turns]
@@ -87,10 +91,27 @@ def encode_chat(
     text = template.render({**own, **rendering.variables, **tools, "messages": messages}, clock=clock)
     if rendering.continue_final:
         text = _cut(text, is_blank=not turns[-1].text.strip())
-    plain = plain_text(text)
+    return RenderedChat(text, _opening(plain_text(text), turns, rendering))
+
+
+def encode_chat(
+    template: Template,
+    tokenizer: Tokenizer,
+    turns: Sequence[Turn],
+    rendering: Rendering = USUAL_RENDERING,
+    *,
+    clock: Clock = local_time,
+    check_characters: Callable[[int], None] = lambda _: None,
+) -> Prompt:
+    """Render `turns` and encode the text. Raises ClientError if the template refuses the turns or fails.
+
+    `check_characters` gets the number of characters before they are encoded, and can raise ClientError.
+    """
+    rendered = render_chat(template, tokenizer, turns, rendering, clock=clock)
+    plain = plain_text(rendered.text)
     check_characters(len(plain))
-    ids = with_bos(tokenizer, tokenizer.encode_with_specials(plain, origin=origin_of(text)))
-    return Prompt(tuple(ids), plain, _opening(plain, turns, rendering))
+    ids = with_bos(tokenizer, tokenizer.encode_with_specials(plain, origin=origin_of(rendered.text)))
+    return Prompt(tuple(ids), plain, rendered.opening)
 
 
 def _placed(
@@ -173,7 +194,4 @@ def _call_message(call: TurnCall) -> dict[str, object]:
 def _frame(tokenizer: Tokenizer) -> dict[str, str]:
     """Return the spellings of BOS and EOS for the template to print."""
     ids = {"bos_token": tokenizer.bos_id, "eos_token": tokenizer.eos_id}
-    return {
-        name: template_text("" if i is None else tokenizer.token_spelling(i).decode("utf-8", "replace"))
-        for name, i in ids.items()
-    }
+    return {name: template_text(spelling_of(tokenizer, token)) for name, token in ids.items()}

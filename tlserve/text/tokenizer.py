@@ -119,6 +119,11 @@ def fewest_tokens(tokenizer: Tokenizer, characters: int) -> int:
     return -(-characters // tokenizer.longest_token_bytes)
 
 
+def spelling_of(tokenizer: Tokenizer, token: int | None) -> str:
+    """Return the text that spells `token`, also a control token, or "" for None."""
+    return "" if token is None else tokenizer.token_spelling(token).decode(errors="replace")
+
+
 def with_bos(tokenizer: Tokenizer, ids: list[int]) -> list[int]:
     """Return `ids` with BOS first if the model needs it; never a second BOS."""
     bos = tokenizer.bos_id

@@ -12,10 +12,12 @@ import attrs
 
 from tlserve.api.chat_request import ChatRequest
 from tlserve.chat.messages import Role
-from tlserve.chat.prompt import Prompt, Rendering, encode_chat
+from tlserve.chat.prompt import Prompt, Rendering, encode_chat, render_chat
 from tlserve.chat.served_model import Served
+from tlserve.chat.templates.origin import plain_text
 from tlserve.chat.thinking import template_variables
 from tlserve.errors import ContextLengthExceeded
+from tlserve.text.tokenizer import spelling_of
 
 ANSWER_SHARE = 4
 """A prompt that was too long leaves this part of the context for the answer: a quarter."""
@@ -28,15 +30,30 @@ def encode_prompt(
 
     `check_characters` gets the length of the rendered text before it is encoded.
     """
-    rendering = Rendering(
+    return encode_chat(
+        served.template,
+        served.tokenizer,
+        request.messages,
+        _rendering(served, request),
+        check_characters=check_characters,
+    )
+
+
+def render_prompt(served: Served, request: ChatRequest) -> str:
+    """Return the text of the prompt. BOS is not at its beginning if it is added when the text is encoded, as by completions."""
+    rendered = render_chat(served.template, served.tokenizer, request.messages, _rendering(served, request))
+    text = plain_text(rendered.text)
+    bos = spelling_of(served.tokenizer, served.tokenizer.bos_id) if served.tokenizer.add_bos else ""
+    return text.removeprefix(bos)
+
+
+def _rendering(served: Served, request: ChatRequest) -> Rendering:
+    return Rendering(
         form=served.dialect.form,
         tools=request.tools.shown,
         add_generation_prompt=request.add_generation_prompt,
         continue_final=request.continue_final,
         variables=template_variables(served.template, request.thinking),
-    )
-    return encode_chat(
-        served.template, served.tokenizer, request.messages, rendering, check_characters=check_characters
     )
 
 
