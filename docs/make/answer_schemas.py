@@ -28,6 +28,7 @@ from docs.make.json_schemas import (
 from docs.make.message_answers import MESSAGE_ANSWERS
 from docs.make.ollama_answers import OLLAMA_ANSWERS
 from docs.make.response_answers import RESPONSE_ANSWERS
+from docs.make.server_answers import SERVER_ANSWERS
 from tlserve.api.errors import AUTHENTICATION, INVALID_REQUEST, RATE_LIMIT, SERVER
 from tlserve.generation import Finish, ModelState
 from tlserve.openai.documents import TOOL_CALLS
@@ -202,10 +203,7 @@ ANSWERS: Mapping[str, Schema] = {
         dialect=closed(enable_thinking=_CAN, reasoning_effort=_CAN, reasoning_effort_levels=_CAN),
     ),
     "Models": closed(object=const("list"), data=list_of(ref("Model"))),
-    "Ready": closed(status=const("ok")),
-    "Version": closed(version=TEXT),
-    "Load": closed(server_load=COUNT),
-    "Health": closed(status=const("ok"), kernels={"type": "object", "additionalProperties": TEXT}),
+    **SERVER_ANSWERS,
     **MESSAGE_ANSWERS,
     **RESPONSE_ANSWERS,
     **OLLAMA_ANSWERS,

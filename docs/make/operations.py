@@ -86,6 +86,7 @@ QUERIES: Mapping[str, Header] = {
         {"type": "string", "enum": ["asc", "desc"]}, "the oldest or, as by default, the newest items first"
     ),
     "after": Header({"type": "string"}, "the id of the item before the first one"),
+    "model": Header({"type": "string"}, "the model; the default is the only one"),
 }
 """The parameters of queries."""
 
@@ -332,5 +333,23 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ("GET", "/version"): Operation(summary="Return the version of the server.", answer="Version", statuses=_READING),
     ("GET", "/load"): Operation(
         summary="Return the number of requests that run or wait.", answer="Load", statuses=_READING
+    ),
+    ("GET", "/props"): Operation(
+        summary="Return the limits, the defaults and the template of a model, as llama.cpp does.",
+        answer="Props",
+        query=("model",),
+        statuses=(*_READING, 404),
+    ),
+    ("POST", "/apply-template"): Operation(
+        summary="Return the text of a chat's prompt, as llama.cpp does.",
+        answer="Prompt",
+        body="ChatRequest",
+        headers=("X-Request-Id", "X-TL-Strict"),
+    ),
+    ("GET", "/tokenizer_info"): Operation(
+        summary="Return the special tokens and the template of a model, as vLLM does.",
+        answer="TokenizerInfo",
+        query=("model",),
+        statuses=(*_READING, 404),
     ),
 }

@@ -21,7 +21,6 @@ from tlserve.endpoints.families import OPENAI, family_of
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embed_for_tei, embeddings
-from tlserve.endpoints.routes.server.healthz import healthz
 from tlserve.endpoints.routes.kept_responses import cancel_response, delete_response, list_input_items, show_response
 from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
@@ -29,6 +28,8 @@ from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
 from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
 from tlserve.endpoints.routes.responses import count_response_tokens, responses
 from tlserve.endpoints.routes.scores import classify, rerank, score
+from tlserve.endpoints.routes.server.healthz import healthz
+from tlserve.endpoints.routes.server.props import apply_template, props, tokenizer_info
 from tlserve.endpoints.routes.server.status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
@@ -80,6 +81,9 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("GET", "/health"): health,
     ("GET", "/version"): version,
     ("GET", "/load"): load,
+    ("GET", "/props"): props,
+    ("POST", "/apply-template"): apply_template,
+    ("GET", "/tokenizer_info"): tokenizer_info,
 }
 NO_ROUTE = ""
 _REMEDY = "the API is below /v1, and /readyz and /metrics are on the health port"

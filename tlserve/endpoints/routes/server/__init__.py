@@ -1,1 +1,1 @@
-"""The endpoints that describe the server itself: its health, its version, its load."""
+"""The endpoints that describe the server itself and its models: health, version, load, properties."""
