@@ -78,6 +78,13 @@ class KvHandleNotFound(ClientError):
         super().__init__(message, param=None, code="kv_handle_not_found")
 
 
+class CancelledById(ClientError):
+    """The client has cancelled the request by its id, from another connection."""
+
+    def __init__(self, message: str = "the request was cancelled by its id") -> None:
+        super().__init__(message, code="cancelled")
+
+
 # --- nobody's fault: too much at once, or the wrong moment ---------------------------------------------------------
 
 

@@ -32,6 +32,7 @@ STATUSES: Mapping[int, str] = {
     422: "a known field with a value that is not served; `param` names it",
     429: "too many requests, or the queue is full; see Retry-After",
     431: "the headers are larger, or more, than the limits",
+    499: "the request was cancelled by its id",
     500: "a fault of the server",
     503: "no capacity before the queue's deadline, or shutting down; see Retry-After",
     504: "the request's deadline passed before its answer was complete",
@@ -41,7 +42,7 @@ RETRIED = (429, 503)
 """The statuses whose answers say when to retry."""
 
 _READING = (200, 400, 401, 403, 413, 415, 417, 429, 431, 500, 503)
-_POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 500, 503)
+_POSTING = (200, 400, 401, 403, 404, 408, 413, 415, 417, 422, 429, 431, 499, 500, 503)
 _WORKING = (*_POSTING, 504, 507)
 
 
@@ -323,6 +324,21 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
     ),
     ("GET", "/v1/models/{id+}"): Operation(
         summary="Return one model; its id can have slashes.", answer="Model", statuses=(*_READING, 404)
+    ),
+    ("GET", "/v1/requests"): Operation(
+        summary="List the client's requests that are being answered, the oldest first.",
+        answer="OpenRequests",
+        statuses=_READING,
+    ),
+    ("GET", "/v1/requests/{id}"): Operation(
+        summary="Return how far a request is; its id is its `X-Request-Id`.",
+        answer="OpenRequest",
+        statuses=(*_READING, 404),
+    ),
+    ("DELETE", "/v1/requests/{id}"): Operation(
+        summary="Cancel a request: its answer ends with the error `cancelled`.",
+        answer="OpenRequest",
+        statuses=(*_READING, 404),
     ),
     ("GET", "/healthz"): Operation(
         summary="Report that the process is alive, and its arithmetic.", answer="Health", statuses=_READING

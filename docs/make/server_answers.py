@@ -19,8 +19,10 @@ from docs.make.json_schemas import (
     list_of,
     map_of,
     or_null,
+    ref,
     with_optional,
 )
+from tlserve.endpoints.open_requests import RequestState
 
 _ANY_COUNT: Schema = {"type": "integer", "minimum": -1}
 _NUMBERS = (
@@ -35,6 +37,17 @@ _SETTINGS: Schema = closed(
     ignore_eos=FLAG,
     stream=FLAG,
     samplers=list_of(TEXT),
+)
+_REQUEST: Schema = closed(
+    id=TEXT,
+    object=const("request"),
+    path=TEXT,
+    state={"type": "string", "enum": [*(state.value for state in RequestState), "cancelled"]},
+    created=COUNT,
+    model=or_null(TEXT),
+    **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"), or_null(COUNT)),
+    **dict.fromkeys(("prepared_ms", "queue_ms", "first_token_ms"), or_null(NUMBER)),
+    elapsed_ms=NUMBER,
 )
 
 SERVER_ANSWERS: Mapping[str, Schema] = {
@@ -61,6 +74,8 @@ SERVER_ANSWERS: Mapping[str, Schema] = {
         chat_template_tool_use=TEXT,
     ),
     "Prompt": closed(prompt=TEXT),
+    "OpenRequest": _REQUEST,
+    "OpenRequests": closed(object=const("list"), data=list_of(ref("OpenRequest"))),
     "TokenizerInfo": with_optional(
         closed(
             tokenizer_class=TEXT,

@@ -16,6 +16,7 @@ ROWS = [
     (errors.Refusal("x", param="p"), 422, "invalid_request_error", "unsupported_parameter"),
     (errors.ModelNotFound("x"), 404, "invalid_request_error", "model_not_found"),
     (errors.KvHandleNotFound("x"), 404, "invalid_request_error", "kv_handle_not_found"),
+    (errors.CancelledById(), 499, "invalid_request_error", "cancelled"),
     (errors.Overloaded("x"), 429, "rate_limit_error", "rate_limit_exceeded"),
     (errors.NoCapacity("x"), 503, "server_error", "no_capacity"),
     (errors.Draining("x"), 503, "server_error", "draining"),

@@ -296,6 +296,7 @@ def test_the_names_of_vllm_exist_only_with_the_setting() -> None:
         ({"finish": "error"}, "failed"),
         ({"finish": None, "status": 500}, "failed"),
         ({"finish": None, "status": 499}, "aborted"),
+        ({"finish": "error", "error": "cancelled"}, "aborted"),
         ({"finish": None, "status": 499, "queue_ms": None}, "aborted"),
         ({"finish": None, "status": 429, "queue_ms": None}, None),
         ({"finish": None, "status": 503, "queue_ms": None}, None),

@@ -33,6 +33,7 @@ TABLE: dict[type[BaseException], ErrorRow] = {
     errors.Refusal: ErrorRow(422, INVALID_REQUEST, "unsupported_parameter"),
     errors.ModelNotFound: ErrorRow(404, INVALID_REQUEST, "model_not_found"),
     errors.KvHandleNotFound: ErrorRow(404, INVALID_REQUEST, "kv_handle_not_found"),
+    errors.CancelledById: ErrorRow(499, INVALID_REQUEST, "cancelled"),
     errors.Unavailable: ErrorRow(503, SERVER, "unavailable"),
     errors.Overloaded: ErrorRow(429, RATE_LIMIT, "rate_limit_exceeded"),
     errors.NoCapacity: ErrorRow(503, SERVER, "no_capacity"),

@@ -7,7 +7,7 @@ that no row matches needs a key as well. Does not know what the endpoints do.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 
 import trio
@@ -18,6 +18,7 @@ from tlserve.access.request_id import HEADER, choose_request_id
 from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange, describe_fault, error_headers, run_endpoint
 from tlserve.endpoints.families import OPENAI, family_of
+from tlserve.endpoints.open_requests import OpenRequest
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embed_for_tei, embeddings
@@ -29,6 +30,7 @@ from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_vers
 from tlserve.endpoints.routes.responses import count_response_tokens, responses
 from tlserve.endpoints.routes.scores import classify, rerank, score
 from tlserve.endpoints.routes.server.healthz import healthz
+from tlserve.endpoints.routes.server.open_requests import cancel_request, list_requests, show_request
 from tlserve.endpoints.routes.server.props import apply_template, props, tokenizer_info
 from tlserve.endpoints.routes.server.status import health, load, version
 from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
@@ -77,6 +79,9 @@ ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("GET", "/api/version"): ollama_version,
     ("GET", "/v1/models"): list_models,
     ("GET", "/v1/models/{id+}"): show_model,
+    ("GET", "/v1/requests"): list_requests,
+    ("GET", "/v1/requests/{id}"): show_request,
+    ("DELETE", "/v1/requests/{id}"): cancel_request,
     ("GET", "/healthz"): healthz,
     ("GET", "/health"): health,
     ("GET", "/version"): version,
@@ -131,7 +136,7 @@ async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
     api.pages.check(exchange.request.headers)
     if isinstance(match, RouteFound):
         exchange.params = match.params
-        with _inside(api, match.route.name, exchange):
+        with _inside(api, match.route.name, exchange), _cancellable(api, exchange):
             await match.route.endpoint(api, exchange)
     elif (headers := _preflight(api, match, exchange.request)) is not None:
         await exchange.send(b"", 204, headers)
@@ -165,6 +170,24 @@ def _inside(api: ApiContext, route: str, exchange: ApiExchange) -> Iterator[None
         yield
     finally:
         exchange.leave()
+
+
+def _cancellable(api: ApiContext, exchange: ApiExchange) -> AbstractContextManager[None]:
+    """Let the request be listed and cancelled by its owner for the block, if it asks for work."""
+    request = exchange.request
+    if request.method != "POST":
+        return nullcontext()
+    return api.open.holding(
+        OpenRequest(
+            id=exchange.id,
+            owner=exchange.tenant,
+            path=request.path,
+            created_s=api.now_s(),
+            figures=lambda: exchange.figures,
+            elapsed_ms=exchange.elapsed_ms,
+            work=exchange.work,
+        )
+    )
 
 
 def make_fault_renderer(

@@ -17,6 +17,7 @@ from tlserve.access.pages import PageGuard
 from tlserve.chat.served_model import Catalogue
 from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.offload import Offload
+from tlserve.endpoints.open_requests import OpenRequests
 from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
@@ -35,7 +36,8 @@ def new_request_id() -> str:
 class ApiContext:
     """What an endpoint needs in addition to the exchange. `draw_seed` returns seeds that a client can send back (63 bits).
 
-    `kept` are the responses of earlier requests; None: this server keeps none.
+    `kept` are the responses of earlier requests; None: this server keeps none. `open` are the requests that are
+    being answered.
     """
 
     catalogue: Catalogue
@@ -50,3 +52,4 @@ class ApiContext:
     log: Callable[[RequestRecord], None] = log_request
     tracer: Tracer | None = None
     kept: KeptResponses | None = None
+    open: OpenRequests = attrs.field(factory=OpenRequests)

@@ -18,6 +18,7 @@ from tlserve.access.door import Entry
 from tlserve.api.errors import ErrorAnswer, describe_error, describe_http_fault
 from tlserve.api.fields import ignored_header
 from tlserve.endpoints.families import OPENAI, Family
+from tlserve.endpoints.open_requests import RequestWork
 from tlserve.errors import TlserveError, single_cause
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -46,6 +47,9 @@ class ApiExchange:
     figures: RequestFigures = attrs.field(factory=RequestFigures)
     entry: Entry = attrs.field(factory=Entry)
     span: RequestSpan | None = None
+    work: RequestWork = attrs.field(
+        default=attrs.Factory(lambda self: RequestWork(lambda: self.responder.started), takes_self=True)
+    )
     _clock: trio.abc.Clock = attrs.field(factory=trio.lowlevel.current_clock)
 
     @property
@@ -74,7 +78,8 @@ class ApiExchange:
         self.entry.leave(self.figures.used_tokens, trio.current_time())
 
     async def send(self, body: bytes, status: int = 200, headers: tuple[tuple[str, str], ...] = (JSON,)) -> None:
-        """Send a whole answer."""
+        """Send a whole answer, unless the request was cancelled; raises CancelledById then."""
+        self.work.complete()
         self.status = status
         await self.responder.send(Response(status, body, (*headers, *self.headers())))
 

@@ -106,6 +106,7 @@ CARRIED: Mapping[type[errors.TlserveError], tuple[str, ...]] = {
     errors.ContextLengthExceeded: _PARAM,
     errors.ModelNotFound: (),
     errors.KvHandleNotFound: (),
+    errors.CancelledById: (),
     errors.Unavailable: _RETRY,
     errors.Overloaded: _RETRY,
     errors.NoCapacity: _RETRY,

@@ -1,4 +1,4 @@
-"""What a server says of a model in the shapes of llama.cpp and of vLLM: `/props`, `/tokenizer_info`, `/apply-template`.
+"""What a server says of itself: of a model in the shapes of llama.cpp and of vLLM, and of the requests that it answers.
 
 Owns the names of the members. Members of the originals that describe what this server does not have are left out: slots that
 clients can read, adapters, the web page. Does not know how requests name a model.
@@ -8,7 +8,7 @@ Sources: `get_res_props` and `task_params::to_json` of llama.cpp's server; `Toke
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -16,6 +16,7 @@ import msgspec
 
 from tlserve import __version__
 from tlserve.sampling_params import FILTERS, SamplingParams
+from tlserve.telemetry.request_log import RequestFigures
 
 encode = msgspec.json.encode
 
@@ -118,3 +119,46 @@ def tokenizer_document(facts: TokenizerFacts) -> bytes:
 def prompt_document(text: str) -> bytes:
     """Return the text of a chat's prompt."""
     return encode({"prompt": text})
+
+
+@attrs.frozen(kw_only=True)
+class OpenRequestFacts:
+    """What `/v1/requests` says of a request; `created` is in seconds since 1970."""
+
+    id: str
+    path: str
+    state: str
+    created: int
+    elapsed_ms: float
+    figures: RequestFigures
+
+
+def open_request_document(facts: OpenRequestFacts, *, cancelled: bool = False) -> bytes:
+    """Return one request; if it was `cancelled`, as it was then."""
+    fields = _request_fields(facts)
+    return encode(fields | {"state": "cancelled"} if cancelled else fields)
+
+
+def open_requests_document(requests: Sequence[OpenRequestFacts]) -> bytes:
+    """Return the list of requests."""
+    return encode({"object": "list", "data": list(map(_request_fields, requests))})
+
+
+def _request_fields(facts: OpenRequestFacts) -> dict[str, Any]:
+    """Return the members; a count or a time that is not known yet is null. Times are in ms since the request came."""
+    figures = facts.figures
+    return {
+        "id": facts.id,
+        "object": "request",
+        "path": facts.path,
+        "state": facts.state,
+        "created": facts.created,
+        "model": figures.model,
+        "prompt_tokens": figures.prompt_tokens,
+        "cached_tokens": figures.cached_tokens,
+        "completion_tokens": figures.completion_tokens,
+        "prepared_ms": figures.prepared_ms,
+        "queue_ms": figures.queue_ms,
+        "first_token_ms": figures.first_token_ms,
+        "elapsed_ms": facts.elapsed_ms,
+    }

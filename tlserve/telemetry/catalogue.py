@@ -118,8 +118,8 @@ MODEL_LOAD_SECONDS = Metric(
 HTTP_REQUESTS = Metric(
     "tl_http_requests_total",
     "counter",
-    "Requests that have ended: by status (499: the client left before its answer was complete), and by the finish of the answer, "
-    "empty if no answer was generated to its end.",
+    "Requests that have ended: by status (499: the client left, or cancelled the request by its id), and by the finish of the "
+    "answer, empty if no answer was generated to its end.",
     "requests",
     ("route", "method", "status", "finish"),
 )

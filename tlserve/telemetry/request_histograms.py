@@ -29,6 +29,7 @@ ENDS = ("stop", "length", "aborted", "failed")
 """How a request for text can end."""
 
 _CLIENT_GONE = 499
+_CANCELLED = "cancelled"
 
 
 class RequestHistograms:
@@ -67,6 +68,8 @@ class RequestHistograms:
 
 def end_of(record: RequestRecord) -> str | None:
     """Return which of `ENDS` a record has; None for one without an answer: it was refused, or is not for a text."""
+    if record.error == _CANCELLED and record.prompt_tokens is not None:
+        return "aborted"
     if record.finish == "error":
         return "failed"
     if record.status == _CLIENT_GONE and record.prompt_tokens is not None:

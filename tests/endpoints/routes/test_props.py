@@ -79,7 +79,7 @@ async def test_an_encoder_has_props_without_a_template(open_api) -> None:
 
 
 @pytest.mark.spec("API-200")
-async def test_the_tokenizer_is_told_under_the_names_of_its_configuration(open_api) -> None:
+async def test_the_tokenizer_has_the_names_of_its_configuration(open_api) -> None:
     async with open_api(tokenizer=MarkedTokenizer(), template=TEMPLATE) as api:
         document = json.loads((await api.get("/tokenizer_info")).body)
     assert document == {

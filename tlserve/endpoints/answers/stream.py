@@ -4,8 +4,8 @@ Owns the order of what is sent. Nothing is sent while the request is queued, so 
 head goes out with the first batch; then the roles, the pieces as they become ready, all that is ready together in one write, and
 the end. If the request asked for its progress, the head goes out at admission, and comments until the first token.
 
-A fault after the head becomes an error event, in the shape of the answer. The backend's block is left before the last write, so
-that a reader that is slow at the end holds nothing.
+A request that is cancelled by its id ends between two writes. A fault after the head becomes an error event, in the shape of the
+answer. The backend's block is left before the last write, so that a reader that is slow at the end holds nothing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ async def stream_answer(exchange: ApiExchange, started: StartedAnswer, ping_inte
         shape = started.task.shape
         sender, writer = _Sender(exchange, stack, shape.stream, ping_interval_ms), shape.writer(started)
         try:
-            last = await _relay(started, writer, sender)
+            with exchange.work.obeyed():
+                last = await _relay(started, writer, sender)
         except trio.BrokenResourceError:  # the client has gone
             raise
         except Exception as error:
             if sender.events is None:
                 raise
             last = writer.fault(_note_fault(exchange, error))
+        exchange.work.seal()
         if shape.settle is not None:
             await shape.settle()
         await (await sender.open()).send_raw(last)
@@ -51,9 +53,9 @@ async def _relay(started: StartedAnswer, writer: AnswerWriter, sender: _Sender) 
         async for ready in batches:
             with sender.holding(ready if task.options.logprobs is not None else []):
                 unsent = writer.write(ready)
-                events = sender.events or await sender.open()
+                await sender.open()
                 if unsent and not batches.ended:
-                    await events.send_raw(unsent)
+                    await sender.send(unsent)
                     unsent = b""
     return unsent + writer.end()
 
@@ -94,5 +96,14 @@ class _Sender:
             self._exchange.status = 200
             interval_ms = self._ping_interval_ms
             events = sse.EventStream(responder, self._form, ping_interval_ms=interval_ms, headers=headers)
-            self.events = await self._stack.enter_async_context(events)
+            await self._exchange.work.uncut(self._enter(events))
+            assert self.events is not None
         return self.events
+
+    async def _enter(self, events: sse.EventStream) -> None:
+        self.events = await self._stack.enter_async_context(events)
+
+    async def send(self, data: bytes) -> None:
+        """Send events; a request that is cancelled meanwhile ends after them."""
+        events = await self.open()
+        await self._exchange.work.uncut(events.send_raw(data))

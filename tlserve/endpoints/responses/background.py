@@ -133,6 +133,7 @@ class _Making:
 
 async def relay_events(api: ApiContext, exchange: ApiExchange, live: LiveResponse, after: int = -1) -> None:
     """Send the events of a response in the background whose numbers are above `after`, as they come."""
+    exchange.work.seal()  # the response itself is cancelled, not the request that reads its events
     exchange.status = 200
     sent = after + 1
     interval_ms, headers = api.settings.ping_interval_ms, exchange.headers()
