@@ -69,7 +69,7 @@ def _stream_words(operation: Operation) -> str:
     link = f"[{operation.chunk}](#{str(operation.chunk).lower()})"
     if operation.media_type != "text/event-stream":
         return f"; with `stream` true, as by default, lines of {link}"
-    done = ", then `[DONE]`" if operation.error == "Error" and operation.answer != "Response" else ""
+    done = ", then `[DONE]`" if operation.error == "Error" and operation.answer not in ("Response", "Infill") else ""
     return f"; with `stream` true events of {link}{done}"
 
 

@@ -16,6 +16,7 @@ from tlserve.api.fields import Table
 from tlserve.endpoints.routes.ollama_chat import LINES
 from tlserve.ollama import requests as ollama
 from tlserve.openai import field_tables
+from tlserve.openai.infill import INFILL
 from tlserve.responses.requests import COUNTED, RESPONSES
 from tlserve.scoring import requests as scoring
 
@@ -121,6 +122,7 @@ class Operation:
 BODIES: Mapping[str, Table] = {
     "ChatRequest": field_tables.CHAT,
     "CompletionRequest": field_tables.COMPLETION,
+    "InfillRequest": INFILL,
     "EmbeddingsRequest": field_tables.EMBEDDINGS,
     "RerankRequest": scoring.RERANK,
     "AnyRerankRequest": scoring.ANY_RERANK,
@@ -193,6 +195,14 @@ OPERATIONS: Mapping[tuple[str, str], Operation] = {
         body="CompletionRequest",
         headers=(*_GENERATING, "X-TL-Special-Tokens"),
         chunk="CompletionChunk",
+        statuses=_WORKING,
+    ),
+    ("POST", "/infill"): Operation(
+        summary="Fill a gap in a text, in the form of llama.cpp's server; for models with tokens for this.",
+        answer="Infill",
+        body="InfillRequest",
+        headers=(*_GENERATING, "X-TL-Special-Tokens"),
+        chunk="InfillPiece",
         statuses=_WORKING,
     ),
     ("POST", "/v1/embeddings"): Operation(

@@ -49,6 +49,29 @@ _REQUEST: Schema = closed(
     **dict.fromkeys(("prepared_ms", "queue_ms", "first_token_ms"), or_null(NUMBER)),
     elapsed_ms=NUMBER,
 )
+_PIECE: dict[str, Schema] = {
+    "index": COUNT,
+    "content": TEXT,
+    "tokens": list_of(COUNT),
+    "stop": FLAG,
+    "tokens_predicted": COUNT,
+    "tokens_evaluated": COUNT,
+}
+_SPEEDS: dict[str, Schema] = {
+    f"{part}_{name}": COUNT if name == "n" else NUMBER
+    for part in ("prompt", "predicted")
+    for name in ("n", "ms", "per_token_ms", "per_second")
+}
+_INFILL: Schema = closed(
+    **_PIECE,
+    model=TEXT,
+    has_new_line=FLAG,
+    truncated=FLAG,
+    stop_type={"type": "string", "enum": ["eos", "word", "limit"]},
+    stopping_word=TEXT,
+    tokens_cached=COUNT,
+    timings=closed(cache_n=COUNT, **_SPEEDS),
+)
 
 SERVER_ANSWERS: Mapping[str, Schema] = {
     "Ready": closed(status=const("ok")),
@@ -74,6 +97,8 @@ SERVER_ANSWERS: Mapping[str, Schema] = {
         chat_template_tool_use=TEXT,
     ),
     "Prompt": closed(prompt=TEXT),
+    "Infill": _INFILL,
+    "InfillPiece": {"anyOf": [closed(**_PIECE), ref("Infill")]},
     "OpenRequest": _REQUEST,
     "OpenRequests": closed(object=const("list"), data=list_of(ref("OpenRequest"))),
     "TokenizerInfo": with_optional(

@@ -153,8 +153,9 @@ MOSTLY_REFUSED = {"/v1/tokenize", "/tokenize", "/v1/messages", "/v1/responses", 
 of this server does not rerank."""
 
 
-OF_OTHER_MODELS = {"/v1/classify", "/classify", "/embed"}
-"""What the model of this server cannot do, for some or all bodies: it has no labels, and its vectors have one length."""
+OF_OTHER_MODELS = {"/v1/classify", "/classify", "/embed", "/infill"}
+"""What the model of this server cannot do, for some or all bodies: it has no labels, its vectors have one length, and its
+vocabulary has no tokens for filling in."""
 
 
 @pytest.mark.slow

@@ -22,6 +22,7 @@ from tlserve.endpoints.open_requests import OpenRequest
 from tlserve.endpoints.routes.chat_completions import chat_completions
 from tlserve.endpoints.routes.completions import completions
 from tlserve.endpoints.routes.embeddings import embed_for_tei, embeddings
+from tlserve.endpoints.routes.infill import infill
 from tlserve.endpoints.routes.kept_responses import cancel_response, delete_response, list_input_items, show_response
 from tlserve.endpoints.routes.messages import count_tokens, messages
 from tlserve.endpoints.routes.models import list_models, show_model
@@ -47,6 +48,7 @@ Match = RouteFound[ApiEndpoint] | WrongMethod | UnknownPath
 ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
     ("POST", "/v1/chat/completions"): chat_completions,
     ("POST", "/v1/completions"): completions,
+    ("POST", "/infill"): infill,
     ("POST", "/v1/embeddings"): embeddings,
     ("POST", "/v1/rerank"): rerank,
     ("POST", "/v2/rerank"): rerank,
