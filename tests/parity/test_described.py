@@ -18,6 +18,7 @@ from tests.kit.model.described import FOLDER, described_cases, load_described, r
 from tests.kit.model.described_experts import merged_experts
 from tests.kit.model.described_gguf import CONVERSIONS, write_described_gguf
 from tests.kit.model.naive_llama import log_softmax
+from tests.kit.model.native_models import COMPILED
 from tlserve.errors import ModelRefused
 from tlserve.kernels.choose import KernelChoice
 from tlserve.kernels.reference import elementwise
@@ -304,7 +305,7 @@ def test_stacked_experts_in_every_type_are_near_the_model_with_the_bits_of_numpy
     path = write_described_gguf(tmp_path / "described.gguf", case, experts=gguf.GGMLQuantizationType[kind])
     native, numpy = (
         run_whole(load_model(path, threads=2, kernels=KernelChoice(kernels=kernels)).model, case.ids).logits
-        for kernels in ("native", "reference")
+        for kernels in (COMPILED, "reference")
     )
     assert same_bits(native, numpy)
     exact = run_whole(load_described(tmp_path / "exact", case), case.ids).logits

@@ -12,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from tests.kit.engine.engine_runs import VOCABULARY, Item, RandomRun, random_config
-from tests.kit.model.native_models import INT12, MIXED, block_shape, ordered, stored
+from tests.kit.model.native_models import COMPILED, INT12, MIXED, block_shape, ordered, stored
 from tests.kit.model.native_models import native as native_model
 from tlserve.engine.config import EngineConfig
 from tlserve.generation import EngineStatistics, GenerationRequest, TokenEvent
@@ -51,9 +51,8 @@ def real_models(path: Path, activations: str, kv_precision: str, runs_on: Sequen
 
     Native kernels run it if they were built; kernels that disagree with numpy are refused.
     """
-    kernels = "native" if native_isas() else "auto"
     choices = [
-        (KernelChoice(kernels=kernels, activations=activations, kv_precision=kv_precision, isa=isa), threads)
+        (KernelChoice(kernels=COMPILED, activations=activations, kv_precision=kv_precision, isa=isa), threads)
         for isa, threads in runs_on
     ]
     loaded = [load_model(path, threads=threads, kernels=choice) for choice, threads in choices]

@@ -48,6 +48,9 @@ SUPER = [Q3_K, Q4_K, Q5_K, Q6_K]
 MIXED = [Q4_1, Q4_0, Q5_1, Q8_0, Q5_0, Q4_1, Q8_0]  # q, k, v, output, gate, up, down; the embedding is as q
 SUPER_MIXED = [Q4_K, Q5_K, Q6_K, Q3_K, Q4_K, Q5_K, Q6_K]
 INT8 = Numerics("int8", "f16")
+COMPILED = "native" if native_isas() else "auto"
+"""The kernels that must be there if they were built; without a compiler numpy computes, and must pass the same tests."""
+
 INT12 = Numerics("int12", "f16")
 QUANTISED = tuple(QUANTISE)
 """The formats of activations that meet quantised weights as integers."""
