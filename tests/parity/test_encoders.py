@@ -81,7 +81,7 @@ def test_hidden_states_and_scores_are_those_of_transformers(tmp_path, name):
 def test_a_sequence_has_the_bits_of_numpy_beside_others_and_alone(tmp_path, name):
     encoder, weights = encoder_and_weights(tmp_path, CASES[name])
     if not has_decoder(encoder):
-        with pytest.raises(SettingsError, match="no attention by distances|were not built"):
+        with pytest.raises(SettingsError, match=r"no attention by distances|were not built"):
             build_encoder(encoder, weights, Pooling(), LoadOptions(kernels=KernelChoice(kernels="native")))
         return
     options = [LoadOptions(threads=2, kernels=KernelChoice(kernels=kernels)) for kernels in (COMPILED, "reference")]
