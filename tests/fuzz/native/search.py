@@ -19,15 +19,19 @@ TESTS = (
     "tests/kernels/stand_ins",
     "tests/engine/sampling/test_native_sampler.py",
     "tests/parity/test_native_wanted_rows.py",
+    "tests/parity/test_encoders.py",
 )
+EXPERTS = "tests/kernels/native/test_experts.py"  # few and small, so all of them run, also those that compare bits
 WITHOUT = "not bits_of_numpy"  # these compare results, many at a time, which is slow here
 
 
 def searched(folder: Path, count: int, seed: int) -> int:
     """Run everything in a folder with a build; return 0 if nothing was found."""
-    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:xdist", "-k", WITHOUT, *TESTS]
+    # -s: what a sanitizer prints is not lost with what a test prints
+    tests = [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:xdist", "-k", WITHOUT, *TESTS]
+    experts = [sys.executable, "-m", "pytest", "-q", "-x", "-s", "-p", "no:xdist", EXPERTS]
     calls = [sys.executable, "-m", "tests.fuzz.native.arguments", "--count", str(count), "--seed", str(seed)]
-    return max(abs(run(folder, command)) for command in (tests, calls))
+    return max(abs(run(folder, command)) for command in (tests, experts, calls))
 
 
 def main(words: Sequence[str] | None = None) -> int:

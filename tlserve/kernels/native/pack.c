@@ -121,8 +121,12 @@ static void pack_quantised_row(matrix *w, const format *f, long n, const uint8_t
   for (long b = 0; b < w->blocks; b++, row += f->bytes) {
     block_parts to = block_of(w, n / PAIR, b);
     put_block(w, (uint8_t *)to.quants + (size_t)panel * panel_bytes(w->packing), (int)column, row);
-    uint16_t scale = mxfp4_scale(row);
-    memcpy((uint16_t *)to.scales + n % PAIR, w->packing == PACK_M4 ? (const uint8_t *)&scale : row, 2);
+    uint16_t scale;
+    if (w->packing == PACK_M4)
+      scale = mxfp4_scale(row);
+    else
+      memcpy(&scale, row, 2);
+    ((uint16_t *)to.scales)[n % PAIR] = scale;
     if (w->scaling == SCALE_MIN) memcpy((uint16_t *)to.scales + PAIR + n % PAIR, row + 2, 2);
   }
 }
