@@ -1,14 +1,18 @@
 """The API's one handler: which endpoint answers which route, and the steps that all of them share.
 
 Owns the table of routes, the request id, and the door that every request passes. The door is told which row matched; a request
-that no row matches needs a key as well. Does not know what the endpoints do.
+that no row matches needs a key as well. Endpoints are imported when they are needed, because a start needs one of them. Does not
+know what the endpoints do.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from importlib import import_module
+from typing import cast
 
 import trio
 
@@ -19,22 +23,6 @@ from tlserve.endpoints.context import ApiContext
 from tlserve.endpoints.exchange import ApiExchange, describe_fault, error_headers, run_endpoint
 from tlserve.endpoints.families import OPENAI, family_of
 from tlserve.endpoints.open_requests import OpenRequest
-from tlserve.endpoints.routes.chat_completions import chat_completions
-from tlserve.endpoints.routes.completions import completions
-from tlserve.endpoints.routes.embeddings import embed_for_tei, embeddings
-from tlserve.endpoints.routes.infill import infill
-from tlserve.endpoints.routes.kept_responses import cancel_response, delete_response, list_input_items, show_response
-from tlserve.endpoints.routes.messages import count_tokens, messages
-from tlserve.endpoints.routes.models import list_models, show_model
-from tlserve.endpoints.routes.ollama_chat import ollama_chat, ollama_generate
-from tlserve.endpoints.routes.ollama_models import embed, embed_one, ollama_version, running, show, tags
-from tlserve.endpoints.routes.responses import count_response_tokens, responses
-from tlserve.endpoints.routes.scores import classify, rerank, score
-from tlserve.endpoints.routes.server.healthz import healthz
-from tlserve.endpoints.routes.server.open_requests import cancel_request, list_requests, show_request
-from tlserve.endpoints.routes.server.props import apply_template, props, tokenizer_info
-from tlserve.endpoints.routes.server.status import health, load, version
-from tlserve.endpoints.routes.tokenize import count_input_tokens, detokenize, detokenize_for_others, tokenize
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import HttpFault, Request, Response
 from tlserve.http.responder import Responder
@@ -43,57 +31,75 @@ from tlserve.telemetry.request_log import RequestRecord
 from tlserve.telemetry.tracing import TRACEPARENT, TRACESTATE, trace_id_of
 
 ApiEndpoint = Callable[[ApiContext, ApiExchange], Awaitable[None]]
-Match = RouteFound[ApiEndpoint] | WrongMethod | UnknownPath
+Match = RouteFound[str] | WrongMethod | UnknownPath
 
-ROUTES: Mapping[tuple[str, str], ApiEndpoint] = {
-    ("POST", "/v1/chat/completions"): chat_completions,
-    ("POST", "/v1/completions"): completions,
-    ("POST", "/infill"): infill,
-    ("POST", "/v1/embeddings"): embeddings,
-    ("POST", "/v1/rerank"): rerank,
-    ("POST", "/v2/rerank"): rerank,
-    ("POST", "/rerank"): rerank,
-    ("POST", "/v1/score"): score,
-    ("POST", "/score"): score,
-    ("POST", "/v1/classify"): classify,
-    ("POST", "/classify"): classify,
-    ("POST", "/embed"): embed_for_tei,
-    ("POST", "/v1/chat/completions/input_tokens"): count_input_tokens,
-    ("POST", "/v1/responses"): responses,
-    ("POST", "/v1/responses/input_tokens"): count_response_tokens,
-    ("GET", "/v1/responses/{id}"): show_response,
-    ("DELETE", "/v1/responses/{id}"): delete_response,
-    ("POST", "/v1/responses/{id}/cancel"): cancel_response,
-    ("GET", "/v1/responses/{id}/input_items"): list_input_items,
-    ("POST", "/v1/messages"): messages,
-    ("POST", "/v1/messages/count_tokens"): count_tokens,
-    ("POST", "/v1/tokenize"): tokenize,
-    ("POST", "/v1/detokenize"): detokenize,
-    ("POST", "/tokenize"): tokenize,
-    ("POST", "/detokenize"): detokenize_for_others,
-    ("POST", "/api/chat"): ollama_chat,
-    ("POST", "/api/generate"): ollama_generate,
-    ("POST", "/api/embed"): embed,
-    ("POST", "/api/embeddings"): embed_one,
-    ("POST", "/api/show"): show,
-    ("GET", "/api/tags"): tags,
-    ("GET", "/api/ps"): running,
-    ("GET", "/api/version"): ollama_version,
-    ("GET", "/v1/models"): list_models,
-    ("GET", "/v1/models/{id+}"): show_model,
-    ("GET", "/v1/requests"): list_requests,
-    ("GET", "/v1/requests/{id}"): show_request,
-    ("DELETE", "/v1/requests/{id}"): cancel_request,
-    ("GET", "/healthz"): healthz,
-    ("GET", "/health"): health,
-    ("GET", "/version"): version,
-    ("GET", "/load"): load,
-    ("GET", "/props"): props,
-    ("POST", "/apply-template"): apply_template,
-    ("GET", "/tokenizer_info"): tokenizer_info,
+ROUTES: Mapping[tuple[str, str], str] = {
+    ("POST", "/v1/chat/completions"): "chat_completions:chat_completions",
+    ("POST", "/v1/completions"): "completions:completions",
+    ("POST", "/infill"): "infill:infill",
+    ("POST", "/v1/embeddings"): "embeddings:embeddings",
+    ("POST", "/v1/rerank"): "scores:rerank",
+    ("POST", "/v2/rerank"): "scores:rerank",
+    ("POST", "/rerank"): "scores:rerank",
+    ("POST", "/v1/score"): "scores:score",
+    ("POST", "/score"): "scores:score",
+    ("POST", "/v1/classify"): "scores:classify",
+    ("POST", "/classify"): "scores:classify",
+    ("POST", "/embed"): "embeddings:embed_for_tei",
+    ("POST", "/v1/chat/completions/input_tokens"): "tokenize:count_input_tokens",
+    ("POST", "/v1/responses"): "responses:responses",
+    ("POST", "/v1/responses/input_tokens"): "responses:count_response_tokens",
+    ("GET", "/v1/responses/{id}"): "kept_responses:show_response",
+    ("DELETE", "/v1/responses/{id}"): "kept_responses:delete_response",
+    ("POST", "/v1/responses/{id}/cancel"): "kept_responses:cancel_response",
+    ("GET", "/v1/responses/{id}/input_items"): "kept_responses:list_input_items",
+    ("POST", "/v1/messages"): "messages:messages",
+    ("POST", "/v1/messages/count_tokens"): "messages:count_tokens",
+    ("POST", "/v1/tokenize"): "tokenize:tokenize",
+    ("POST", "/v1/detokenize"): "tokenize:detokenize",
+    ("POST", "/tokenize"): "tokenize:tokenize",
+    ("POST", "/detokenize"): "tokenize:detokenize_for_others",
+    ("POST", "/api/chat"): "ollama_chat:ollama_chat",
+    ("POST", "/api/generate"): "ollama_chat:ollama_generate",
+    ("POST", "/api/embed"): "ollama_models:embed",
+    ("POST", "/api/embeddings"): "ollama_models:embed_one",
+    ("POST", "/api/show"): "ollama_models:show",
+    ("GET", "/api/tags"): "ollama_models:tags",
+    ("GET", "/api/ps"): "ollama_models:running",
+    ("GET", "/api/version"): "ollama_models:ollama_version",
+    ("GET", "/v1/models"): "models:list_models",
+    ("GET", "/v1/models/{id+}"): "models:show_model",
+    ("GET", "/v1/requests"): "server.open_requests:list_requests",
+    ("GET", "/v1/requests/{id}"): "server.open_requests:show_request",
+    ("DELETE", "/v1/requests/{id}"): "server.open_requests:cancel_request",
+    ("GET", "/healthz"): "server.healthz:healthz",
+    ("GET", "/health"): "server.status:health",
+    ("GET", "/version"): "server.status:version",
+    ("GET", "/load"): "server.status:load",
+    ("GET", "/props"): "server.props:props",
+    ("POST", "/apply-template"): "server.props:apply_template",
+    ("GET", "/tokenizer_info"): "server.props:tokenizer_info",
 }
+"""The endpoint of each method and path: a module of `tlserve.endpoints.routes`, and its function there."""
+
+USUAL_ENDPOINT = ROUTES["POST", "/v1/chat/completions"]
+"""The endpoint that most clients request first."""
+
 NO_ROUTE = ""
 _REMEDY = "the API is below /v1, and /readyz and /metrics are on the health port"
+
+
+@functools.cache
+def load_endpoint(name: str) -> ApiEndpoint:
+    """Return an endpoint by its name in `ROUTES`; its module is imported when it is needed first."""
+    module, _, function = name.partition(":")
+    return cast("ApiEndpoint", getattr(import_module(f"tlserve.endpoints.routes.{module}"), function))
+
+
+def load_endpoints() -> None:
+    """Import all endpoints, so that no later request waits for one; for a worker thread."""
+    for name in ROUTES.values():
+        load_endpoint(name)
 
 
 def make_api_handler(api: ApiContext) -> Handler:
@@ -139,7 +145,7 @@ async def _act_on(match: Match, api: ApiContext, exchange: ApiExchange) -> None:
     if isinstance(match, RouteFound):
         exchange.params = match.params
         with _inside(api, match.route.name, exchange), _cancellable(api, exchange):
-            await match.route.endpoint(api, exchange)
+            await load_endpoint(match.route.endpoint)(api, exchange)
     elif (headers := _preflight(api, match, exchange.request)) is not None:
         await exchange.send(b"", 204, headers)
     else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -18,9 +19,11 @@ from tlserve.chat.served_model import Catalogue
 from tlserve.config.tables.network import HttpSettings
 from tlserve.endpoints.offload import Offload
 from tlserve.endpoints.open_requests import OpenRequests
-from tlserve.endpoints.responses.kept import KeptResponses
 from tlserve.telemetry.request_log import RequestRecord, log_request
 from tlserve.telemetry.tracing import Tracer
+
+if TYPE_CHECKING:
+    from tlserve.endpoints.responses.kept import KeptResponses
 
 
 def _draw_seed() -> int:

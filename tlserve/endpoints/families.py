@@ -12,9 +12,7 @@ import attrs
 
 from tlserve.access.cors import Fields
 from tlserve.access.request_id import HEADER
-from tlserve.anthropic import documents
 from tlserve.api.errors import ErrorAnswer
-from tlserve.ollama import documents as ollama_documents
 from tlserve.openai.errors import error_document
 
 
@@ -31,9 +29,21 @@ class Family:
         return tuple((name, request_id) for name in self.id_names)
 
 
+def _messages_error(answer: ErrorAnswer, request_id: str) -> bytes:
+    from tlserve.anthropic.documents import error_document as document
+
+    return document(answer, request_id)
+
+
+def _ollama_error(answer: ErrorAnswer, _: str) -> bytes:
+    from tlserve.ollama.documents import error_document as document
+
+    return document(answer)
+
+
 OPENAI = Family(prefixes=(), error_document=lambda answer, _: error_document(answer))
-ANTHROPIC = Family(prefixes=("/v1/messages",), error_document=documents.error_document, id_names=(HEADER, "request-id"))
-OLLAMA = Family(prefixes=("/api/",), error_document=lambda answer, _: ollama_documents.error_document(answer))
+ANTHROPIC = Family(prefixes=("/v1/messages",), error_document=_messages_error, id_names=(HEADER, "request-id"))
+OLLAMA = Family(prefixes=("/api/",), error_document=_ollama_error)
 FAMILIES: tuple[Family, ...] = (ANTHROPIC, OLLAMA)
 
 

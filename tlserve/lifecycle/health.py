@@ -17,7 +17,7 @@ from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers, Request, Response
 from tlserve.http.responder import Responder
 from tlserve.http.routing import Route, RouteFound, Router, answer_without_endpoint
-from tlserve.telemetry.metrics import CONTENT_TYPE
+from tlserve.telemetry.catalogue import CONTENT_TYPE
 
 JSON_TYPE = "application/json"
 _REMEDY = "the health port has /healthz, /readyz and /metrics"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hmac
 import time
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from tlserve.access.credentials import authenticate
 from tlserve.access.exposure import is_local
@@ -16,11 +17,12 @@ from tlserve.access.keys import KeyRing, digest_of, global_key
 from tlserve.access.pages import PageGuard
 from tlserve.config.settings import FleetSettings, Settings
 from tlserve.errors import SettingsError
-from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
-from tlserve.fleet.node.service import NodeLimits, NodeService
 from tlserve.generation import Backend
 from tlserve.http.exchange import Handler
 from tlserve.http.messages import Headers
+
+if TYPE_CHECKING:
+    from tlserve.fleet.node.service import NodeService
 
 
 def check_node(settings: Settings, bound: Sequence[str], keys: KeyRing | None) -> None:
@@ -64,12 +66,16 @@ def make_node(settings: Settings, name: str, backend: Backend) -> NodeService | 
     """Return the node over `backend`, or None if the settings do not ask for one."""
     if not settings.fleet.internal:
         return None
+    from tlserve.fleet.node.service import NodeLimits, NodeService  # most servers are no nodes
+
     limits = NodeLimits(lease_s=settings.fleet.lease_ms / 1000)
     return NodeService(backend, node=name, slots=settings.engine.max_num_seqs, limits=limits)
 
 
 def with_node_routes(api: Handler, node: NodeService, fleet: FleetSettings, pages: PageGuard) -> Handler:
     """Return the handler of the API together with the routes of `node`, which require the fleet's key."""
+    from tlserve.fleet.http.node_routes import add_node_routes, make_node_handler
+
     return add_node_routes(api, make_node_handler(node, _guard(fleet.internal_key, pages)))
 
 

@@ -15,6 +15,7 @@ The nursery tree of a server:
        |- KeptResponses.run      one task for each response in the background
        |- backend, one a model   its run, for an engine its thread; a failure ends the process after every stream got the error
        |- _drain_when            one a model: it can never take a new request again
+       |- _load_endpoints        imports the endpoints that the first requests did not need, then ends
        |- API server             http.Server.serve: acceptors, one task per connection
        `- ServerEnd.run          the body: waits for the stop, drains, cuts at the deadline, returns the exit code
 
@@ -29,16 +30,16 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from functools import partial
 from types import MappingProxyType
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
 
 from tlserve.config.environment import process_environ
 from tlserve.config.settings import Settings
-from tlserve.endpoints.api import make_api_handler, make_fault_renderer
+from tlserve.endpoints.api import USUAL_ENDPOINT, load_endpoint, load_endpoints, make_api_handler, make_fault_renderer
 from tlserve.endpoints.context import new_request_id
 from tlserve.errors import EngineFailed
-from tlserve.fleet.node.service import NodeService
 from tlserve.http.server import Server
 from tlserve.http.sockets.listener import bound_addresses
 from tlserve.lifecycle.drain import Drain, Phase
@@ -54,10 +55,16 @@ from tlserve.programs.http_node import make_node, with_node_routes
 from tlserve.programs.server_end import ServerEnd
 from tlserve.programs.server_objects import Assembled, assemble, health_handler, reloadings
 
+if TYPE_CHECKING:
+    from tlserve.fleet.node.service import NodeService
+
 log = logging.getLogger("tlserve")
 
 FAILURE_GRACE_S = 5.0
 """How long open requests can still pass on that the engine failed, in seconds."""
+
+ENDPOINTS_AFTER_S = 1.0
+"""When a server imports the endpoints that nobody has requested yet, in seconds after its start: the first requests go first."""
 
 
 @attrs.frozen(kw_only=True)
@@ -171,6 +178,7 @@ class _ServerLife:
         make: MakeModels | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
+            nursery.start_soon(trio.to_thread.run_sync, load_endpoint, USUAL_ENDPOINT)
             make = await trio.to_thread.run_sync(load, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
         return None if make is None else make()
@@ -200,6 +208,7 @@ class _ServerLife:
         log.info(start_event(assembled, running.api_addresses, running.health_addresses))
         task_status.started(running)
         self._notify(READY)
+        nursery.start_soon(self._load_endpoints)
         backends = [model.backend for model in assembled.models]
         in_background = (lambda: 0) if kept is None else (lambda: kept.running)
         end = ServerEnd(server, backends, node, partial(self._living_on, server), in_background)
@@ -262,6 +271,10 @@ class _ServerLife:
     async def _run_api(self, server: Server, *, task_status: trio.TaskStatus[None]) -> None:
         await server.serve(self._entrance.api_listeners(), task_status=task_status)
         self._all_answered.set()
+
+    async def _load_endpoints(self) -> None:
+        await trio.sleep(ENDPOINTS_AFTER_S)
+        await trio.to_thread.run_sync(load_endpoints)
 
     async def _run_health(self, *, task_status: trio.TaskStatus[None]) -> None:
         await self._health.serve(self._entrance.health, task_status=task_status)

@@ -16,13 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import trio
 
-from tlserve.fleet.node.service import NodeService
 from tlserve.http.server import Server
 from tlserve.lifecycle.drain import CUT_GRACE_S, Drain
 from tlserve.programs.hosted_model import HostedBackend
+
+if TYPE_CHECKING:
+    from tlserve.fleet.node.service import NodeService
 
 CUT_NEWS_S = 1.0
 """How long heads can still fetch the ends of their sessions from a node that is cut, in seconds."""

@@ -37,7 +37,6 @@ from tlserve.lifecycle.health import make_health_handler
 from tlserve.lifecycle.reload import Reloading
 from tlserve.programs.hosted_model import HostedBackend, HostedModel
 from tlserve.responses.store import ResponseStore
-from tlserve.telemetry.metrics import metrics_text
 from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
 from tlserve.telemetry.request_log import RequestRecord, log_request
@@ -192,8 +191,7 @@ def health_handler(
         return {"kernels": kernels, **more} if models else {}
 
     def metrics() -> str:
-        assembled = current()
-        return metrics_text({}, version=__version__) if assembled is None else _metrics(assembled, connections())
+        return _metrics(current(), connections())
 
     return make_health_handler(
         not_ready_reason=not_ready_reason,
@@ -210,7 +208,11 @@ def _count_and_log(requests: RequestCounts, histograms: RequestHistograms, recor
     log_request(record)
 
 
-def _metrics(assembled: Assembled, connections: int) -> str:
+def _metrics(assembled: Assembled | None, connections: int) -> str:
+    from tlserve.telemetry.metrics import metrics_text  # with prometheus-client, which a start does not need
+
+    if assembled is None:
+        return metrics_text({}, version=__version__)
     return metrics_text(
         {model.served.model_id: model.backend.statistics() for model in assembled.models},
         models={model.served.model_id: model.served.residency.status() for model in assembled.models},

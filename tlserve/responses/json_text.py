@@ -6,6 +6,7 @@ rewritten exactly is refused with its place. Does not know tools.
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Iterator
@@ -17,7 +18,6 @@ from tlserve.chat.grammars.user_lark import PIECE, checked_lark
 from tlserve.errors import Refusal
 
 _SPECIAL = ('"', "\\", *map(chr, range(32)))
-_PLAIN_TEXT = "".join(chr(code) for code in (*range(32, 0xD800), *range(0xE000, 0xFFFF)) if chr(code) not in _SPECIAL)
 _NOT_SPECIAL = r'[^"\\\x00-\x1f]'
 _RANGE = re.compile(r'"((?:\\.|[^"\\]))"\s*+\.\.\s*+"((?:\\.|[^"\\]))"')
 _IMPORT = re.compile(r"%import\s++(?P<from>common\.)?(?P<name>\w++)(?P<alias>\s*+->\s*+\w++)?")
@@ -52,6 +52,13 @@ _REGEX_PIECE = re.compile(
 _CONTROLS = {"n": "\n", "r": "\r", "t": "\t", "f": "\f", "v": "\v", "a": "\a"}
 _ODD_CLASS = re.compile(r"\\[pPxubB]|&&|--|~~")
 _SPACES = r"\t\n\x0b\x0c\r "
+
+
+@functools.cache
+def _plain_text() -> str:
+    """Return every character that a JSON string has as it is; only patterns with odd classes need it."""
+    codes = (*range(32, 0xD800), *range(0xE000, 0xFFFF))
+    return "".join(character for character in map(chr, codes) if character not in _SPECIAL)
 
 
 def json_text_lark(grammar: str, field: str) -> str:
@@ -156,7 +163,7 @@ class _Rewriting:
         escapes = [_written(character) for character in _SPECIAL if own.fullmatch(character)]
         if not escapes:
             return source
-        plain = [f"[{source}&&{_NOT_SPECIAL}]"] if own.search(_PLAIN_TEXT) else []
+        plain = [f"[{source}&&{_NOT_SPECIAL}]"] if own.search(_plain_text()) else []
         return "(?:" + "|".join([*plain, *escapes]) + ")"
 
     def _refusal(self, piece: str) -> Refusal:

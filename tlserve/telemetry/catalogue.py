@@ -13,6 +13,9 @@ from typing import Literal
 
 import attrs
 
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+"""The type of the text of /metrics."""
+
 
 @attrs.frozen
 class Metric:

@@ -25,8 +25,6 @@ from tlserve.telemetry.request_counts import RequestCounts
 from tlserve.telemetry.request_histograms import RequestHistograms
 from tlserve.telemetry.vllm_aliases import ALIASES, MODEL_LABEL, Alias, Samples
 
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-
 Rows = Mapping[catalogue.Metric, Samples]
 _NOT_LOADED = ModelStatus(state=ModelState.UNLOADED)
 

@@ -14,15 +14,17 @@ from __future__ import annotations
 import logging
 import sqlite3
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import attrs
 import trio
 
 from tlserve.errors import SettingsError
 from tlserve.http.messages import HttpFault
-from tlserve.responses.events import ResponseEvents
 from tlserve.responses.store import KeptResponse, ResponseStore
+
+if TYPE_CHECKING:
+    from tlserve.responses.events import ResponseEvents
 
 log = logging.getLogger("tlserve.endpoints")
 

@@ -1,6 +1,9 @@
-"""Which `model_type`s of config.json are encoders; imported before anything is loaded, so it needs no numpy."""
+"""Which models are encoders, by config.json and in GGUF; imported before anything is loaded, so it needs no numpy."""
 
 ENCODER_TYPES = frozenset({"bert", "gte", "modernbert", "mpnet", "new", "nomic_bert", "roberta", "xlm-roberta"})
+
+GGUF_ENCODER = "bert"
+"""The one encoder in GGUF, by its `general.architecture`."""
 
 
 def is_encoder(model_type: str, *, both_sides: bool) -> bool:

@@ -17,6 +17,7 @@ from tlserve.model.decoder.storage import Storage
 from tlserve.model.encoder.architectures.berts import bert
 from tlserve.model.encoder.architectures.facts import EncoderFacts
 from tlserve.model.encoder.build import build_encoder
+from tlserve.model.encoder.kinds import GGUF_ENCODER
 from tlserve.model.encoder.record import Encoder
 from tlserve.model.encoder.weights import read_encoder_weights
 from tlserve.model.fields import Fields
@@ -24,7 +25,6 @@ from tlserve.model.gguf.shard_names import without_number
 from tlserve.model.gguf.tensors import GgufFile
 from tlserve.model.loaded_model import LoadedModel, LoadOptions, ModelFront
 
-ENCODER = "bert"
 _STORAGE = Storage(
     names={
         "embedding": "token_embd",
@@ -59,7 +59,7 @@ def read_gguf_encoder_front(file: GgufFile, path: Path, options: LoadOptions) ->
 
 
 def _record(file: GgufFile, options: LoadOptions) -> tuple[Encoder, Pooling]:
-    prefix = f"{ENCODER}."
+    prefix = f"{GGUF_ENCODER}."
     metadata, shapes = file.header.metadata, file.shapes()
     fields = Fields({k.removeprefix(prefix): v for k, v in metadata.items() if k.startswith(prefix)}, prefix)
     fields.refuse_unless("attention.causal", (False,), "attention to both sides")
@@ -85,7 +85,7 @@ def _record(file: GgufFile, options: LoadOptions) -> tuple[Encoder, Pooling]:
         raise ModelRefused(f"context_tokens {options.context_tokens} is more than the model's {longest}")
     encoder = bert(EncoderFacts(Fields(sizes, prefix), options.context_tokens or longest))
     types = encoder.types if "token_types.weight" in shapes else 0
-    return attrs.evolve(encoder, architecture=ENCODER, types=types), Pooling(rows=_ROWS[kind])
+    return attrs.evolve(encoder, architecture=GGUF_ENCODER, types=types), Pooling(rows=_ROWS[kind])
 
 
 def _front(file: GgufFile, path: Path, encoder: Encoder, size: str = "") -> ModelFront:
@@ -100,6 +100,6 @@ def _front(file: GgufFile, path: Path, encoder: Encoder, size: str = "") -> Mode
         bos_id=bos if isinstance(bos, int) else None,
         context_tokens=encoder.context_tokens,
         name=name,
-        description=f"{name} ({ENCODER} sentence encoder{size}, {path.name})",
+        description=f"{name} ({GGUF_ENCODER} sentence encoder{size}, {path.name})",
         generates=False,
     )
