@@ -40,7 +40,7 @@ def source():
 def build_with(source, choice):
     decoder = block_shape().record(tied=False)
     return build_decoder(
-        decoder, StoredSlots(source, decoder, STORAGE), "test", LoadOptions(threads=1, kernels=choice)
+        decoder, StoredSlots(source, decoder, STORAGE), lambda: "test", LoadOptions(threads=1, kernels=choice)
     ).spec
 
 

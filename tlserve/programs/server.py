@@ -25,9 +25,10 @@ the health port answers while the model loads, and the API port accepts once the
 
 from __future__ import annotations
 
+import gc
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager
 from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -125,6 +126,18 @@ def _loader(settings: Settings, loaded: LoadedModel | None) -> Callable[[], Make
     return partial(load_models, settings, loaded)
 
 
+@contextmanager
+def _without_collections() -> Iterator[None]:
+    """Leave garbage for later: the lists of a vocabulary are many new objects, none of which is garbage in a cycle."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
 class _ServerLife:
     """One server, from bound addresses to the exit code. `failure` is why a backend failed, if one did."""
 
@@ -175,13 +188,18 @@ class _ServerLife:
 
         What was only needed to make them, such as the lists of a tokenizer's file, is released with this call.
         """
+        with _without_collections():
+            make = await self._loaded(load)
+            return None if make is None else make()
+
+    async def _loaded(self, load: Callable[[], MakeModels]) -> MakeModels | None:
         make: MakeModels | None = None
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._cancel_when_stopped, nursery.cancel_scope)
             nursery.start_soon(trio.to_thread.run_sync, load_endpoint, USUAL_ENDPOINT)
             make = await trio.to_thread.run_sync(load, abandon_on_cancel=True)
             nursery.cancel_scope.cancel()
-        return None if make is None else make()
+        return make
 
     async def _cancel_when_stopped(self, scope: trio.CancelScope) -> None:
         await self.drain.wait_asked()

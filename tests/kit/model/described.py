@@ -76,4 +76,6 @@ def record_and_weights(directory: Path, case: DescribedCase, context_tokens: int
     _, form = HF[decoder.architecture]
     with ExitStack() as stack:
         files = open_weights(write_described(directory, case), stack)
-        return decoder, read_weights(decoder, StoredSlots(files, decoder, form.storage(tied=decoder.tied)), case.name)
+        return decoder, read_weights(
+            decoder, StoredSlots(files, decoder, form.storage(tied=decoder.tied)), lambda: case.name
+        )

@@ -172,7 +172,7 @@ def read_arrays(shape: LlamaShape, tensors: Tensors, identity: str = "tiny") -> 
     decoder = shape.record(
         tied="output.weight" not in tensors, rope_factors=None if factors is None else factors.astype(np.float64)
     )
-    return decoder, read_weights(decoder, StoredSlots(ArraySource(tensors), decoder, STORAGE), identity)
+    return decoder, read_weights(decoder, StoredSlots(ArraySource(tensors), decoder, STORAGE), lambda: identity)
 
 
 def write_tiny_gguf(

@@ -65,8 +65,8 @@ def test_a_record_that_only_numpy_runs_is_logged_and_refused_for_native_kernels(
     norms = {f"blk.{i}.attn_q_norm.weight": np.ones(size, np.float32) for i in range(shape.layers)}
     decoder = with_attention(q_norm=attrs.evolve(HEAD_NORM, whole_row=True), norm_after_rope=True)
     source = StoredSlots(ArraySource(tiny_tensors(shape) | norms), decoder, STORAGE)
-    model = build_decoder(decoder, source, "test", LoadOptions(threads=1))
+    model = build_decoder(decoder, source, lambda: "test", LoadOptions(threads=1))
     assert model.spec.kernels.startswith("reference (numpy")
     assert "they do not have norms of whole rows after their rotation: numpy computes" in caplog.text
     with pytest.raises(SettingsError, match="cannot run this llama"):
-        build_decoder(decoder, source, "test", LoadOptions(kernels=KernelChoice(kernels="native")))
+        build_decoder(decoder, source, lambda: "test", LoadOptions(kernels=KernelChoice(kernels="native")))

@@ -7,6 +7,7 @@ log says why.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from tlserve.errors import SettingsError
 from tlserve.kernels.choose import KernelChoice, find_isa
@@ -27,15 +28,18 @@ _log = logging.getLogger("tlserve.kernels")
 DecoderModel = NativeModel | ReferenceModel
 
 
-def build_decoder(decoder: Decoder, source: TensorSource, identity: str, options: LoadOptions) -> DecoderModel:
-    """Make the model that `options` ask for over a source of its slots.
+def build_decoder(
+    decoder: Decoder, source: TensorSource, hashed: Callable[[], str], options: LoadOptions
+) -> DecoderModel:
+    """Make the model that `options` ask for over a source of its slots; `hashed` as in `Weights`.
 
     Raises `ModelRefused`, and `SettingsError` for native kernels that cannot run.
     """
     choice = options.kernels
     if choice.weights == "q8_0":
-        source, identity = Q8Source(source), f"{identity}/q8_0"
-    weights = read_weights(decoder, source, identity)
+        stored = hashed
+        source, hashed = Q8Source(source), lambda: f"{stored()}/q8_0"
+    weights = read_weights(decoder, source, hashed)
     return choose_model(decoder, weights, choice.kv_precision, options)
 
 

@@ -7,7 +7,7 @@ becomes float32: its values need more bits than half precision has, and to quant
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import attrs
@@ -50,11 +50,19 @@ class StoredMatrix:
 
 @attrs.frozen(kw_only=True, eq=False)
 class Weights:
-    """All tensors by slot. With a tied embedding there is no matrix `head`. `identity`: a hash of the files they came from."""
+    """All tensors by slot. With a tied embedding there is no matrix `head`.
+
+    `hashed` returns a hash of the files they came from; it can have to wait for it, so it is called last.
+    """
 
     matrices: Mapping[str, StoredMatrix]
     vectors: Mapping[str, F32]
-    identity: str
+    hashed: Callable[[], str]
+
+    @property
+    def identity(self) -> str:
+        """Return the hash."""
+        return self.hashed()
 
     @property
     def head(self) -> StoredMatrix:
@@ -70,8 +78,8 @@ class Weights:
         return any(matrix.kind not in FLOAT_KINDS for matrix in self.matrices.values())
 
 
-def read_weights(decoder: Decoder, source: TensorSource, identity: str) -> Weights:
-    """Collect the tensors of a decoder from a source of its slots.
+def read_weights(decoder: Decoder, source: TensorSource, hashed: Callable[[], str]) -> Weights:
+    """Collect the tensors of a decoder from a source of its slots; `hashed` as in `Weights`.
 
     The bytes of matrices are views of the source where their type is kept.
     """
@@ -82,7 +90,7 @@ def read_weights(decoder: Decoder, source: TensorSource, identity: str) -> Weigh
             matrices[name] = _matrix(source, name)
         else:
             vectors[name] = np.array(source.rows(name, 0, math.prod(slot.shape)), np.float32)
-    return Weights(matrices=matrices, vectors=vectors, identity=identity)
+    return Weights(matrices=matrices, vectors=vectors, hashed=hashed)
 
 
 def _matrix(source: TensorSource, name: str) -> StoredMatrix:

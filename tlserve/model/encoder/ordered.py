@@ -79,7 +79,7 @@ def _stored(weights: EncoderWeights, *, in_8_bits: bool) -> Weights:
         else:
             matrices[slot] = StoredMatrix(F32_KIND, outputs, inputs, array.view(np.uint8))
     identity = f"{weights.identity}/q8_0" if in_8_bits else weights.identity
-    return Weights(matrices=matrices, vectors=vectors, identity=identity)
+    return Weights(matrices=matrices, vectors=vectors, hashed=lambda: identity)
 
 
 def _spec(encoder: Encoder, inner: DecoderModel, pooling: Pooling) -> ModelSpec:

@@ -38,7 +38,7 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
             return read_gguf_encoder(file, path, options)
         metadata, decoder = file.header.metadata, _decoder(file, options)
         _, form = gguf_architecture(metadata)
-        model = build_decoder(decoder, StoredSlots(file, decoder, form.storage()), file.digest(), options)
+        model = build_decoder(decoder, StoredSlots(file, decoder, form.storage()), file.digest, options)
     return LoadedModel.of(_front(path, metadata, decoder), model, model.weights_bytes)
 
 

@@ -98,7 +98,7 @@ def _build(
             file = WithoutNames(file, frozenset({"score.weight", "model.score.weight"}))
         source = StoredSlots(file, decoder, form.storage(tied=decoder.tied))
         parameters = sum(math.prod(shape) for shape in source.shapes().values())
-        model = build_decoder(decoder, source, weights.digest(), options)
+        model = build_decoder(decoder, source, weights.digest, options)
         if use is None:
             return model, parameters, model.weights_bytes
         return PooledModel(model, pooling, identity), parameters, model.weights_bytes

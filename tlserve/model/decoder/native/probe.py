@@ -173,7 +173,7 @@ def random_weights(decoder: Decoder, kinds: list[int], random: np.random.Generat
             turn[layer] = turn.get(layer, 0) + 1
         else:
             vectors[name] = random.uniform(0.5, 1.5, int(np.prod(slot.shape))).astype(np.float32)
-    return Weights(matrices=matrices, vectors=vectors, identity="random")
+    return Weights(matrices=matrices, vectors=vectors, hashed=lambda: "random")
 
 
 def random_matrix(random: np.random.Generator, kind: int, outputs: int, inputs: int) -> StoredMatrix:
