@@ -66,7 +66,7 @@ def make_node(settings: Settings, name: str, backend: Backend) -> NodeService | 
     """Return the node over `backend`, or None if the settings do not ask for one."""
     if not settings.fleet.internal:
         return None
-    from tlserve.fleet.node.service import NodeLimits, NodeService  # most servers are no nodes
+    from tlserve.fleet.node.service import NodeLimits, NodeService  # most servers are not nodes
 
     limits = NodeLimits(lease_s=settings.fleet.lease_ms / 1000)
     return NodeService(backend, node=name, slots=settings.engine.max_num_seqs, limits=limits)
