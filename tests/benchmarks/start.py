@@ -1,8 +1,10 @@
 """The cost of a start and of an idle server: `python -m tests.benchmarks.start`, with the real model in the model cache.
 
-Prints, for each repeat, the time to import the command line and the whole server, the time from the start of the process until it
-is ready and until its first token, the processor time and wake-ups of all its threads while there are no requests, and its memory
-while it answers several requests at once. Linux only: it reads /proc.
+Prints, for each repeat, the time to import the command line and the whole server, the time from the start of the process until
+it is ready and until the first token of a stream reaches a client, the processor time and wake-ups of all its threads while there
+are no requests, and its memory after several requests at once. `--beside COMMAND` starts another server in the same way, in turn.
+The files are warm: a first round does not count, and Python's bytecode is kept, as an installed package has it. Linux only: it
+reads /proc.
 """
 
 from __future__ import annotations
@@ -11,59 +13,87 @@ import argparse
 import contextlib
 import http.client
 import json
+import os
 import re
+import shlex
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 IMPORT = "import time; t = time.perf_counter(); import {}; print(time.perf_counter() - t)"
 SERVER = "tlserve.cli, tlserve.programs.server, tlserve.programs.local_models, tlserve.model.gguf.model"
+OURS = f"{sys.executable} -m tlserve serve --host 127.0.0.1 --port {{port}} --health-port 0"
+PROBE_S = 0.005
+"""The pause between two questions whether a server is ready: what the times below are exact to."""
 
 
-def import_s(modules: str) -> float:
+def import_s(modules: str, environment: Mapping[str, str]) -> float:
     """Return the seconds that the import of `modules` takes in a new process."""
     command = [sys.executable, "-c", IMPORT.format(modules)]
-    return float(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    done = subprocess.run(command, capture_output=True, check=True, text=True, env=environment)
+    return float(done.stdout)
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 class Started:
     """A server in its own process, ready when this object is made; `ready_s` and `first_token_s` count from its start."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """`command` has `{port}` where the port belongs. The server answers GET /health with 200 when it is ready."""
+        port = free_port()
         began = time.perf_counter()
-        command = [sys.executable, "-m", "tlserve", "serve", "--model", model, "--port", "0", "--health-port", "0"]
-        self._process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        self._address = self._wait_ready()
+        words = [word.format(port=port) for word in command]
+        quiet = subprocess.DEVNULL
+        self._process = subprocess.Popen(words, stdout=quiet, stderr=quiet, env=environment)
+        self._address = f"127.0.0.1:{port}"
+        self._proc = Path("/proc") / str(self._process.pid)
+        self._wait_ready()
         self.ready_s = time.perf_counter() - began
         self.answer(max_tokens=1)
         self.first_token_s = time.perf_counter() - began
-        self._proc = Path("/proc") / str(self._process.pid)
 
-    def _wait_ready(self) -> str:
-        """Read the log up to the line with the address of the API, and return it: the server accepts connections from then on."""
-        assert self._process.stderr is not None
-        for line in self._process.stderr:
-            if found := re.search(r"\bAPI\b.*?http://([^\s/]+)", line):
-                return found[1]
+    def _wait_ready(self) -> None:
+        """Ask until the server says that it is ready."""
+        while self._process.poll() is None:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection(self._address, timeout=60)
+                connection.request("GET", "/health")
+                if connection.getresponse().status == 200:
+                    return
+            time.sleep(PROBE_S)
         raise SystemExit(f"the server did not start: exit code {self._process.wait()}")
 
-    def answer(self, max_tokens: int) -> None:
-        """Request a chat of `max_tokens` and read all of it."""
+    def answer(self, max_tokens: int, about: str = "Hi") -> None:
+        """Request the stream of a chat of `max_tokens` and read all of it."""
         connection = http.client.HTTPConnection(self._address, timeout=60)
-        chat = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": max_tokens, "ignore_eos": True}
-        connection.request("POST", "/v1/chat/completions", json.dumps(chat))
+        chat = {
+            "messages": [{"role": "user", "content": about}],
+            "max_tokens": max_tokens,
+            "ignore_eos": True,
+            "stream": True,
+        }
+        connection.request("POST", "/v1/chat/completions", json.dumps(chat), {"Content-Type": "application/json"})
         response = connection.getresponse()
         assert response.status == 200, response.read()
-        response.read()
+        assert b"data:" in response.read()
         connection.close()
 
     def answer_at_once(self, streams: int, max_tokens: int) -> None:
-        """Request chats from `streams` clients at once."""
+        """Request chats from `streams` clients at once, no two about the same."""
         with ThreadPoolExecutor(streams) as pool:
-            list(pool.map(self.answer, [max_tokens] * streams))
+            list(pool.map(lambda n: self.answer(max_tokens, f"Tell me about the number {n}."), range(streams)))
 
     def memory_mb(self, name: str, file: str = "status") -> float:
         """Return a field of /proc/PID/status or another `file` in MB (of a million bytes)."""
@@ -91,35 +121,61 @@ class Started:
     def stop(self) -> None:
         """Stop the server as an operator does."""
         self._process.send_signal(signal.SIGTERM)
-        self._process.communicate()
+        self._process.wait()
+
+
+def measured(name: str, command: Sequence[str], environment: Mapping[str, str], given: argparse.Namespace) -> str:
+    """Return the lines of one start."""
+    server = Started(command, environment)
+    try:
+        ticks = server.processor_ticks()
+        server.watch(given.settle_s)
+        rested, wake_ups = server.processor_ticks(), server.wake_ups()
+        server.watch(given.idle_s)
+        idle = f"{server.processor_ticks() - rested} ticks, {server.wake_ups() - wake_ups} wake-ups"
+        server.answer_at_once(given.streams, given.tokens)
+        return (
+            f"{name}: ready {server.ready_s:.2f} s; first token {server.first_token_s:.2f} s, processor {ticks / 100:.2f} s;"
+            f" idle for {given.idle_s:g} s: {idle}\n"
+            f"  memory after {given.streams} streams of {given.tokens} tokens: resident {server.memory_mb('VmRSS'):.0f} MB"
+            f" (peak {server.memory_mb('VmHWM'):.0f}), of which private {server.memory_mb('RssAnon'):.0f}"
+            f" and of files {server.memory_mb('RssFile'):.0f};"
+            f" its share {server.memory_mb('Pss', 'smaps_rollup'):.0f}"
+        )
+    finally:
+        server.stop()
+
+
+def parsed() -> argparse.Namespace:
+    """Return the options."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="smol-135m")
+    parser.add_argument("--set", action="append", default=[], help="a setting of the server, as NAME=VALUE")
+    parser.add_argument("--beside", action="append", default=[], help="another server's command, with {port}")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--settle-s", type=float, default=2.0, help="before the server counts as idle")
+    parser.add_argument("--idle-s", type=float, default=5.0)
+    parser.add_argument("--streams", type=int, default=8)
+    parser.add_argument("--tokens", type=int, default=256)
+    return parser.parse_args()
 
 
 def main() -> None:
     """Measure and print."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--model", default="smol-135m")
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--idle-s", type=float, default=5.0)
-    parser.add_argument("--streams", type=int, default=8)
-    given = parser.parse_args()
-    for _ in range(given.repeats):
-        command_line_s, all_s, server = import_s("tlserve.cli"), import_s(SERVER), Started(given.model)
-        ticks, wake_ups = server.processor_ticks(), server.wake_ups()
-        server.watch(given.idle_s)
-        print(
-            f"import of the command line {command_line_s:.3f} s, of all {all_s:.3f} s; ready {server.ready_s:.2f} s;"
-            f" first token {server.first_token_s:.2f} s, processor {ticks / 100:.2f} s; idle for {given.idle_s:g} s:"
-            f" {server.processor_ticks() - ticks} ticks, {server.wake_ups() - wake_ups} wake-ups"
-        )
-        server.answer_at_once(given.streams, max_tokens=256)
-        print(
-            f"  memory at {given.streams} streams: resident {server.memory_mb('VmRSS'):.0f} MB"
-            f" (peak {server.memory_mb('VmHWM'):.0f}), of which private {server.memory_mb('RssAnon'):.0f}"
-            f" and of files {server.memory_mb('RssFile'):.0f};"
-            f" its share {server.memory_mb('Pss', 'smaps_rollup'):.0f}",
-            flush=True,
-        )
-        server.stop()
+    given = parsed()
+    settings = [word for setting in given.set for word in ("--set", setting)]
+    servers = {"tlserve": [*OURS.split(), "--model", given.model, *settings]}
+    servers |= {Path(shlex.split(command)[0]).name: shlex.split(command) for command in given.beside}
+    with tempfile.TemporaryDirectory() as bytecode:
+        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment = {**kept, "PYTHONPYCACHEPREFIX": bytecode}
+        for command in servers.values():
+            Started(command, environment).stop()  # warms the files
+        for _ in range(given.repeats):
+            modules = (import_s("tlserve.cli", environment), import_s(SERVER, environment))
+            print(f"import of the command line {modules[0]:.3f} s, of all {modules[1]:.3f} s")
+            for name, command in servers.items():
+                print(measured(name, command, environment, given), flush=True)
 
 
 if __name__ == "__main__":
