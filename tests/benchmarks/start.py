@@ -66,14 +66,13 @@ class Started:
 
     def _wait_ready(self) -> None:
         """Ask until the server says that it is ready."""
-        while self._process.poll() is None:
+        while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 connection = http.client.HTTPConnection(self._address, timeout=60)
                 connection.request("GET", "/health")
                 if connection.getresponse().status == 200:
                     return
-            time.sleep(PROBE_S)
-        raise SystemExit(f"the server did not start: exit code {self._process.wait()}")
+            self.watch(PROBE_S)
 
     def answer(self, max_tokens: int, about: str = "Hi") -> None:
         """Request the stream of a chat of `max_tokens` and read all of it."""
@@ -114,7 +113,7 @@ class Started:
         return sum(int(match[1]) for match in found if match)
 
     def watch(self, duration_s: float) -> None:
-        """Wait `duration_s` without a request; the server must not end by itself."""
+        """Wait `duration_s`; the server must not end by itself."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             raise SystemExit(f"the server ended by itself: exit code {self._process.wait(duration_s)}")
 
