@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import Any
 
 import attrs
@@ -12,9 +12,12 @@ import pytest
 import trio
 import trio.testing
 
+from tests.kit.engine.local_backend import local_backend
+from tests.kit.fleet.http_fleet import http_fleet
 from tests.kit.http.guarded_api import RIGHT, guarded
 from tests.kit.http.memory_http import MemoryServer
 from tests.kit.scripted_backend import QUEUE, Script, ScriptedBackend
+from tlserve.generation import Backend
 from tlserve.http.client.connection import HttpResponse
 
 ID = ("X-Request-Id", "mine/1")
@@ -36,6 +39,7 @@ class Asked:
     """A request on a connection of its own; `answer` when it has ended."""
 
     answer: HttpResponse | None = None
+    ended: trio.Event = attrs.field(factory=trio.Event)
 
     @property
     def told(self) -> HttpResponse:
@@ -51,6 +55,7 @@ async def ask(
 
     async def run() -> None:
         asked.answer = await client.request("POST", path, headers, json.dumps(body).encode())
+        asked.ended.set()
 
     nursery.start_soon(run)
     await trio.testing.wait_all_tasks_blocked()
@@ -287,3 +292,35 @@ async def test_a_key_sees_and_cancels_its_own_requests_alone(nursery) -> None:
     assert (unknown.status, keyless.status, cancelled.status) == (404, 401, 200)
     assert len(json.loads(listed.body)["data"]) == 1
     assert (own.told.status, theirs.told.status) == (200, 499)
+
+
+# --- engines ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.spec("API-204")
+@pytest.mark.parametrize("backend_of", [local_backend, http_fleet], ids=["engine", "fleet"])
+async def test_an_engine_frees_the_blocks_and_its_other_answers_stay(
+    open_api, nursery, backend_of: Callable[[], AbstractAsyncContextManager[Backend]]
+) -> None:
+    body = {"prompt": "a", "max_tokens": 100, "logprobs": 1}
+    async with backend_of() as backend, open_api(backend) as api:
+        alone = json.loads((await api.post(COMPLETIONS, body)).body)
+        stream = api.server.connect_raw(lockstep=True)
+        data = json.dumps({**body, "stream": True, "max_tokens": 4000}).encode()
+        await stream.send_all(
+            b"POST %b HTTP/1.1\r\nHost: x\r\nX-Request-Id: mine/1\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+            % (COMPLETIONS.encode(), len(data))
+            + data
+        )
+        got = b""
+        while b"data: " not in got:
+            got += bytes(await stream.receive_some(4096))
+        other = await ask(nursery, api.server, COMPLETIONS, body)
+        cancelled = await api.delete(PATH)
+        while more := await stream.receive_some(1 << 16):
+            got += bytes(more)
+        await other.ended.wait()
+        await backend.drain()
+    assert cancelled.status == 200
+    assert got.endswith(b'"code":"cancelled"}}\n\ndata: [DONE]\n\n\r\n0\r\n\r\n')
+    assert json.loads(other.told.body)["choices"] == alone["choices"]
