@@ -1,10 +1,10 @@
 """The cost of a start and of an idle server: `python -m tests.benchmarks.start`, with the real model in the model cache.
 
 Prints, for each repeat, the time to import the command line and the whole server, the time from the start of the process until
-it is ready and until the first token of a stream reaches a client, the processor time and wake-ups of all its threads while there
-are no requests, and its memory after several requests at once. `--beside COMMAND` starts another server in the same way, in turn.
-The files are warm: a first round does not count, and Python's bytecode is kept, as an installed package has it. Linux only: it
-reads /proc.
+it is ready and until the first token of a stream reaches a client, the processor time and wake-ups of all its threads without
+requests, and its memory after several requests at once. `--beside COMMAND` starts another server in the same way, in turn. The
+files are warm: a first round does not count, and Python's bytecode is kept, as an installed package has it. Linux only: it reads
+/proc.
 """
 
 from __future__ import annotations
