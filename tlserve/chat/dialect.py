@@ -83,6 +83,20 @@ class ToolUse:
     named: bool = False
     inputs: Mapping[str, str] = attrs.field(factory=dict)
 
+    @property
+    def ends_by_call(self) -> bool:
+        """Say whether the answer ends with its first call."""
+        return not (self.parallel or self.hidden)
+
+    def until_end(self, pieces: Sequence[Piece]) -> tuple[Sequence[Piece], bool]:
+        """Return the pieces up to the call that ends the answer, and whether that call is among them."""
+        closed = next((at for at, piece in enumerate(pieces, 1) if isinstance(piece, CallClosed)), 0)
+        return (pieces[:closed], True) if closed and self.ends_by_call else (pieces, False)
+
+    def shown(self, pieces: Sequence[Piece]) -> Sequence[Piece]:
+        """Return the pieces without those of hidden calls."""
+        return [piece for piece in pieces if isinstance(piece, ChannelText)] if self.hidden else pieces
+
 
 @attrs.frozen
 class Opening:

@@ -131,7 +131,7 @@ class MarkupReader:
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return the pieces that `text` completes."""
-        return self._shown(self._read(text))
+        return self._tools.shown(self._read(text))
 
     def finish(self) -> Sequence[Piece]:
         """Return what was held: arguments of an open call, text that is not a call, blanks that end the content."""
@@ -143,7 +143,7 @@ class MarkupReader:
             pieces += self._of_region(gained)
             self._reasons = False
             pieces += self._read(rest)
-        return self._shown(pieces + self._held_text())
+        return self._tools.shown(pieces + self._held_text())
 
     def _read(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
@@ -151,11 +151,6 @@ class MarkupReader:
             read, text = self._step(text)
             pieces += read
         return pieces
-
-    def _shown(self, pieces: list[Piece]) -> Sequence[Piece]:
-        if not self._tools.hidden:
-            return pieces
-        return [piece for piece in pieces if isinstance(piece, ChannelText)]
 
     def _start(self, text: str) -> Read:
         """Wait for the first character that is not a blank, and for the whole of a tag that may begin with it."""
@@ -249,21 +244,18 @@ class MarkupReader:
             self._reasons = False
         return pieces, rest
 
-    def _of_region(self, gained: list[Piece]) -> list[Piece]:
+    def _of_region(self, gained: Sequence[Piece]) -> list[Piece]:
         """Return the pieces of a region, up to the call that ends the answer; its text is content like any other."""
+        until_end, self.ended = self._tools.until_end(gained)
         pieces: list[Piece] = []
-        for piece in gained:
+        for piece in until_end:
             if isinstance(piece, ChannelText):
                 pieces += self._reasoning_pieces(piece.text) if self._reasons else self._content_pieces(piece.text)
                 continue
             if isinstance(piece, CallOpened):
                 self._blanks, self._reasons = "", False
+            self._after_call = self._after_call or isinstance(piece, CallClosed)
             pieces.append(piece)
-            if isinstance(piece, CallClosed):
-                self._after_call = True
-                if not (self._tools.parallel or self._tools.hidden):
-                    self.ended = True
-                    break
         return pieces
 
 

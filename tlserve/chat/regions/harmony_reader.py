@@ -42,7 +42,8 @@ class HarmonyReader:
 
     def __init__(self, opening: Opening, tools: ToolUse | None) -> None:
         self.ended = False
-        self._tools = tools
+        self._tools = tools or ToolUse()
+        self._reads_calls = tools is not None
         self._finder = TagFinder((START, CHANNEL, MESSAGE, CONSTRAIN, *ENDS))
         self._header: str | None = "" if opening.begun is None else None
         self._channel = Channel.CONTENT
@@ -73,7 +74,7 @@ class HarmonyReader:
             before, tag, text = self._finder.feed(text)
             pieces += self._text(before)
             pieces += self._tag(tag) if tag else []
-        return self._shown(pieces)
+        return self._tools.shown(pieces)
 
     def finish(self) -> Sequence[Piece]:
         """Return what was held; a header that was cut is markup."""
@@ -84,12 +85,7 @@ class HarmonyReader:
             pieces += self._body(header)
         if self._scanner is not None:
             pieces += _arguments(self._stream.finish())
-        return self._shown(pieces)
-
-    def _shown(self, pieces: list[Piece]) -> list[Piece]:
-        if self._tools is None or not self._tools.hidden:
-            return pieces
-        return [piece for piece in pieces if isinstance(piece, ChannelText)]
+        return self._tools.shown(pieces)
 
     def _text(self, text: str) -> list[Piece]:
         if not text:
@@ -123,7 +119,7 @@ class HarmonyReader:
         self._header, self._is_between = None, False
         found, function = _CHANNEL.findall(header), _FUNCTION.search(header)
         self._channel = Channel.REASONING if found[-1:] == ["analysis"] else Channel.CONTENT
-        if function is None or self._tools is None:
+        if function is None or not self._reads_calls:
             return []
         self._scanner = ValueScanner()
         self._stream = ArgumentStream(self._tools.schemas.get(function[1], {}))
@@ -147,12 +143,8 @@ class HarmonyReader:
             pieces += _arguments(self._stream.finish())
         if scanner.complete:
             pieces.append(CallClosed())
-            self._end_answer()
+            self.ended = self._tools.ends_by_call
         return pieces, text[end:]
-
-    def _end_answer(self) -> None:
-        tools = self._tools
-        self.ended = tools is not None and not (tools.parallel or tools.hidden)
 
 
 def _arguments(text: str) -> list[Piece]:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
-from tlserve.chat.dialect import CallClosed, Channel, ChannelText, Opening, Piece, Tags, ToolUse, marks_in
+from tlserve.chat.dialect import Channel, ChannelText, Opening, Piece, Tags, ToolUse, marks_in
 from tlserve.chat.output.markup_reader import TagFinder
 from tlserve.chat.regions.region import Read, Region
 
@@ -43,6 +43,27 @@ class MessageForm:
         return frozenset(mark for text in (self.start, self.head, self.body, *self.ends) for mark in marks_in(text))
 
 
+@attrs.frozen
+class _Header:
+    """A header as far as it was read: the recipient, and the text after the header, None while that has not begun."""
+
+    name: str = ""
+    rest: str | None = None
+
+
+def _read_header(form: MessageForm, text: str) -> _Header | None:
+    """Return the header with which `text` begins, or None if it cannot become one."""
+    begin = text.lstrip() if form.head else text
+    if not begin.startswith(form.head):
+        return _Header() if form.head.startswith(begin) and len(text) <= len(form.head) + _BLANKS else None
+    found = _NAME.match(begin, len(form.head))
+    assert found is not None
+    tail = begin[found.end() :]
+    if tail.startswith(form.body):
+        return _Header(found[0], tail[len(form.body) :])
+    return _Header(found[0]) if form.body.startswith(tail) else None
+
+
 class RecipientReader:
     """Reads one answer. `open_call` opens the region of a call; without `tools` there are none.
 
@@ -59,7 +80,7 @@ class RecipientReader:
     ) -> None:
         self.ended = False
         self._form = form
-        self._tools = tools
+        self._tools = tools or ToolUse()
         self._open_call = open_call
         self._finder = TagFinder((form.start, *form.ends))
         self._channel = Channel.CONTENT
@@ -84,7 +105,7 @@ class RecipientReader:
 
     def feed(self, text: str) -> Sequence[Piece]:
         """Return the pieces that `text` completes."""
-        return self._shown(self._read(text))
+        return self._tools.shown(self._read(text))
 
     def finish(self) -> Sequence[Piece]:
         """Return what was held. The beginning of a header of a known recipient is markup."""
@@ -94,11 +115,11 @@ class RecipientReader:
             gained, rest = region.finish()
             self._step = self._text
             pieces += self._kept(gained) + self._read(rest)
-        if self._step == self._header and self._is_known(begun=True):
+        if self._step == self._header:
             self._waiting = self._lead = ""
         waiting, self._waiting, self._lead = self._lead + self._waiting + self._finder.held, "", ""
         self._finder.held = ""
-        return self._shown(pieces + self._content(waiting))
+        return self._tools.shown(pieces + self._content(waiting))
 
     def _read(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
@@ -107,30 +128,23 @@ class RecipientReader:
             pieces += self._kept(read)
         return pieces
 
-    def _shown(self, pieces: list[Piece]) -> list[Piece]:
-        if self._tools is None or not self._tools.hidden:
-            return pieces
-        return [piece for piece in pieces if isinstance(piece, ChannelText)]
-
-    def _kept(self, pieces: list[Piece]) -> list[Piece]:
+    def _kept(self, gained: Sequence[Piece]) -> list[Piece]:
         """Return the pieces up to the call that ends the answer."""
-        tools = self._tools
-        closed = next((at for at, piece in enumerate(pieces, 1) if isinstance(piece, CallClosed)), 0)
-        if not closed or tools is None or tools.parallel or tools.hidden:
-            return pieces
-        self.ended = True
-        return pieces[:closed]
+        kept, is_end = self._tools.until_end(gained)
+        self.ended = self.ended or is_end
+        return list(kept)
 
     # --- headers
 
     def _header(self, text: str) -> Read:
         """Wait for the whole header."""
         self._waiting += text
-        name, rest = self._parts()
-        if rest is None:
-            return ([], "") if self._may_be_header() else self._give_back()
-        if not self._is_known():
+        header = _read_header(self._form, self._waiting)
+        if header is None or not self._is_known(header):
             return self._give_back()
+        name, rest = header.name, header.rest
+        if rest is None:
+            return [], ""
         if name in self._form.channels:
             self._channel, self._is_between, self._step = self._form.channels[name], False, self._text
             self._waiting = self._lead = ""
@@ -141,31 +155,12 @@ class RecipientReader:
             return [], rest
         return self._open(name + self._form.body + rest)
 
-    def _parts(self) -> tuple[str, str | None]:
-        """Return the recipient in the header, and the text after the header, None while it is incomplete."""
-        form, text = self._form, self._waiting
-        begin = text.lstrip() if form.head else text
-        if not begin.startswith(form.head):
-            return "", None
-        found = _NAME.match(begin, len(form.head))
-        assert found is not None
-        complete = begin.startswith(form.body, found.end())
-        return found[0], begin[found.end() + len(form.body) :] if complete else None
-
-    def _may_be_header(self) -> bool:
-        form, text = self._form, self._waiting
-        begin = text.lstrip() if form.head else text
-        if not begin.startswith(form.head):
-            return form.head.startswith(begin) and len(text) <= len(form.head) + _BLANKS
-        found = _NAME.match(begin, len(form.head))
-        assert found is not None
-        return form.body.startswith(begin[found.end() :]) and self._is_known(begun=True)
-
-    def _is_known(self, *, begun: bool = False) -> bool:
-        """Say whether the recipient is one of the form, or a tool of the request; with `begun`, whether it can become one."""
-        name, _ = self._parts()
-        names = (*self._form.channels, *(self._tools.schemas if self._tools is not None else ()))
-        return any(known.startswith(name) for known in names) if begun else name in names
+    def _is_known(self, header: _Header) -> bool:
+        """Say whether the recipient is one of the form or a tool, or can become one while the header is incomplete."""
+        names = (*self._form.channels, *self._tools.schemas)
+        if header.rest is not None:
+            return header.name in names
+        return any(known.startswith(header.name) for known in names)
 
     def _give_back(self) -> Read:
         """Return the header as text: it is none."""
@@ -200,7 +195,6 @@ class RecipientReader:
         return ([], "") if begin.startswith(begun) and len(self._waiting) <= len(begin) + _BLANKS else self._give_back()
 
     def _open(self, rest: str) -> Read:
-        assert self._tools is not None
         self._waiting = self._lead = ""
         self._region, self._step = self._open_call(self._tools), self._in_region
         return [], rest
