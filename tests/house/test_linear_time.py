@@ -17,9 +17,10 @@ from tests.kit.linear_time import WALK, growth_fault
 from tests.kit.pattern_texts import FoundPattern, Hostile, UnknownPattern, hostile_texts, patterns_of, uses_of
 from tests.kit.source_tree import modules
 from tests.kit.text_walks import WALKS, Walk, walk_texts
-from tlserve.chat.dialects.marked_calls import GLM4
+from tlserve.chat.dialects.marked_calls import GLM4, MINIMAX_M3
 from tlserve.chat.dialects.named_calls import DEEPSEEK_R1
 from tlserve.chat.regions.form_regions import head_pattern
+from tlserve.chat.regions.nested_tags import nested_tag
 from tlserve.chat.regions.tag_region import tag_patterns
 
 pytestmark = pytest.mark.slow
@@ -28,9 +29,12 @@ SEARCHES = {"sub", "subn", "split", "findall", "finditer"}
 MEMORY_CHARS = 1 << 11
 MEMORY_PER_CHAR = 16
 
+M3_MARKS = MINIMAX_M3.calls.arguments
+assert M3_MARKS is not None
 MADE_AT_RUN_TIME = {
     "tlserve/chat/grammars/lark.py": (r"(<tool_call>|</tool_call>)", {"finditer"}),
     "tlserve/chat/regions/form_regions.py": (head_pattern(DEEPSEEK_R1.calls).pattern, {"fullmatch"}),
+    "tlserve/chat/regions/nested_tags.py": (nested_tag(M3_MARKS).pattern, {"finditer"}),
     "tlserve/chat/regions/tag_region.py": (tag_patterns(GLM4.calls).key.pattern, {"match"}),
     "tlserve/chat/regions/python_call.py": (r"[0-9a-fA-F]{4}", {"fullmatch"}),
     "tlserve/responses/json_text.py": (r"[^a-z\t\n]", {"search", "fullmatch"}),

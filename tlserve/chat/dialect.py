@@ -206,6 +206,7 @@ class CallForm:
     by which the calls are found, and `end` the text that closes them; both are in the rows. `dropped` are further texts around
     calls that mean nothing by themselves. `bare`: calls have no marker, and only these characters at the beginning of an answer
     can open them. `texts`: an answer without a call begins with one of these. `arguments`: None if they are one JSON object.
+    `omitted` is a text before a name that models also leave out.
     """
 
     call: tuple[str | Slot, ...]
@@ -218,6 +219,7 @@ class CallForm:
     bare: str = ""
     texts: tuple[str, ...] = ()
     arguments: ArgumentMarks | None = None
+    omitted: str = ""
 
     @property
     def head(self) -> tuple[str | Slot, ...]:

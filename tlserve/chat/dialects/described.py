@@ -28,8 +28,9 @@ class DescribedDialect:
     """A dialect that is read by `MarkupReader`, and matches a model whose template contains all of `template_words`.
 
     It also matches a model whose special tokens include all of `tokens`, if it has some.
-    `ends_reasoning`: a call and the tag of the content also end the reasoning. `dropped`: further marks that are not content.
-    `habits`: further texts that open a call of a tool that was offered, because small models leave the marker out.
+    `ends_reasoning`: a call and the tag of the content also end the reasoning. `short_begin`: a beginning of the reasoning's tag
+    that models also write alone. `dropped`: further marks that are not content. `habits`: further texts that open a call of a
+    tool that was offered, because small models leave the marker out.
     """
 
     name: str
@@ -40,6 +41,7 @@ class DescribedDialect:
     reasoning: Tags | None = None
     content: Tags | None = None
     ends_reasoning: bool = False
+    short_begin: str = ""
     habits: tuple[str, ...] = ()
     dropped: tuple[str, ...] = ()
 
@@ -59,9 +61,17 @@ class DescribedDialect:
         around = (*filter(None, (begin, end)), *self.dropped)
         ends = (begin,) if self.ends_reasoning and begin else ()
         if tools is None:
-            return MarkupReader(reasoning=self.reasoning, ends=ends, opening=opening, regions={}, dropped=around)
+            return MarkupReader(
+                reasoning=self.reasoning,
+                short_begin=self.short_begin,
+                ends=ends,
+                opening=opening,
+                regions={},
+                dropped=around,
+            )
         return MarkupReader(
             reasoning=self.reasoning,
+            short_begin=self.short_begin,
             ends=ends,
             opening=opening,
             regions={**habit_regions(self.habits, self.calls, tools), **regions_of(self.calls, tools)},

@@ -47,8 +47,9 @@ GRANITE3 = DescribedDialect(
     reasoning=THINK,
     content=Tags("<response>", "</response>"),
     calls=listed_calls("<|tool_call|>", ""),
+    habits=("<tool_call>",),
 )
-"""A list after `<|tool_call|>`: Granite 3."""
+"""A list after `<|tool_call|>`, or in some answers `<tool_call>`: Granite 3."""
 
 APRIEL = DescribedDialect(
     name="apriel",
@@ -111,6 +112,7 @@ GIGACHAT3 = DescribedDialect(
     name="gigachat3",
     template_words=("<|message_sep|>", "function call"),
     calls=CallForm(call=(_GIGACHAT + str(_OBJECT[0]), *_OBJECT[1:]), begin=_GIGACHAT),
+    habits=("<|function_call|>",),
 )
 """An object after a message that ends with `function call`: GigaChat 3."""
 

@@ -1,8 +1,8 @@
 """`llama3`: an answer that is only a call: JSON with `parameters`, or a list of calls as Python.
 
-There is no marker, except for a `<|python_tag|>` that may come first. So only tools that were offered are called; everything else
-is content. Small models also write text before the object, which then begins a line, or `<function=name>` before the arguments.
-Source: the prompt formats of Llama 3.1 and 3.2.
+There is no marker, except for a `<|python_tag|>` that may come first, or the two marks of Llama 4 around a list. So only tools
+that were offered are called; everything else is content. Small models also write text before the object, which then begins a
+line, or `<function=name>` before the arguments. Source: the prompt formats of Llama 3.1, 3.2 and 4.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from tlserve.chat.regions.json_regions import JsonRegion
 from tlserve.chat.regions.pythonic_region import PythonicRegion
 from tlserve.chat.regions.region import EitherRegion, Region
 
-TAG = "<|python_tag|>"
+TAGS = ("<|python_tag|>", "<|python_start|>")
+_END = "<|python_end|>"
 _HEADER = "<|start_header_id|>"
 
 _CALLS = CallForm(call=('{"name": "', Slot.NAME, '", "parameters": ', Slot.ARGUMENTS, "}"), between=("; ",), bare="{[")
@@ -79,11 +80,12 @@ class Llama3Dialect:
         return MarkupReader(
             opening=opening,
             regions={
-                TAG: partial(_either, tools, TAG),
+                **{tag: partial(_either, tools, tag) for tag in TAGS},
                 **regions_of(FUNCTIONARY_V3_1.calls, tools, offered_only=True),
             },
             at_lines={"{": partial(_at_line, tools)},
             bare=dict.fromkeys(_CALLS.bare, partial(_either, tools, "")),
+            dropped=(_END,),
             tools=tools,
         )
 

@@ -94,6 +94,7 @@ DEEPSEEK_V3_2 = DescribedDialect(
     reasoning=THINK,
     calls=_invoked("function_calls", _DSML, typed=True),
     ends_reasoning=True,
+    habits=(f'<{_DSML}invoke name="',),
 )
 DEEPSEEK_V4 = DescribedDialect(
     name="deepseek_v4",
@@ -101,6 +102,7 @@ DEEPSEEK_V4 = DescribedDialect(
     reasoning=THINK,
     calls=_invoked("tool_calls", _DSML, typed=True),
     ends_reasoning=True,
+    habits=(f'<{_DSML}invoke name="',),
 )
 MINIMAX_M3 = DescribedDialect(
     name="minimax_m3",
@@ -156,6 +158,7 @@ MINICPM5 = DescribedDialect(
             key_begin='<param name="', key_end='">', value_end="</param>", text_begin="<![CDATA[", text_end="]]>"
         ),
     ),
+    habits=('<functionname="',),
 )
 """XML, in which a text can be a section of character data: MiniCPM 5."""
 
@@ -171,7 +174,6 @@ LFM2 = DescribedDialect(
         after=("]<|tool_call_end|>",),
         begin="<|tool_call_start|>",
         end="<|tool_call_end|>",
-        dropped=("<|tool_call_end|>",),
         arguments=ArgumentMarks(notation=Notation.PYTHON, key_end="=", between=", "),
     ),
 )
@@ -181,6 +183,7 @@ GEMMA4 = DescribedDialect(
     name="gemma4",
     template_words=("<|tool_call>", "<tool_call|>"),
     reasoning=Tags("<|channel>thought\n", "<channel|>"),
+    short_begin="<|channel>",
     calls=CallForm(
         call=("<|tool_call>call:", Slot.NAME, "{", Slot.ARGUMENTS, "}<tool_call|>"),
         begin="<|tool_call>",

@@ -24,7 +24,7 @@ DEEPSEEK_R1 = DescribedDialect(
         after=(ALL_END,),
         begin=BEGIN,
         end=END,
-        dropped=(ALL_BEGIN, ALL_END, SEPARATOR, END),
+        dropped=(ALL_BEGIN, ALL_END, END),
     ),
     form=TurnForm(arguments_as_text=True, null_content=True),
 )
@@ -68,6 +68,7 @@ KIMI_K2 = DescribedDialect(
             "<|tool_call_argument_begin|>",
             "<|tool_call_end|>",
         ),
+        omitted="functions.",
     ),
     ends_reasoning=True,
 )

@@ -118,9 +118,10 @@ def _common(first: str, second: str) -> str:
 
 
 def reads_back(dialect: Dialect, probe: Probe) -> bool:
-    """Say whether the dialect reads exactly the calls that the template wrote."""
+    """Say whether the dialect reads exactly the calls that the template wrote, in its own form."""
     if probe.written is None:
         return False
+    dialect = attrs.evolve(dialect, habits=()) if isinstance(dialect, DescribedDialect) else dialect
     schema = {"properties": {"alpha_key": {"type": "string"}, "beta_key": {"type": "integer"}}}
     tools = ToolUse(schemas=dict.fromkeys(_NAMES, schema))
     wanted = [(name, _ARGUMENTS) for name in _NAMES[: probe.count]]

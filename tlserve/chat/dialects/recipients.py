@@ -82,7 +82,7 @@ _BODY = CallForm(call=(*_HEAD, Slot.ARGUMENTS, _TAIL), begin=_INVOKE, end=_END, 
 
 
 def _tagged_call(tools: ToolUse) -> Region:
-    return TagRegion("", _BODY, tools.schemas)
+    return TagRegion("", _BODY, tools.schemas, is_free=tools.enforced is None)
 
 
 MUSE_GLIMMER: Dialect = RecipientDialect(

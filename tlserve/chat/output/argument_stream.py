@@ -20,6 +20,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tlserve.chat.output.json_scan import ObjectPart, ObjectReader, PartKind, as_json
+from tlserve.chat.regions.python_call import python_json
 
 Schema = Mapping[str, Any]
 
@@ -27,9 +28,20 @@ _INTEGER = re.compile(r"-?(0|[1-9][0-9]*)")
 _WHOLE = re.compile(r"(?P<integer>-?(?:0|[1-9][0-9]*))\.0+")
 _NUMBER = re.compile(r"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][-+]?[0-9]+)?")
 _UNQUOTED = {"integer": _INTEGER, "number": _NUMBER, "boolean": re.compile(r"true|false")}
+_ZEROS = re.compile(r"\A(-?)0+(?=[0-9])")
 _OPENERS = {"object": "{", "array": "["}
 _ANY_TYPES = frozenset({"integer", "number", "boolean", "object", "array", "null"})
 _MAX_UNIONS = 8
+_WRAPPERS = frozenset({"arguments", "parameters", "properties", "input"})
+_ALIASES = {
+    **dict.fromkeys(("float", "double", "decimal"), "number"),
+    **dict.fromkeys(("int", "long"), "integer"),
+    **dict.fromkeys(("bool",), "boolean"),
+    **dict.fromkeys(("str", "text"), "string"),
+    **dict.fromkeys(("dict",), "object"),
+    **dict.fromkeys(("list", "tuple"), "array"),
+}
+"""Names that JSON Schema does not have, but that can only mean one of its types."""
 
 
 def declared_type(schema: Schema, name: str) -> str:
@@ -37,7 +49,7 @@ def declared_type(schema: Schema, name: str) -> str:
     properties = schema.get("properties")
     member = properties.get(name) if isinstance(properties, Mapping) else None
     kind = member.get("type") if isinstance(member, Mapping) else None
-    return kind if isinstance(kind, str) else ""
+    return _ALIASES.get(kind, kind) if isinstance(kind, str) else ""
 
 
 def declared_types(schema: Schema, name: str) -> frozenset[str]:
@@ -51,10 +63,10 @@ def _types(schema: object, depth: int) -> frozenset[str]:
     if not isinstance(schema, Mapping) or depth > _MAX_UNIONS:
         return frozenset()
     kind = schema.get("type")
-    if isinstance(kind, str):
-        return frozenset({kind})
-    if isinstance(kind, list):
-        return frozenset(own for own in kind if isinstance(own, str))
+    if isinstance(kind, str | list):
+        return frozenset(
+            _ALIASES.get(own, own) for own in ([kind] if isinstance(kind, str) else kind) if isinstance(own, str)
+        )
     parts = [own for word in ("anyOf", "oneOf") if isinstance(schema.get(word), list) for own in schema[word]]
     if parts:
         return frozenset().union(*(_types(part, depth + 1) for part in parts))
@@ -71,7 +83,7 @@ def typed(value: str, schema: Schema, name: str, *, is_text: bool | None = None)
     """Return the text `value` of the argument `name` as JSON of a type that `schema` allows, else as a string.
 
     If the schema allows a string, only null and the types that are listed with it are read. `is_text` is what the model itself
-    says where the schema says nothing.
+    says where the schema says nothing. Zeros before a number are dropped where the schema allows no string.
     """
     quoted = json.dumps(value, ensure_ascii=False)
     kinds = declared_types(schema, name)
@@ -81,7 +93,9 @@ def typed(value: str, schema: Schema, name: str, *, is_text: bool | None = None)
         return quoted
     if kinds == {"integer"} and (whole := _WHOLE.fullmatch(value.strip())):
         return whole["integer"]
-    return _as_value(value.strip(), kinds if "string" in kinds else kinds | {"null"}) or quoted
+    if "string" in kinds:
+        return _as_value(value.strip(), kinds) or quoted
+    return _as_value(_ZEROS.sub(r"\1", value.strip()), kinds | {"null"}) or quoted
 
 
 def _as_value(text: str, kinds: frozenset[str]) -> str:
@@ -104,10 +118,26 @@ def coerce(value: str, kind: str) -> str:
 
 
 def unquoted(text: str, kind: str) -> str:
-    """Return `text` if it is JSON of type `kind`, else ""."""
+    """Return `text` as JSON if it is of type `kind`, else ""; an object or a list may be written as in Python."""
     if kind in _UNQUOTED:
         return text if _UNQUOTED[kind].fullmatch(text) else ""
-    return as_json(text) if kind in _OPENERS and text[:1] == _OPENERS[kind] else ""
+    return (as_json(text) or python_json(text)) if kind in _OPENERS and text[:1] == _OPENERS[kind] else ""
+
+
+def unwrapped(name: str, value: str, schema: Schema) -> str:
+    """Return the members of the object `value`, as JSON, if it stands for all arguments of a call; else "".
+
+    The schema has no argument `name`, and it has all members of the object.
+    """
+    known = schema.get("properties")
+    if name not in _WRAPPERS or not isinstance(known, Mapping) or name in known:
+        return ""
+    written = unquoted(value.strip(), "object")
+    keys = {part.text for part in ObjectReader().read(written)[0] if part.kind is PartKind.KEY}
+    if not keys or not keys <= known.keys():
+        return ""
+    stream = ArgumentStream(schema)
+    return (stream.feed(written) + stream.finish())[1:-1].strip()
 
 
 def _may_change(value: str, kind: str) -> bool:

@@ -76,10 +76,11 @@ class LineStarts:
 class MarkupReader:
     """Reads one answer of a dialect that has these parts.
 
-    `ends`: further tags that end the reasoning. `regions`: marker -> what opens its region; empty if no calls are read.
-    `in_reasoning`: the same inside the reasoning, which a call then ends. `bare` opens regions that have no marker: at the first
-    character of the answer, if it is a key of `bare`; if `at_lines`, also at that character at the beginning of a later line.
-    `dropped` are markers that mean nothing by themselves. `inside`: further spellings that steer the regions.
+    `short_begin`: a text that also begins the reasoning, at the start of the answer. `ends`: further tags that end it. `regions`:
+    marker -> what opens its region; empty if no calls are read. `in_reasoning`: the same inside the reasoning, which a call then
+    ends. `bare` opens regions that have no marker: at the first character of the answer, if it is a key of `bare`; if `at_lines`,
+    also at that character at the beginning of a later line. `dropped` are markers that mean nothing by themselves. `inside`:
+    further spellings that steer the regions.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class MarkupReader:
         *,
         opening: Opening,
         reasoning: Tags | None = None,
+        short_begin: str = "",
         ends: tuple[str, ...] = (),
         regions: Mapping[str, OpenRegion],
         in_reasoning: Mapping[str, OpenRegion | None] | None = None,
@@ -98,6 +100,7 @@ class MarkupReader:
     ) -> None:
         self.ended = False
         self._tags = None if reasoning is None else Tags(reasoning.begin.strip(), reasoning.end.strip())
+        self._short_begin = short_begin
         self._regions = {**regions, **(at_lines or {}), **dict.fromkeys(dropped)}
         self._at_lines = frozenset(at_lines or ())
         self._lines = LineStarts(is_empty=opening.begun is None)
@@ -162,9 +165,10 @@ class MarkupReader:
             self._begun = stripped
             return [], ""
         text, self._blanks, self._begun = self._blanks + stripped, "", ""
-        if tag and stripped.startswith(tag):
+        begin = next((own for own in (tag, self._short_begin) if own and stripped.startswith(own)), "")
+        if begin:
             self._step, self._trims = self._reasoning, True
-            return [], stripped[len(tag) :]
+            return [], stripped[len(begin) :]
         self._step = self._content
         if end and stripped.startswith(end):  # a reasoning that is empty
             self._trims = True

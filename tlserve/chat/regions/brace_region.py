@@ -13,8 +13,8 @@ from tlserve.chat.output.call_reader import Schemas, call_pieces
 from tlserve.chat.output.json_scan import as_json
 from tlserve.chat.regions.region import MAX_HEAD_CHARS, BaseRegion, Read
 
-_HEAD = re.compile(r"\s*+call:\s*+([A-Za-z0-9_.:/-]{1,256}+)\s*+(?=\{)")
-_HEAD_BEGUN = re.compile(r"\s*+(?:c|ca|cal|call|call:\s*+[A-Za-z0-9_.:/-]{0,256}+\s*+)?")
+_HEAD = re.compile(r"\s*+(?:call)?+:\s*+([A-Za-z0-9_.:/-]{1,256}+)\s*+(?=\{)")
+_HEAD_BEGUN = re.compile(r"\s*+(?:c|ca|cal|call|(?:call)?+:\s*+[A-Za-z0-9_.:/-]{0,256}+\s*+)?")
 _KEY = re.compile(r'\s*+(?:"((?:[^"\\]++|\\.)*+)"|([^\s:{},"<>\[\]]++))\s*+:\s*+')
 _COLON = re.compile(r"\s*+:")
 _BARE = re.compile(r"[^\s,{}\[\]\"<>]++")

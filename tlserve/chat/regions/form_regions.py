@@ -42,14 +42,20 @@ def habit_regions(habits: tuple[str, ...], form: CallForm, tools: ToolUse) -> Ma
 
 
 def _open_habit(habit: str, form: CallForm, tools: ToolUse) -> Region:
-    return TagRegion(habit, _without_marker(habit, form), tools.schemas, tools.schemas.__contains__, last=form.end)
+    accepts = tools.schemas.__contains__
+    if form.arguments is None:
+        return JsonRegion(habit, "", tools.schemas, accepts)
+    inner = _without_marker(habit, form)
+    last = "" if inner.end == form.end else form.end
+    return TagRegion(habit, inner, tools.schemas, accepts, last=last, is_free=tools.enforced is None)
 
 
 @lru_cache(maxsize=64)
 def _without_marker(habit: str, form: CallForm) -> CallForm:
     first, *more = form.call
     assert isinstance(first, str)
-    last = str(more.pop()).replace(form.end, "")
+    last = str(more.pop())
+    last = last.replace(form.end, "") or last
     return attrs.evolve(form, call=(habit + first.partition(habit)[2], *more, last), begin=habit, end=last.strip())
 
 
@@ -77,10 +83,10 @@ def _opener(form: CallForm) -> Callable[[ToolUse, Accepts], Region]:
 def _open_marked(form: CallForm, tools: ToolUse, accepts: Accepts) -> Region:
     assert form.arguments is not None
     if form.arguments.notation is Notation.PYTHON:
-        return EitherRegion(form.begin, partial(_choose_listed, form.begin, tools))
+        return EitherRegion(form.begin, partial(_choose_listed, form, tools))
     if form.arguments.notation is Notation.BRACES:
         return BraceRegion(form.begin, form.end, form, tools.schemas)
-    return TagRegion(form.begin, form, tools.schemas, accepts)
+    return TagRegion(form.begin, form, tools.schemas, accepts, is_free=tools.enforced is None)
 
 
 def _open_objects(form: CallForm, tools: ToolUse, accepts: Accepts) -> Region:
@@ -95,14 +101,14 @@ def _open_named(form: CallForm, head: re.Pattern[str], tools: ToolUse, accepts: 
     return NamedRegion(form.begin, form.end, tools.schemas, head, accepts)
 
 
-def _choose_listed(begin: str, tools: ToolUse, text: str) -> Region | None:
+def _choose_listed(form: CallForm, tools: ToolUse, text: str) -> Region | None:
     """Return the region for the form of `text`, or None while that is open: a list has calls in Python or in JSON."""
     inside = text[1:].lstrip()
     if not text or (text[0] == "[" and not inside):
         return None
     if text[0] == "{" or (text[0] == "[" and inside[0] == "{"):
-        return JsonRegion(begin, "", tools.schemas)
-    return PythonicRegion(begin, tools.schemas, bool)
+        return JsonRegion(form.begin, form.end, tools.schemas)
+    return PythonicRegion(form.begin, tools.schemas, bool, form.end)
 
 
 def _spelled(parts: tuple[str | Slot, ...]) -> str:
@@ -122,6 +128,8 @@ def head_pattern(form: CallForm) -> re.Pattern[str]:
             pieces.append(_NAME)
         elif piece.startswith("\0"):
             pieces.append(_SLOT)
+        elif piece == form.omitted and piece:
+            pieces.append(f"(?:{loose(piece)})?+")
         else:
             pieces.append(r"(?:```(?:json)?)?\s*+" if _FENCE.fullmatch(piece) else loose(piece))
     return re.compile("".join(pieces))

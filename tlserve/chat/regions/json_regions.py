@@ -176,7 +176,7 @@ class NamedRegion(BaseRegion):
         read, end = self._scanner.read(text)
         passed = self._stream.feed(read)
         if self._scanner.failed:
-            self.over = True
+            self._step, self.over = self._tail, not self._end
             return argument_pieces(passed + self._stream.finish()), text[end:]
         pieces = argument_pieces(passed)
         if self._scanner.complete:

@@ -2,7 +2,7 @@
 
 Owns the grammar: a name, keyword arguments, and values that are literals (strings, numbers, True, False, None, lists, tuples,
 dicts; also true, false and null). Nothing is executed. The literals become JSON text directly, so a number of any size keeps its
-digits. Half a surrogate pair in a string becomes U+FFFD.
+digits; zeros before it are dropped. A set is a list. Half a surrogate pair in a string becomes U+FFFD.
 
 Source: the Python language reference, "Literals" and "Calls"; the prompt format of Llama 3.2.
 """
@@ -16,7 +16,8 @@ from typing import TypeVar
 
 MAX_DEPTH = 64
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
-_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_NUMBER = re.compile(r"-?[0-9]++(?:\.[0-9]+)?(?:[eE][-+]?[0-9]+)?")
+_ZEROS = re.compile(r"\A(-?)0+(?=[0-9])")
 _CONSTANTS = {"True": "true", "true": "true", "False": "false", "false": "false", "None": "null", "null": "null"}
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"', "\n": "", "b": "\b", "f": "\f"}
 _SPACE = " \t\n\r"
@@ -38,6 +39,16 @@ def parse_call(text: str) -> tuple[str, str]:
     return found
 
 
+def python_json(text: str) -> str:
+    """Return the JSON text of the literal that `text` is, or "" if it is none."""
+    parser = _Parser(text)
+    try:
+        written = parser.value()
+    except NotPython:
+        return ""
+    return written if parser.at == len(text) else ""
+
+
 class _Parser:
     """Reads a complete text from the left; `at` is the place of the next character."""
 
@@ -53,7 +64,7 @@ class _Parser:
         arguments: dict[str, str] = {}
         for key in self._items(")", self._word):
             self._take("=")
-            arguments[_quoted(key)] = self._value()
+            arguments[_quoted(key)] = self.value()
         return name, _object(arguments)
 
     def _items(self, closer: str, read: Callable[[], _T]) -> Iterator[_T]:
@@ -85,7 +96,8 @@ class _Parser:
         self._peek()
         return self._match(NAME)
 
-    def _value(self) -> str:
+    def value(self) -> str:
+        """Return the JSON text of the literal at the beginning of the text."""
         self._depth += 1
         if self._depth > MAX_DEPTH:
             raise NotPython
@@ -99,23 +111,33 @@ class _Parser:
             return _quoted(self._string(character))
         if character in ("[", "("):
             self.at += 1
-            return f"[{', '.join(self._items(']' if character == '[' else ')', self._value))}]"
+            return f"[{', '.join(self._items(']' if character == '[' else ')', self.value))}]"
         if character == "{":
             self.at += 1
-            return _object(dict(self._items("}", self._pair)))
+            return self._braces()
         if character.isalpha():
             word = self._match(NAME)
             if word not in _CONSTANTS:
                 raise NotPython
             return _CONSTANTS[word]
-        return self._match(_NUMBER)  # also a number of JSON
+        return _ZEROS.sub(r"\1", self._match(_NUMBER))  # also a number of JSON
 
-    def _pair(self) -> tuple[str, str]:
-        key = self._value()
-        if key[0] != '"':
+    def _braces(self) -> str:
+        """Return the object or, for a set, the list up to the brace that closes it."""
+        items = list(self._items("}", self._member))
+        if items and all(value is None for _, value in items):
+            return f"[{', '.join(dict.fromkeys(item for item, _ in items))}]"
+        if any(value is None or key[0] != '"' for key, value in items):
             raise NotPython
-        self._take(":")
-        return key, self._value()
+        return _object({key: str(value) for key, value in items})
+
+    def _member(self) -> tuple[str, str | None]:
+        """Return a key and its value, or an item of a set and None."""
+        item = self.value()
+        if self._peek() != ":":
+            return item, None
+        self.at += 1
+        return item, self.value()
 
     def _string(self, quote: str) -> str:
         self.at += 1

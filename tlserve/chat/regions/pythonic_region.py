@@ -16,10 +16,15 @@ _SPACE = " \t\n\r"
 
 
 class PythonicRegion(BaseRegion):
-    """A list of calls. `accepts` says which names are taken, because a list may also be an ordinary answer."""
+    """A list of calls, and `last`, which may follow it.
 
-    def __init__(self, begin: str, schemas: Schemas, accepts: Callable[[str], bool]) -> None:
+    `accepts` says which names are taken, because a list may also be an ordinary answer.
+    """
+
+    def __init__(self, begin: str, schemas: Schemas, accepts: Callable[[str], bool], last: str = "") -> None:
         super().__init__(begin)
+        self._last = last
+        self._is_closed = False
         self._schemas = schemas
         self._accepts = accepts
         self._started = False
@@ -32,8 +37,10 @@ class PythonicRegion(BaseRegion):
         """Read calls up to the bracket that closes the list."""
         self._raw += text
         pieces: list[Piece] = []
-        while not self.over and self._read < len(self._raw):
+        while not (self.over or self._is_closed) and self._read < len(self._raw):
             pieces += self._step(self._raw[self._read])
+        if self._is_closed:
+            self._take_last()
         if not self.over:
             return pieces, ""
         rest, self._raw = self._raw, ""
@@ -41,7 +48,7 @@ class PythonicRegion(BaseRegion):
 
     def finish(self) -> Read:
         """Give back a call that was not closed."""
-        return ([], "") if self._opened and not self._raw.strip(_SPACE + ",") else self._fail("")
+        return ([], "") if self._is_closed or (self._opened and not self._raw.strip(_SPACE + ",")) else self._fail("")
 
     def _step(self, character: str) -> Sequence[Piece]:
         self._read += 1
@@ -96,8 +103,15 @@ class PythonicRegion(BaseRegion):
         if not self._opened or self._raw[: self._read - 1].strip(_SPACE + ","):
             return self._give_up()
         self._drop()
-        self.over = True
+        self._is_closed = True
         return ()
+
+    def _take_last(self) -> None:
+        """Wait for the text that may follow the list."""
+        stripped = self._raw.lstrip(_SPACE)
+        self.over = not self._last.startswith(stripped) or stripped == self._last
+        if self.over and stripped.startswith(self._last):
+            self._raw = stripped[len(self._last) :] if self._last else self._raw
 
     def _drop(self) -> None:
         """Forget the text that was read."""
