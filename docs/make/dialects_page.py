@@ -1,4 +1,4 @@
-"""The reference page of dialects: how many cases of llama.cpp's tests of chat parsers are read as llama.cpp reads them.
+"""The reference page of dialects: how many cases of llama.cpp's and vLLM's tests of parsers are read as those programs read them.
 
 Counts over the recorded cases of `tests/golden/dialect_cases.json`. A case that is read in another way is listed, with its reason
 where there is one among REASONS.
@@ -11,42 +11,27 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-from tlserve.chat.dialect import (
-    FROM_NOTHING,
-    CallArguments,
-    CallOpened,
-    Channel,
-    ChannelText,
-    Dialect,
-    Opening,
-    Piece,
-    ToolUse,
-)
+from docs.make.dialect_answers import GOLDEN, Answer, gathered, plain
+from docs.make.vllm_cases import vllm_lines
+from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.registry import find_dialect
 from tlserve.chat.templates.origin import plain_text
 from tlserve.chat.templates.template import Template
 from tlserve.errors import ClientError
 
-GOLDEN = Path(__file__).parents[2] / "tests/golden"
 _OPENING_CHARS = 256
-
-Answer = tuple[str, str, tuple[tuple[str, Any], ...]]
-"""Content, reasoning and calls, without the blanks at both ends of the texts."""
 
 _CUT = "an answer that is cut inside a call: llama.cpp passes on its beginning earlier"
 REASONS: Mapping[str, str] = {
     **dict.fromkeys(("LFM2-8B-A1B", "LFM2.5-8B-A1B", "LFM2.5-Instruct", "Reka-Edge", "Cohere2MoE"), _CUT),
     "CohereForAI-c4ai-command-r7b-12-2024-tool_use": _CUT,
-    "MiniMax-M3": "objects and lists as tags inside tags; such a value is a text here",
     "Apriel-1.6-15b-Thinker-fixed": "the words with which the prompt opens the reasoning; they are not a part of it here",
     "openai-gpt-oss-120b": "a message to a tool that is not a function; its text is content here and lost there",
     "google-gemma-4-31B-it": "a mark that is doubled at the beginning of the answer; the first one stays content",
-    "ByteDance-Seed-OSS": "a newline at the end of a value that has none at its beginning; it belongs to the markup here",
     "fireworks-ai-llama-3-firefunction-v2": "the template takes no tools under the usual name; they are described in words here",
 }
 """The template of cases that are read in another way than by llama.cpp, and why."""
@@ -80,33 +65,6 @@ def dialect_of(name: str) -> tuple[Template, Dialect]:
     """Return the template called `name`, and its dialect."""
     template = Template.parse((GOLDEN / "templates" / f"{name}.jinja").read_text("utf-8"))
     return template, find_dialect(template, _LFM2 if name.startswith("LFM2") else {}).dialect
-
-
-def gathered(pieces: Sequence[Piece]) -> tuple[str, str, list[list[str]]]:
-    """Return the content, the reasoning and the calls of an answer."""
-    texts = {Channel.CONTENT: "", Channel.REASONING: ""}
-    calls: list[list[str]] = []
-    for piece in pieces:
-        if isinstance(piece, ChannelText):
-            texts[piece.channel] += piece.text
-        elif isinstance(piece, CallOpened):
-            calls.append([piece.name, ""])
-        elif isinstance(piece, CallArguments):
-            calls[-1][1] += piece.text
-    return texts[Channel.CONTENT], texts[Channel.REASONING], calls
-
-
-def plain(answer: tuple[str, str, Sequence[Sequence[str]]]) -> Answer:
-    """Return an answer to be compared: the arguments of calls as values."""
-    content, reasoning, calls = answer
-    return content.strip(), reasoning.strip(), tuple((name, _value(arguments)) for name, arguments in calls)
-
-
-def _value(arguments: str) -> Any:
-    try:
-        return json.loads(arguments or "{}")
-    except ValueError:
-        return arguments.replace(" ", "")
 
 
 _END = re.compile(r"</think>|\[/THINK\]|<\|END_THINKING\|>")
@@ -182,7 +140,9 @@ def _lines() -> Iterator[str]:
     apply, left = cases()
     wrong = wrong_cases()
     right = len(apply) - len(wrong)
-    yield "# Dialects against llama.cpp's tests"
+    yield "# Dialects against the tests of llama.cpp and vLLM"
+    yield ""
+    yield "## llama.cpp"
     yield ""
     yield "How many answers in llama.cpp's tests of chat parsers (b11434) are read as llama.cpp reads"
     yield "them: the content, the reasoning, and the names and arguments of calls. Blanks at the ends of a text do not count."
@@ -191,12 +151,13 @@ def _lines() -> Iterator[str]:
     yield f"Of {len(apply)} answers that apply, {right} are read in the same way ({100 * right / len(apply):.1f} %)."
     yield ""
     yield from _table(apply, wrong)
-    yield "## Answers that do not apply"
+    yield "Answers that do not apply:"
     yield ""
     yield "| answers | why |"
     yield "|---|---|"
     yield from (f"| {count} | {why} |" for why, count in sorted(left.items()))
     yield ""
+    yield from vllm_lines()
 
 
 def _table(apply: Sequence[Case], wrong: Sequence[tuple[Case, Answer]]) -> Iterator[str]:
