@@ -41,14 +41,16 @@ states, and the numbers of heads, are compared with transformers on tiny random 
 float32 they differ by less than 0.0001, their cosine is at least 0.99999, and each mechanism, switched off, changes them. Vectors
 of texts are compared with sentence-transformers (`tests/programs/test_sentence_files.py`).
 
-From GGUF the architecture `bert` is served: BERT, RoBERTa and XLM-RoBERTa with mean, first or last token.
+From GGUF they are served with mean, first or last token, and compared with llama.cpp on the same weights. Heads for scores are
+served from GGUF where the file has the whole head: those of RoBERTa, XLM-RoBERTa and ModernBERT. The converter leaves out the
+first layer of BERT's head, so that cross-encoders of that kind are refused from GGUF.
 
 Decoders of the first table make vectors too, natively: with modules.json (Qwen3-Embedding), with a head (a class such as
 `Qwen3ForSequenceClassification`), or as a reranker that answers yes or no (Qwen3-Reranker, see [rerank
 texts](../how-to/rerank-texts.md)).
 
-| config.json | class | class with a head | known models | what differs |
-|---|---|---|---|---|
+| config.json | class | class with a head | GGUF | known models | what differs |
+|---|---|---|---|---|---|
 """
 
 
@@ -59,7 +61,8 @@ def models_page() -> str:
 
 def _encoder_row(form: EncoderForm) -> str:
     scores = f"`{form.scores}`" if form.scores else ""
-    return f"| `{form.model_type}` | `{form.classes[0]}` | {scores} | {form.models} | {form.note} |\n"
+    gguf = f"`{form.gguf}`" if form.gguf else ""
+    return f"| `{form.model_type}` | `{form.classes[0]}` | {scores} | {gguf} | {form.models} | {form.note} |\n"
 
 
 def _row(architecture: Architecture) -> str:

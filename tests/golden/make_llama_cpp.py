@@ -79,14 +79,15 @@ def as_converted(config):
     return config
 
 
-def convert(directory, path, vocabulary):
-    """Convert without a tokenizer."""
+def convert(directory, path, vocabulary, more=lambda writer: None):
+    """Convert without a tokenizer. `more`: adds further metadata."""
     hparams = ModelBase.load_hparams(directory, False)
     model_class = conversion.get_model_class(conversion.get_model_architecture(hparams, ModelType.TEXT))
 
     def set_vocab(self):
         self.gguf_writer.add_tokenizer_model("none")
         self.gguf_writer.add_vocab_size(vocabulary)
+        more(self.gguf_writer)
 
     plain = type("Plain", (model_class,), {"set_vocab": set_vocab, "model_arch": model_class.model_arch})
     plain(directory, gguf.LlamaFileType.ALL_F32, path, eager=True).write()

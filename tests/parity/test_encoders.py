@@ -6,7 +6,7 @@ import attrs
 import numpy as np
 import pytest
 
-from tests.kit.model.encoders import encoder_and_weights, encoder_cases, whole_hidden, write_encoder, write_encoder_gguf
+from tests.kit.model.encoders import encoder_and_weights, encoder_cases, whole_hidden, write_encoder
 from tests.kit.model.native_models import COMPILED
 from tlserve.engine.pooling import HiddenSum
 from tlserve.errors import ModelRefused, SettingsError
@@ -20,7 +20,7 @@ from tlserve.model.encoder.forward import EncoderModel
 from tlserve.model.encoder.kinds import ENCODER_TYPES
 from tlserve.model.encoder.record import Distance, WholeAttention
 from tlserve.model.encoder.weights import EncoderWeights
-from tlserve.model.load import load_front, load_model
+from tlserve.model.load import load_model
 from tlserve.model.loaded_model import LoadOptions
 
 CASES = encoder_cases()
@@ -319,34 +319,3 @@ def test_the_module_of_a_reranker_names_its_two_tokens(tmp_path):
     loaded = load_model(path, threads=1, kernels=EXACT)
     assert np.abs(outcome(loaded.model, case) - case.expected).max() < BOUND
     assert (loaded.generates, loaded.scores.labels, loaded.scores.activation) == (False, ("yes",), "sigmoid")
-
-
-# --- GGUF ---------------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.spec("MOD-93")
-@pytest.mark.parametrize("name", ["bert", "roberta", "xlm-roberta"])
-def test_the_same_checkpoint_as_gguf_gives_the_same(tmp_path, name):
-    case = CASES[name]
-    loaded = load_model(write_encoder_gguf(tmp_path / "encoder.gguf", case, pooling_type=2), threads=1)
-    assert np.abs(outcome(loaded.model, case) - case.expected).max() < BOUND
-    pooling = loaded.model.spec.pooling
-    assert (pooling.rows, pooling.normalised, loaded.generates) == (PooledRows.FIRST, True, False)
-    assert (
-        load_front(tmp_path / "encoder.gguf").context_tokens == loaded.context_tokens == (72 if name == "bert" else 70)
-    )
-    with pytest.raises(ModelRefused, match="more than the model's"):
-        load_model(tmp_path / "encoder.gguf", context_tokens=73)
-
-
-@pytest.mark.spec("MOD-93")
-@pytest.mark.parametrize(
-    ("changes", "reason"),
-    [
-        ({"pooling_type": 4}, "pooling_type 4 is not served"),
-        ({"attention__head_count": 7}, "cannot be shared by 7 heads"),
-    ],
-)
-def test_metadata_of_an_encoder_that_are_not_served_are_refused_by_key(tmp_path, changes, reason):
-    with pytest.raises(ModelRefused, match=reason):
-        load_model(write_encoder_gguf(tmp_path / "encoder.gguf", CASES["bert"], **changes))

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-import gguf
 import numpy as np
 import safetensors.numpy
 
@@ -107,6 +106,12 @@ def encoder_cases() -> dict[str, EncoderCase]:
     return {name: EncoderCase(name=name, **case, expected=arrays[name]) for name, case in cases.items()}
 
 
+def jina_cases() -> dict[str, EncoderCase]:
+    """Return the cases of which transformers has no class: `expected` is from llama.cpp."""
+    stored, arrays = json.loads((FOLDER / "jina.json").read_text()), np.load(FOLDER / "llama_cpp.npz")
+    return {name: EncoderCase(name=name, **case, expected=arrays[name]) for name, case in stored.items()}
+
+
 def write_encoder(directory: Path, case: EncoderCase, **changes: object) -> Path:
     """Write a case as a model directory, with `changes` of its config."""
     directory.mkdir(exist_ok=True)
@@ -156,33 +161,3 @@ def dense_tensors(folder: str, config: Mapping[str, Any]) -> dict[str, np.ndarra
     size = (config["out_features"], config["in_features"])
     tensors = {"linear.weight": drawn(f"{folder}.weight", size)}
     return tensors | ({"linear.bias": drawn(f"{folder}.bias", size[:1])} if config["bias"] else {})
-
-
-def write_encoder_gguf(path: Path, case: EncoderCase, **changes: int) -> Path:
-    """Write a case of BERT's kin as llama.cpp's converter does; `changes` (dots as two underscores) are metadata of "bert"."""
-    config = case.config
-    first = 1 + config["pad_token_id"] if config["model_type"] != "bert" else 0
-    writer = gguf.GGUFWriter(path, "bert")
-    sizes = {
-        "embedding_length": config["hidden_size"],
-        "block_count": config["num_hidden_layers"],
-        "attention.head_count": config["num_attention_heads"],
-        "feed_forward_length": config["intermediate_size"],
-        "context_length": config["max_position_embeddings"] - first,
-    }
-    for name, value in (sizes | {n.replace("__", "."): v for n, v in changes.items()}).items():
-        writer.add_uint32(f"bert.{name}", value)
-    writer.add_float32("bert.attention.layer_norm_epsilon", config["layer_norm_eps"])
-    writer.add_bool("bert.attention.causal", False)
-    writer.add_tokenizer_model("bytes")
-    names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.BERT, config["num_hidden_layers"])
-    for name, tensor in case.tensors().items():
-        stem, _, kind = name.rpartition(".")
-        ours = names.get_name(stem)
-        if "pooler" not in stem and ours is not None:
-            writer.add_tensor(f"{ours}.{kind}", tensor[first:] if "position_embeddings" in name else tensor)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
-    return path

@@ -10,7 +10,12 @@ from tlserve.model.encoder.record import Distance, Encoder, EncoderBlock, Encode
 
 
 def has_decoder(encoder: Encoder) -> bool:
-    """Return whether a decoder's record can say what `encoder` computes: nothing depends on distances, heads are of one size."""
+    """Return whether a decoder's record can say what `encoder` computes.
+
+    Nothing depends on distances, heads are of one size, and rows are added once.
+    """
+    if any(block.again is not None for block in encoder.blocks):
+        return False
     attentions = encoder.attentions()
     sizes = {(a.kv_heads, a.head_size) for a in attentions}
     return len(sizes) == 1 and all(a.distance is Distance.NONE for a in attentions)

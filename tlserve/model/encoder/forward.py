@@ -100,7 +100,8 @@ class EncoderModel:
                 mixed = self._attention(block.mixer, normed, prefix, batch, groups)
             else:
                 mixed = self._feed_forward(block.mixer, normed, prefix)
-            x = self._norm(x + self._norm(mixed, block.post, f"{prefix}.post"), block.after, f"{prefix}.after")
+            y = self._norm(x + self._norm(mixed, block.post, f"{prefix}.post"), block.after, f"{prefix}.after")
+            x = y if block.again is None else self._norm(y + x, block.again, f"{prefix}.again")
         return from_lanes(self._norm(x, encoder.norm, "norm"), len(batch.tokens))
 
     def _attention(

@@ -69,7 +69,7 @@ def read_head(
     for part in form.head:
         last = part is form.head[-1]
         layer = read_layer(source, part.stem.format(prefix), hidden, labels if last else hidden)
-        norm = _vector(source, f"{part.norm}.weight", hidden) if part.norm else None
+        norm = read_vector(source, f"{part.norm}.weight", hidden) if part.norm else None
         layers.append(
             attrs.evolve(
                 layer,
@@ -91,11 +91,12 @@ def read_layer(source: TensorSource, stem: str, inputs: int, outputs: int) -> Po
     if found.get(name) != (outputs, inputs):
         shape = list(found[name]) if name in found else "none"
         raise ModelRefused(f"the tensor {name} has the shape {shape}, not {[outputs, inputs]}")
-    bias = _vector(source, f"{stem}.bias", outputs) if f"{stem}.bias" in found else None
+    bias = read_vector(source, f"{stem}.bias", outputs) if f"{stem}.bias" in found else None
     return PooledLayer(name=stem, weight=np.array(source.rows(name, 0, outputs)), bias=bias)
 
 
-def _vector(source: TensorSource, name: str, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+def read_vector(source: TensorSource, name: str, size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    """Read a vector of `size` numbers."""
     if source.shapes().get(name) != (size,):
         raise ModelRefused(f"the tensor {name} is missing or does not have {size} numbers")
     return np.array(source.rows(name, 0, size))

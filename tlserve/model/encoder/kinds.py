@@ -2,8 +2,8 @@
 
 ENCODER_TYPES = frozenset({"bert", "gte", "modernbert", "mpnet", "new", "nomic_bert", "roberta", "xlm-roberta"})
 
-GGUF_ENCODER = "bert"
-"""The one encoder in GGUF, by its `general.architecture`."""
+GGUF_ENCODER_TYPES = frozenset({"bert", "gemma-embedding", "jina-bert-v2", "modern-bert", "nomic-bert"})
+"""The encoders in GGUF, by their `general.architecture`."""
 
 
 def is_encoder(model_type: str, *, both_sides: bool) -> bool:

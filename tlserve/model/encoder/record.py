@@ -61,12 +61,13 @@ EncoderMixer = WholeAttention | EncoderFeedForward
 
 @attrs.frozen(kw_only=True)
 class EncoderBlock:
-    """x becomes after(x + post(mixer(pre(x)))); a norm that is None is left out."""
+    """x becomes y = after(x + post(mixer(pre(x)))); a norm that is None is left out. With `again` it becomes again(y + x)."""
 
     mixer: EncoderMixer
     pre: Norm | None = None
     post: Norm | None = None
     after: Norm | None = None
+    again: Norm | None = None
 
 
 @attrs.frozen(kw_only=True)

@@ -44,7 +44,7 @@ def block_prefix(index: int, block: EncoderBlock) -> str:
 
 
 def _block(block: EncoderBlock, hidden: int) -> Iterator[tuple[str, TensorSlot]]:
-    for name, norm in (("pre", block.pre), ("post", block.post), ("after", block.after)):
+    for name, norm in (("pre", block.pre), ("post", block.post), ("after", block.after), ("again", block.again)):
         yield from _norm(name, norm, hidden)
     yield from _mixer(block.mixer, hidden)
 

@@ -18,7 +18,7 @@ from tlserve.model.decoder.build import build_decoder
 from tlserve.model.decoder.record import Decoder
 from tlserve.model.decoder.slots import slots
 from tlserve.model.decoder.stored_slots import StoredSlots
-from tlserve.model.encoder.kinds import GGUF_ENCODER
+from tlserve.model.encoder.kinds import GGUF_ENCODER_TYPES
 from tlserve.model.gguf.end_tokens import end_tokens, named_token
 from tlserve.model.gguf.facts import gguf_architecture, gguf_decoder
 from tlserve.model.gguf.shard_names import without_number
@@ -32,7 +32,7 @@ EMBEDDING = "token_embd.weight"
 def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
     """Read the file at `path` and the files next to it; raises `ModelRefused`."""
     with GgufFile(path, hashed=True) as file:
-        if file.header.metadata.get("general.architecture") == GGUF_ENCODER:
+        if file.header.metadata.get("general.architecture") in GGUF_ENCODER_TYPES:
             from tlserve.model.gguf.encoders import read_gguf_encoder
 
             return read_gguf_encoder(file, path, options)
@@ -45,7 +45,7 @@ def read_gguf_model(path: Path, options: LoadOptions) -> LoadedModel:
 def read_gguf_front(path: Path, options: LoadOptions) -> ModelFront:
     """Read the header of the file at `path` and the files next to it; raises `ModelRefused`."""
     with GgufFile(path) as file:
-        if file.header.metadata.get("general.architecture") == GGUF_ENCODER:
+        if file.header.metadata.get("general.architecture") in GGUF_ENCODER_TYPES:
             from tlserve.model.gguf.encoders import read_gguf_encoder_front
 
             return read_gguf_encoder_front(file, path, options)

@@ -104,6 +104,7 @@ XLM_ROBERTA = EncoderForm(
     describe=roberta,
     storages=(_BERT_STORAGE,),
     head=ROBERTA_HEAD,
+    gguf="bert",
     models="BGE-M3 (dense vectors), multilingual-e5, bge-reranker-v2-m3",
 )
 BERTS = (

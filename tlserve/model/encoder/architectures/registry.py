@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from tlserve.model.encoder.architectures.berts import BERTS
 from tlserve.model.encoder.architectures.facts import EncoderForm
+from tlserve.model.encoder.architectures.jina import JINA
 from tlserve.model.encoder.architectures.rotated import ROTATED
 from tlserve.model.fields import Fields
 
-ENCODERS: tuple[EncoderForm, ...] = (*BERTS, *ROTATED)
+ENCODERS: tuple[EncoderForm, ...] = (*BERTS, *JINA, *ROTATED)
 
 
 def encoder_form(config: Fields) -> tuple[EncoderForm, bool]:

@@ -223,6 +223,7 @@ ROTATED = (
             ),
         ),
         head=BERT_HEAD,
+        gguf="nomic-bert",
         models="nomic-embed-text v1 and v1.5",
         note="Mixtures of experts (nomic-embed-text v2) are refused.",
     ),
@@ -256,6 +257,7 @@ ROTATED = (
             ),
         ),
         head=(HeadPart(stem="head.dense", activation="gelu", norm="head.norm"), HeadPart(stem="classifier")),
+        gguf="modern-bert",
         models="modernbert-embed, gte-modernbert, granite-embedding-english-r2, gte-reranker-modernbert",
     ),
     EncoderForm(
@@ -263,6 +265,7 @@ ROTATED = (
         classes=("Gemma3TextModel", "Gemma3ForCausalLM"),
         describe=gemma_encoder,
         storages=(Storage(names=_GEMMA_NAMES, half_split=True, less_one=True, ignored=("lm_head.weight",)),),
+        gguf="gemma-embedding",
         models="EmbeddingGemma (300M)",
         note="Embeddings are multiplied by the exact root of the hidden size.",
     ),
