@@ -77,12 +77,14 @@ class Stream:
 
 
 async def read_stream(address: str, body: Mapping[str, Any], stream: Stream, on_token: Callable[[], None]) -> None:
-    """Ask for one stream and read it to its end."""
+    """Ask for one stream and read it to its end; a refusal before its first byte is its error."""
     where = parse_address(address)
     async with await connect(where.host, where.port) as client:
         sent = json.dumps({**body, "stream": True, "logprobs": True}).encode()
         answer = await client.open("POST", "/v1/chat/completions", [("Content-Type", "application/json")], sent)
-        assert answer.status == 200, await answer.read()
+        if answer.status != 200:
+            stream.take(json.loads(await answer.read()))
+            return
         async for line in answer.lines():
             if line.startswith(b"data: {"):
                 before = len(stream.entries)
