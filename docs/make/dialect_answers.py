@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +40,20 @@ def _value(arguments: str) -> Any:
         return json.loads(arguments or "{}")
     except ValueError:
         return arguments.replace(" ", "")
+
+
+def count_lines(apply: int, wrong: int) -> Iterator[str]:
+    """Yield the lines that say how many of the answers that apply are read in the same way."""
+    right = apply - wrong
+    yield f"Of {apply} answers that apply, {right} are read in the same way ({100 * right / apply:.1f} %)."
+    yield ""
+
+
+def left_out_lines(left: Mapping[str, int]) -> Iterator[str]:
+    """Yield the table of the answers that do not apply: their number by the reason."""
+    yield "Answers that do not apply:"
+    yield ""
+    yield "| answers | why |"
+    yield "|---|---|"
+    yield from (f"| {count} | {why} |" for why, count in sorted(left.items()))
+    yield ""

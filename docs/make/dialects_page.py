@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from docs.make.dialect_answers import GOLDEN, Answer, gathered, plain
+from docs.make.dialect_answers import GOLDEN, Answer, count_lines, gathered, left_out_lines, plain
 from docs.make.vllm_cases import vllm_lines
 from tlserve.chat.dialect import FROM_NOTHING, Dialect, Opening, ToolUse
 from tlserve.chat.dialects.registry import find_dialect
@@ -139,7 +139,6 @@ def dialects_page() -> str:
 def _lines() -> Iterator[str]:
     apply, left = cases()
     wrong = wrong_cases()
-    right = len(apply) - len(wrong)
     yield "# Dialects against the tests of llama.cpp and vLLM"
     yield ""
     yield "## llama.cpp"
@@ -148,15 +147,9 @@ def _lines() -> Iterator[str]:
     yield "them: the content, the reasoning, and the names and arguments of calls. Blanks at the ends of a text do not count."
     yield "Each answer is read whole, one character at a time, and cut at random places, with the same result."
     yield ""
-    yield f"Of {len(apply)} answers that apply, {right} are read in the same way ({100 * right / len(apply):.1f} %)."
-    yield ""
+    yield from count_lines(len(apply), len(wrong))
     yield from _table(apply, wrong)
-    yield "Answers that do not apply:"
-    yield ""
-    yield "| answers | why |"
-    yield "|---|---|"
-    yield from (f"| {count} | {why} |" for why, count in sorted(left.items()))
-    yield ""
+    yield from left_out_lines(left)
     yield from vllm_lines()
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from docs.make.dialect_answers import GOLDEN, Answer, gathered, plain
+from docs.make.dialect_answers import GOLDEN, Answer, count_lines, gathered, left_out_lines, plain
 from tlserve.chat.dialect import FROM_NOTHING, Opening, ToolUse
 from tlserve.chat.dialects.registry import BY_NAME
 
@@ -135,7 +135,7 @@ def _not_read_here(case: Mapping[str, Any]) -> str:
             return "a call in the reasoning where no tools are offered; without tools there are no calls here"
     if case["parser"] == "minicpm5xml" and any(part in said for part in _CHECKED):
         return "vLLM's parser of MiniCPM 5 holds arguments against the schema, and shows a call that does not match as text"
-    if any(content.endswith(mark) for mark in ("<|tool_call_start|",)):
+    if content.endswith("<|tool_call_start|"):
         return "vLLM passes on a part of a mark"
     return ""
 
@@ -192,7 +192,6 @@ def vllm_lines() -> Iterator[str]:
     """Yield the lines of the page about these cases."""
     apply, left = cases()
     wrong = wrong_cases()
-    right = len(apply) - len(wrong)
     yield "## vLLM"
     yield ""
     yield "What vLLM 0.33.0 reads in the answers of its own tests of tool parsers and reasoning parsers, and what is read here by"
@@ -200,15 +199,9 @@ def vllm_lines() -> Iterator[str]:
     yield "not count. Each answer is read whole, one character at a time, and cut in two at every place if it is short, with the"
     yield "same result."
     yield ""
-    yield f"Of {len(apply)} answers that apply, {right} are read in the same way ({100 * right / len(apply):.1f} %)."
-    yield ""
+    yield from count_lines(len(apply), len(wrong))
     yield from _table(apply, wrong)
-    yield "Answers that do not apply:"
-    yield ""
-    yield "| answers | why |"
-    yield "|---|---|"
-    yield from (f"| {count} | {why} |" for why, count in sorted(left.items()))
-    yield ""
+    yield from left_out_lines(left)
 
 
 def _table(apply: Sequence[VllmCase], wrong: Sequence[tuple[VllmCase, Answer]]) -> Iterator[str]:
